@@ -1,0 +1,224 @@
+"""Every exception that Seer raises.
+
+This module imports nothing, because a copy of it travels with the gate's client into jails where
+the rest of Seer is absent. Leaves also inherit the builtin that fits, so `except TimeoutError`
+and `except ValueError` work as a reader would expect.
+
+Messages say what happened, with the value, and then what to do.
+"""
+
+
+class SeerError(Exception):
+    """The root of all exceptions raised by Seer."""
+
+
+# --- what the user wrote ---------------------------------------------------------------------
+
+
+class ConfigError(SeerError, ValueError):
+    """A configuration field has a value that cannot work.
+
+    Attributes:
+        field: The field, as in `SandboxConfig.gpu` or `ModelConfig.name`.
+        value: What was given.
+    """
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"{field}={value!r}: {reason}")
+        self.field = field
+        self.value = value
+
+
+class MissingExtraError(SeerError, ImportError):
+    """An optional dependency is not installed; the message names the extra to install."""
+
+
+class SecretMissingError(SeerError, LookupError):
+    """A secret named in the configuration is neither in the environment nor in `.env`."""
+
+
+# --- machines ----------------------------------------------------------------------------------
+
+
+class ProviderError(SeerError):
+    """A provider could not do what was asked; the message carries the provider's own words."""
+
+
+class StartError(SeerError):
+    """A sandbox did not start. Nothing of it is left running.
+
+    Attributes:
+        phase: The phase that failed (`machine`, `packages`, `models`, ...).
+    """
+
+    def __init__(self, phase: str, message: str) -> None:
+        super().__init__(f"start failed in phase {phase!r}: {message}")
+        self.phase = phase
+
+
+class SandboxNotFoundError(SeerError, LookupError):
+    """No live sandbox has this id; the message says how it ended, where that is known."""
+
+
+class SandboxLostError(SeerError, ConnectionError):
+    """The sandbox ended, or can no longer be reached, while it was in use."""
+
+
+class SandboxStateError(SeerError, RuntimeError):
+    """The call does not fit the sandbox's state (not started, already terminated, ...)."""
+
+
+class CommandFailedError(SeerError):
+    """A command exited with a status other than zero.
+
+    Attributes:
+        exit_code: The exit status; negative numbers are signals.
+        stdout: What the command printed.
+        stderr: What it printed to standard error.
+    """
+
+    def __init__(self, command: str, exit_code: int, stdout: str, stderr: str) -> None:
+        tail = (stderr.strip() or stdout.strip())[-2000:]
+        super().__init__(
+            f"command exited with {exit_code}: {command[:200]!r}" + (f"\n{tail}" if tail else "")
+        )
+        self.exit_code = exit_code
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class CommandTimeoutError(SeerError, TimeoutError):
+    """A command ran past its timeout; its whole process tree was killed.
+
+    Attributes:
+        stdout: What it had printed until then; the output is partial.
+        stderr: The same for standard error.
+    """
+
+    def __init__(self, command: str, timeout: float, stdout: str, stderr: str) -> None:
+        super().__init__(
+            f"command killed after {timeout:g} s (output is partial): {command[:200]!r}"
+        )
+        self.timeout = timeout
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+class RemoteFileError(SeerError, OSError):
+    """A file operation inside a sandbox failed; `errno` and `filename` are those of the sandbox."""
+
+
+class ModelError(SeerError):
+    """A model could not be found, downloaded or prepared."""
+
+
+class PackageError(SeerError):
+    """A package environment could not be built; the message carries the resolver's own words."""
+
+
+class RepoError(SeerError):
+    """A repository could not be cloned, checked out or installed."""
+
+
+class SnapshotError(SeerError):
+    """A snapshot could not be taken or restored."""
+
+
+# --- isolation ---------------------------------------------------------------------------------
+
+
+class IsolationError(SeerError):
+    """A boundary could not be set up, so nothing was started."""
+
+
+class IsolationUnavailableError(IsolationError):
+    """No jail backend works on this machine; the message says why, and what to do."""
+
+
+class PathEscapeError(IsolationError, PermissionError):
+    """A path leads out of the folder it must stay in (through `..`, a symlink or a mount)."""
+
+
+# --- the gate ----------------------------------------------------------------------------------
+
+
+class ServeError(SeerError):
+    """An interface file could not be served.
+
+    Attributes:
+        file: The interface file.
+        line: The line at fault, or None where there is none.
+        remote_traceback: The traceback from the sandbox, where there is one.
+    """
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int | None = None, remote_traceback: str = ""
+    ) -> None:
+        where = f"{file}:{line}: " if line is not None else (f"{file}: " if file else "")
+        super().__init__(where + message + (f"\n{remote_traceback}" if remote_traceback else ""))
+        self.file = file
+        self.line = line
+        self.remote_traceback = remote_traceback
+
+
+class GateError(SeerError):
+    """A call through the gate did not reach its function, or its answer did not come back."""
+
+
+class ProtocolError(GateError):
+    """A peer spoke the wrong protocol, the wrong version of it, or broke its limits."""
+
+
+class UnknownFunctionError(GateError, AttributeError):
+    """The interface exposes no function of this name."""
+
+
+class ArgumentError(GateError, TypeError):
+    """An argument does not fit the function's hints; the message names the parameter."""
+
+
+class ResultError(GateError, TypeError):
+    """A function returned something that cannot be sent; the message names the path in it."""
+
+
+class BudgetExceededError(GateError):
+    """A budget is used up; the message says which, and how much it was."""
+
+
+class DeadlineExceededError(GateError, TimeoutError):
+    """The call ran past its deadline and was stopped."""
+
+
+class CallCancelledError(GateError):
+    """The call was cancelled before it ended."""
+
+
+class CallLostError(GateError, ConnectionError):
+    """The interface died during the call; whether it had an effect is not known."""
+
+
+class InterfaceRestartedError(GateError, ConnectionError):
+    """The interface was started again, so its module state is gone. The call was not executed."""
+
+
+class InterfaceDiedError(GateError, ConnectionError):
+    """The interface is not running any more; the message says how it ended."""
+
+
+class HandleError(GateError, LookupError):
+    """A handle is unknown, freed, or belongs to another caller."""
+
+
+class RemoteError(SeerError):
+    """An exposed function raised.
+
+    Raised as a subclass that also inherits the builtin exception of the same name, where there
+    is one, so that `except ValueError` works.
+
+    Attributes:
+        type_name: The name of the exception's class in the sandbox.
+        remote_traceback: The traceback from the sandbox; empty where tracebacks are off.
+    """
+
+    type_name: str = ""
+    remote_traceback: str = ""

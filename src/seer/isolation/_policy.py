@@ -1,0 +1,57 @@
+"""What a jail may see and use: one frozen description for every backend. No machinery here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+BackendName = Literal["bubblewrap", "landlock", "none"]
+
+JailNetwork = Literal["none", "proxy", "host"]
+"""`proxy`: an own network namespace whose only way out is the proxy's Unix socket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Bounds on everything that runs in one jail; None means unbounded."""
+
+    memory: int | None = None
+    """Bytes, summed over the process tree."""
+    processes: int | None = None
+    """Processes and threads, summed over the tree."""
+    open_files: int | None = None
+    file_size: int | None = None
+    """Bytes in any one file."""
+    disk: int | None = None
+    """Bytes, summed over the writable mounts."""
+    cpu_seconds: int | None = None
+    """CPU seconds of any one process."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file or folder of the host, and where it appears in the jail."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """All that a jail may see. What is not named here is not there."""
+
+    mounts: tuple[Mount, ...] = ()
+    masked: tuple[Path, ...] = ()
+    """Host paths that stay invisible even where a mount would show them."""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The whole environment; nothing is inherited."""
+    cwd: str = "/"
+    network: JailNetwork = "none"
+    gpu: bool = False
+    """Pass the machine's GPU devices through."""
+    limits: Limits = Limits()
+    pass_fds: tuple[int, ...] = ()
+    """Descriptors that the first process in the jail inherits under the same numbers."""
+    uid: int | None = None
+    """As root: the unprivileged user to become. None picks the backend's default."""

@@ -1,0 +1,259 @@
+"""What a provider is: a way to get a `Machine`, and the least a machine must do.
+
+Everything richer (models, packages, serving, sessions) is written once, above, in terms of this.
+Every provider passes `seer.testing.provider_contract`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from seer.isolation import BackendName, Mount
+
+Stream = Literal["stdout", "stderr"]
+OnOutput = Callable[[Stream, bytes], None]
+Network = Literal["full", "none", "host"] | tuple[str, ...]
+"""`full`: internet through the filtering proxy; a tuple: those hosts only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSpec:
+    """What to start. Resources are wishes that the provider meets or refuses."""
+
+    label: str = "sandbox"
+    """What it is for, as people will see it in listings."""
+    gpu: str | None = None
+    gpu_count: int = 1
+    cpus: float | None = None
+    memory: int | None = None
+    disk: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment of every command in the machine (runtime secrets included)."""
+    mounts: tuple[Mount, ...] = ()
+    """Host paths to show in the machine; only for providers with `shares_host`."""
+    gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Sockets of served interfaces that this machine may talk to: name -> host socket."""
+    workdir: Path | None = None
+    """A host folder that becomes the machine's working folder (`shares_host` only)."""
+    python_env: Path | None = None
+    """A package environment to put before the interpreter's own (`shares_host` only)."""
+    network: Network = "none"
+    isolation: BackendName | Literal["auto"] = "auto"
+    lease: float = 60.0
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    start_timeout: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where things are, as seen by programs in the machine."""
+
+    workdir: str
+    home: str
+    tmp: str
+    run: str
+    """A folder for sockets, shared by everything in the machine."""
+    models: str
+    python: str
+    """The interpreter to run programs with (has the spec's `python_env`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecResult:
+    """How a command ended. A non-zero exit is a value here, never an exception."""
+
+    exit_code: int
+    """Negative: ended by that signal."""
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    """Killed, with its whole process tree, because the timeout passed; the output is partial."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineStatus:
+    """One line of a listing."""
+
+    id: str
+    provider: str
+    label: str
+    started_at: float
+    gpu: str | None
+    detached: bool
+    controller_alive: bool
+
+
+class Channel(ABC):
+    """A byte stream to or from a socket in the machine."""
+
+    @abstractmethod
+    async def read(self, n: int = 65536) -> bytes:
+        """Read at most `n` bytes; `b""` at the end.
+
+        Raises:
+            SandboxLostError: The machine, or the way to it, is gone.
+        """
+
+    @abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`, waiting while the other side is slow.
+
+        Raises:
+            SandboxLostError: The machine, or the way to it, is gone.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close both directions. Closing twice is harmless."""
+
+
+class Process(ABC):
+    """A command running in the machine. Closing it kills its whole process tree."""
+
+    @abstractmethod
+    def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
+        """What it prints, as it prints it; ends when both streams are closed."""
+
+    @abstractmethod
+    async def write(self, data: bytes) -> None:
+        """Feed its standard input."""
+
+    @abstractmethod
+    async def close_stdin(self) -> None:
+        """End its standard input."""
+
+    @abstractmethod
+    async def signal(self, number: int) -> None:
+        """Send a signal to its process group."""
+
+    @abstractmethod
+    async def wait(self) -> int:
+        """Its exit code, once it has ended. Negative: that signal.
+
+        Raises:
+            SandboxLostError: The machine ended first.
+        """
+
+    @abstractmethod
+    async def kill(self) -> None:
+        """Kill it and everything it started, also what has left its session."""
+
+
+class Machine(ABC):
+    """A started machine. The controller holds its lease until `terminate` or `detach`."""
+
+    id: str
+    provider: str
+    layout: Layout
+
+    @abstractmethod
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bool = False,
+    ) -> Process:
+        """Start a command without a shell.
+
+        Args:
+            argv: The program and its arguments.
+            env: Added to the machine's environment.
+            cwd: Working folder; the layout's `workdir` by default.
+            stdin: Whether to keep standard input open for `Process.write`.
+
+        Raises:
+            SandboxLostError: The machine is gone.
+            RemoteFileError: The program or the folder does not exist, or cannot be used.
+        """
+
+    @abstractmethod
+    async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Read a file; relative paths start at the layout's `workdir`.
+
+        Raises:
+            RemoteFileError: With the machine's errno.
+        """
+
+    @abstractmethod
+    async def write_file(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
+    ) -> None:
+        """Write a file atomically (or append to it); parent folders are made.
+
+        Raises:
+            RemoteFileError: With the machine's errno. The old content is then still there.
+        """
+
+    @abstractmethod
+    async def connect(self, address: str | int) -> Channel:
+        """Open a connection to a Unix socket (path) or a loopback TCP port in the machine.
+
+        Raises:
+            RemoteFileError: Nothing listens there.
+        """
+
+    @abstractmethod
+    def listen(self, path: str) -> AsyncIterator[Channel]:
+        """Accept connections that programs in the machine make to the Unix socket `path`."""
+
+    @abstractmethod
+    async def detach(self) -> None:
+        """Give the machine a lifetime of its own: it outlives this controller."""
+
+    @abstractmethod
+    async def terminate(self) -> None:
+        """End the machine and everything in it. Terminating twice is harmless."""
+
+    def socket_path(self, path: str) -> Path | None:
+        """The host path of a Unix socket of the machine, where they share a host; else None."""
+        return None
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bytes | None = None,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ExecResult:
+        """Run a command to its end; see `spawn` for the arguments and errors.
+
+        Past `timeout` the whole process tree is killed and the result says so.
+        """
+        raise AssertionError("written in terms of spawn by the providers package")
+
+
+class Provider(ABC):
+    """A place where machines come from."""
+
+    name: str
+    shares_host: bool = False
+    """Whether machines see host paths (mounts, workdir, python_env of the spec)."""
+
+    @abstractmethod
+    async def start(self, spec: MachineSpec) -> Machine:
+        """Start a machine and hold its lease.
+
+        Raises:
+            ProviderError: It could not be started; nothing is left running.
+            IsolationError: The boundary could not be set up.
+        """
+
+    @abstractmethod
+    async def find(self, machine_id: str) -> Machine:
+        """Adopt a running machine, also one of another process.
+
+        Raises:
+            SandboxNotFoundError: It is not running; the message says how it ended, if known.
+        """
+
+    @abstractmethod
+    async def list(self) -> list[MachineStatus]:
+        """All machines of this user that are running, of this process and of others."""
