@@ -1,0 +1,40 @@
+# Two commands to know: `make demo` and `make test`. Everything else is for people who change the code.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-full check format bench campaign clean
+
+PY := .venv/bin/python
+PYTEST := $(PY) -m pytest -p no:cacheprovider
+WORKERS ?= 2
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup:  ## Make .venv and install what is needed (quick when nothing changed)
+	@scripts/setup
+
+demo: setup  ## Run the seeds' program on a small model, with no account, key or GPU
+	@scripts/demo
+
+test: test-fast test-full  ## All tests: the fast suite, then the full one
+
+test-fast: setup
+	$(PYTEST) -n $(WORKERS)
+
+test-full: setup
+	$(PYTEST) -n $(WORKERS) -m "full and not gpu and not live"
+
+check: setup  ## Lint, format and types
+	@scripts/check
+
+format: setup  ## Format and sort imports in place
+	.venv/bin/ruff check --fix src tests compat benchmarks experiments
+	.venv/bin/ruff format src tests compat benchmarks experiments
+
+bench: setup  ## Benchmarks: ratios against floors and peers, written to benchmarks/results/
+	@scripts/bench
+
+campaign: setup  ## The large counts: hundreds of kills, millions of fuzzed frames
+	@scripts/campaign
+
+clean:  ## Remove the environment and what tests and builds left
+	rm -rf .venv .venv-bench build dist .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Another spelling of `seer`: every submodule here *is* the one of the same name there."""

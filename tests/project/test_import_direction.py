@@ -1,0 +1,84 @@
+"""Packages know only what lies below them."""
+
+import ast
+import sys
+from pathlib import Path
+
+import seer
+
+ROOT = Path(seer.__file__).parent
+
+# Top to bottom; a package may import only what stands after it.
+ORDER = [
+    "cli",
+    "viewer",
+    "sweeps",
+    "scoring",
+    "testing",
+    "harness",
+    "mcp",
+    "execution",
+    "runs",
+    "environment",
+    "workspace",
+    "rpc",
+    "providers",
+    "isolation",
+    "console",
+    "_sync",
+    "errors",
+]
+
+# Ready-made files that run in sandboxes or carry data; they import only the gate's names.
+LEAVES = {"interfaces", "organisms"}
+
+
+def imports_of(file: Path) -> list[tuple[str, int]]:
+    """The `seer.X` packages that a file imports anywhere in it, with line numbers."""
+    found: list[tuple[str, int]] = []
+    package = ("seer", *file.relative_to(ROOT).with_suffix("").parts)
+    for node in ast.walk(ast.parse(file.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level]
+            names = [".".join([*base, *(node.module or "").split(".")]).rstrip(".")]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "seer":
+                names = [f"seer.{alias.name}" for alias in node.names]
+        line = getattr(node, "lineno", 0)
+        found += [(n.split(".")[1], line) for n in names if n.startswith("seer.")]
+    return found
+
+
+def test_every_package_has_a_place_in_the_order() -> None:
+    packages = {p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()}
+    unplaced = packages - set(ORDER) - LEAVES - {"__init__", "py.typed", "__pycache__"}
+    assert not unplaced, f"give these a place in ORDER: {sorted(unplaced)}"
+
+
+def test_imports_point_only_downward() -> None:
+    wrong: list[str] = []
+    for file in ROOT.rglob("*.py"):
+        owner = file.relative_to(ROOT).parts[0].removesuffix(".py")
+        if owner == "__init__":
+            continue
+        for target, line in imports_of(file):
+            if target == owner or target.startswith("__"):
+                continue
+            below = {"rpc", "errors"} if owner in LEAVES else ORDER[ORDER.index(owner) + 1 :]
+            if target not in below:
+                wrong.append(f"{file.relative_to(ROOT.parent)}:{line} imports seer.{target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_importing_seer_imports_no_submodule() -> None:
+    import subprocess
+
+    code = "import sys, seer; print([m for m in sys.modules if m.startswith('seer.')])"
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    assert out.strip() == "[]"
