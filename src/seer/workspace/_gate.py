@@ -1,0 +1,29 @@
+"""What a served library must offer to whoever opens a session with it. No machinery here."""
+
+from pathlib import Path
+from typing import Protocol
+
+
+class GateSocket(Protocol):
+    """One caller's own door to a served interface, on this host."""
+
+    @property
+    def path(self) -> Path:
+        """The Unix socket; whoever connects to it is this caller."""
+        ...
+
+    async def aclose(self) -> None:
+        """End the caller: its calls are cancelled, its handles freed, the socket removed."""
+        ...
+
+
+class Gate(Protocol):
+    """A served interface that hands out callers. A caller is a socket, never a name or a token."""
+
+    async def open_caller(self, label: str) -> GateSocket:
+        """Make a new caller.
+
+        Args:
+            label: What the record and the listings call it, such as the session's name.
+        """
+        ...

@@ -1,0 +1,138 @@
+"""A skill: a folder with a `SKILL.md` that tells an agent how to do something, and files for it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from seer.errors import ConfigError
+from seer.workspace._docs import document_module, first_sentence, parse_module
+from seer.workspace._frontmatter import split_frontmatter, with_frontmatter
+from seer.workspace._library import read_folder
+from seer.workspace._names import check_files, check_skill_name, skill_name_of
+
+MAX_DESCRIPTION = 1024
+"""The Agent Skills format allows no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill:
+    """An Agent Skill: instructions with front matter, and the files they speak of."""
+
+    name: str
+    """Lower case with hyphens; also the folder's name."""
+    description: str
+    """What it does and when to use it: all that an agent sees before it opens the skill."""
+    files: Mapping[str, bytes] = field(hash=False)
+    """Relative path -> content; `SKILL.md` is always among them."""
+
+    def __post_init__(self) -> None:
+        check_skill_name("Skill.name", self.name)
+        if not self.description.strip() or len(self.description) > MAX_DESCRIPTION:
+            raise ConfigError(
+                "Skill.description",
+                self.description[:80],
+                f"must have 1 to {MAX_DESCRIPTION} characters; it is what agents choose by",
+            )
+        files = check_files("Skill.files", self.files)
+        if "SKILL.md" not in files:
+            raise ConfigError("Skill.files", sorted(files)[:5], "has no SKILL.md")
+        object.__setattr__(self, "files", MappingProxyType(files))
+
+    @classmethod
+    def from_text(cls, name: str, *, description: str, body: str) -> Skill:
+        """A skill of nothing but instructions (Markdown)."""
+        text = with_frontmatter({"name": name, "description": description}, body)
+        return cls(name=name, description=description, files={"SKILL.md": text.encode()})
+
+    @classmethod
+    def from_dir(cls, path: str | os.PathLike[str]) -> Skill:
+        """A skill from its folder, with all files in it.
+
+        Raises:
+            ConfigError: There is no `SKILL.md`, or its front matter is missing or not allowed.
+        """
+        root = Path(path)
+        if not (root / "SKILL.md").is_file():
+            raise ConfigError("Skill.from_dir", str(path), "has no SKILL.md")
+        files = read_folder("Skill.from_dir", root)
+        meta, _ = split_frontmatter("Skill.from_dir", files["SKILL.md"].decode())
+        missing = [key for key in ("name", "description") if not meta.get(key)]
+        if missing:
+            raise ConfigError(
+                "Skill.from_dir",
+                str(path),
+                f"the front matter of its SKILL.md lacks {' and '.join(missing)}",
+            )
+        return cls(name=meta["name"], description=meta["description"], files=files)
+
+    @classmethod
+    def from_function(
+        cls, function: Callable[..., object], description: str | None = None
+    ) -> Skill:
+        """A skill that carries one function's source, described by its docstring.
+
+        Raises:
+            ConfigError: Its source cannot be read, or it has neither docstring nor description.
+        """
+        name = getattr(function, "__name__", "")
+        try:
+            source = textwrap.dedent(inspect.getsource(function))
+        except (OSError, TypeError) as error:
+            raise ConfigError(
+                "Skill.from_function", function, f"its source cannot be read: {error}"
+            ) from error
+        return cls.from_source(source, skill_name_of(name), description=description)
+
+    @classmethod
+    def from_source(
+        cls, source: str, name: str | None = None, *, description: str | None = None
+    ) -> Skill:
+        """A skill that carries Python source: signatures in `SKILL.md`, the code beside it.
+
+        Args:
+            source: The code. It is parsed, never executed.
+            name: By default the name of its only public function or class.
+            description: By default the docstring of the module or of that definition.
+
+        Raises:
+            ConfigError: The code does not parse, or name or description are to be had nowhere.
+        """
+        tree = parse_module("Skill.from_source", f"{name or 'source'}.py", source.encode())
+        definitions = [
+            node
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and not node.name.startswith("_")
+        ]
+        sole = definitions[0] if len(definitions) == 1 else None
+        if name is None:
+            if sole is None:
+                raise ConfigError(
+                    "Skill.from_source", source[:80], "pass name=: it defines no single function"
+                )
+            name = skill_name_of(sole.name)
+        docstring = ast.get_docstring(tree) or (ast.get_docstring(sole) if sole else None)
+        description = description or first_sentence(docstring)
+        if not description:
+            raise ConfigError(
+                "Skill.from_source", name, "pass description=, or give the code a docstring"
+            )
+        script = f"scripts/{name.replace('-', '_')}.py"
+        body = (
+            f"# {name}\n\n{docstring or description}\n\n```python\n"
+            + "\n\n".join(document_module(tree))
+            + f"\n```\n\nThe code is in `{script}`, beside this file.\n"
+        )
+        text = with_frontmatter({"name": name, "description": description}, body)
+        return cls(
+            name=name,
+            description=description,
+            files={"SKILL.md": text.encode(), script: source.encode()},
+        )

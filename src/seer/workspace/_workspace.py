@@ -1,0 +1,132 @@
+"""A workspace: everything an agent finds in its session, described before the session exists."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.errors import ConfigError
+from seer.workspace._docs import parse_module
+from seer.workspace._library import Library
+from seer.workspace._names import check_relative
+from seer.workspace._skill import Skill
+
+LocalPath = str | os.PathLike[str] | tuple[str | os.PathLike[str], str]
+"""A path of this host, or a pair of it and its relative place in the workspace."""
+
+SKILL_FOLDERS = (".claude/skills", ".agents/skills")
+"""Where agents look for skills; every skill is written to each of them."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What an agent can import and read. Pure data: nothing is executed, nothing is started.
+
+    Raises:
+        ConfigError: A name is used twice, a path does not exist, or code does not parse.
+    """
+
+    libraries: Sequence[Library] = ()
+    skills: Sequence[Skill] = ()
+    skill_dirs: Sequence[str | os.PathLike[str]] = ()
+    """Folders of skills, or folders that hold such folders."""
+    local_dirs: Sequence[LocalPath] = ()
+    local_files: Sequence[LocalPath] = ()
+    custom_init_code: str | None = None
+    """Python that runs in the session's kernel before the agent's first cell."""
+    preload_models: bool = True
+    """Whether a notebook session loads the sandbox's models into variables."""
+
+    def __post_init__(self) -> None:
+        def freeze(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        freeze("libraries", tuple(self.libraries))
+        freeze("skill_dirs", tuple(self.skill_dirs))
+        freeze("skills", (*self.skills, *self._skills_of_dirs()))
+        freeze("local_dirs", tuple(self.local_dirs))
+        freeze("local_files", tuple(self.local_files))
+        _check_unique("Workspace.libraries", [library.name for library in self.libraries])
+        _check_unique("Workspace.skills", [skill.name for skill in self.skills])
+        self.library_files()
+        for source, target in self.local_sources():
+            check_relative("Workspace.local_files", target)
+            if not source.exists():
+                raise ConfigError("Workspace.local_files", str(source), "does not exist")
+        for entry in self.local_dirs:
+            if not _split(entry)[0].is_dir():
+                raise ConfigError("Workspace.local_dirs", str(_split(entry)[0]), "is no folder")
+        if self.custom_init_code is not None:
+            parse_module(
+                "Workspace.custom_init_code", "custom_init_code", self.custom_init_code.encode()
+            )
+
+    def library_files(self) -> dict[str, bytes]:
+        """The files of all libraries together, by relative path.
+
+        Raises:
+            ConfigError: Two libraries bring different files of one path.
+        """
+        files: dict[str, bytes] = {}
+        for library in self.libraries:
+            for path, content in library.files.items():
+                if files.setdefault(path, content) != content:
+                    raise ConfigError(
+                        "Workspace.libraries",
+                        library.name,
+                        f"brings another {path!r} than the libraries before it; rename one",
+                    )
+        return files
+
+    def local_sources(self) -> Iterator[tuple[Path, str]]:
+        """Each local file or folder, and its relative place in the workspace."""
+        for entry in (*self.local_dirs, *self.local_files):
+            yield _split(entry)
+
+    def get_library_docs(self) -> str:
+        """Markdown for the prompt: what the agent can import, with signatures and docstrings."""
+        if not self.libraries:
+            return ""
+        names = ", ".join(f"`import {library.name}`" for library in self.libraries)
+        docs = "\n".join(library.docs.strip() + "\n" for library in self.libraries)
+        return f"# Libraries\n\nThese can be imported: {names}.\n\n{docs}"
+
+    def get_skill_docs(self) -> str:
+        """Markdown for agents that do not discover skills themselves: a list with paths."""
+        if not self.skills:
+            return ""
+        lines = [
+            f"- **{skill.name}**: {' '.join(skill.description.split())} "
+            f"(read `{SKILL_FOLDERS[0]}/{skill.name}/SKILL.md` first)"
+            for skill in self.skills
+        ]
+        return "# Skills\n\n" + "\n".join(lines) + "\n"
+
+    def _skills_of_dirs(self) -> Iterator[Skill]:
+        for entry in self.skill_dirs:
+            root = Path(entry)
+            if (root / "SKILL.md").is_file():
+                yield Skill.from_dir(root)
+                continue
+            found = sorted(root.glob("*/SKILL.md"))
+            if not found:
+                raise ConfigError(
+                    "Workspace.skill_dirs", str(entry), "holds no SKILL.md, nor folders with one"
+                )
+            for path in found:
+                yield Skill.from_dir(path.parent)
+
+
+def _split(entry: LocalPath) -> tuple[Path, str]:
+    if isinstance(entry, tuple):
+        return Path(entry[0]), entry[1]
+    path = Path(entry)
+    return path, path.name or path.resolve().name
+
+
+def _check_unique(field: str, names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(field, twice[0], "is the name of two of them; rename one")
