@@ -1,0 +1,39 @@
+"""The gate: functions marked with `@expose` are all that a caller can reach.
+
+The names here are for interface files. Everything else of the package is internal. Names are
+loaded on first use, because this package is imported where start-up time counts.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._budget import Budget
+    from ._expose import expose, get_model_path, keep, list_configured_models
+    from ._handles import Handle
+
+_HOMES = {
+    "Budget": "_budget",
+    "Handle": "_handles",
+    "expose": "_expose",
+    "get_model_path": "_expose",
+    "keep": "_expose",
+    "list_configured_models": "_expose",
+}
+
+__all__ = ["Budget", "Handle", "expose", "get_model_path", "keep", "list_configured_models"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module("." + home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,308 @@
+"""The sending half of the wire format: a value becomes a tree for the JSON encoder, plus buffers.
+
+Used by `_values` for whatever is not plain JSON already. Arrays, tensors and images are in
+`_arrays`, data frames in `_tables`; those are imported when such a value is met, which means that
+the library it belongs to is loaded anyway.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import struct
+import sys
+import warnings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from typing_extensions import Buffer
+
+    from ._arrays import TensorBuffer
+
+    AnyBuffer = Buffer | TensorBuffer
+    Extra = Callable[[object], "dict[str, Any] | None"]
+
+TAG = "$seer"
+LONG_LIST = 64
+"""From this many numbers on, a list of floats or ints goes as raw memory."""
+MAX_DEPTH = 100
+MANY_NUMBERS = 1_000_000
+
+LEAVES = frozenset({str, int, float, bool, type(None)})
+NUMBERS = frozenset({int, float})
+STRINGS = frozenset({str})
+_EXACT: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float__))
+_TIMES = ("datetime", "date", "time")  # a datetime is a date too, so it is asked first
+
+
+class Unsendable(Exception):
+    """A part that cannot be sent; the containers around it add the path on the way out."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path: list[str] = []
+
+
+class Packer:
+    """Packs one value: gives a tree that the JSON encoder can write, and collects buffers."""
+
+    __slots__ = ("buffers", "extra", "frames")
+
+    def __init__(
+        self, buffers: list[AnyBuffer], frames: bool = True, extra: Extra | None = None
+    ) -> None:
+        self.buffers = buffers
+        self.frames = frames
+        self.extra = extra
+
+    def add(self, buffer: AnyBuffer) -> int:
+        """Append a buffer and give its index."""
+        self.buffers.append(buffer)
+        return len(self.buffers) - 1
+
+    def pack(self, value: Any, depth: int) -> Any:
+        """The tree for `value`, which may be nested at most `depth` levels.
+
+        Raises:
+            Unsendable: Some part cannot be sent.
+        """
+        kind: type = type(value)
+        if kind in LEAVES:
+            return value
+        if depth <= 0:
+            raise Unsendable(f"is nested deeper than {MAX_DEPTH} levels (or contains itself)")
+        if self.extra is not None and (known := self.extra(value)) is not None:
+            return known
+        if isinstance(value, dict):
+            return self._pack_dict(value, depth)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return self._pack_items(value, depth)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return self._pack_bytes(value)
+        packed = self._pack_foreign(value, depth)
+        return self._pack_object(value, depth) if packed is None else packed
+
+    def _pack_dict(self, value: dict[Any, Any], depth: int) -> Any:
+        key: Any = None
+        tagged = self.frames and not (STRINGS.issuperset(map(type, value)) and TAG not in value)
+        pairs: list[Any] = []
+        out: dict[str, Any] = {}
+        try:
+            for key, item in value.items():
+                packed = self.pack(item, depth - 1)
+                if tagged:
+                    pairs.append([self._pack_key(key, depth - 1), packed])
+                    continue
+                name = key if type(key) is str else self._plain_key(key, depth - 1)
+                if name in out:
+                    raise Unsendable(f"is the second value under the plain JSON key {name!r}")
+                out[name] = packed
+        except Unsendable as problem:
+            problem.path.insert(0, f"[{short(key)}]")
+            raise
+        return {TAG: "dict", "items": pairs} if tagged else out
+
+    def _pack_key(self, key: Any, depth: int) -> Any:
+        try:
+            return self.pack(key, depth)
+        except Unsendable as problem:
+            raise Unsendable(f"has a key that {problem.what}") from None
+
+    def _plain_key(self, key: Any, depth: int) -> str:
+        """JSON objects have string keys only: others are written as JSON reads best."""
+        packed = self._pack_key(key, depth)
+        return packed if isinstance(packed, str) else json.dumps(packed)
+
+    def _pack_items(self, value: Any, depth: int) -> Any:
+        is_list = isinstance(value, list)
+        if is_list and self.frames and len(value) >= LONG_LIST:
+            numbers = self._pack_numbers(value)
+            if numbers is not None:
+                return numbers
+        items: list[Any] = []
+        try:
+            for item in value:
+                items.append(self.pack(item, depth - 1))
+        except Unsendable as problem:
+            problem.path.insert(0, f"[{len(items)}]")
+            raise
+        if is_list or not self.frames:
+            return items
+        if isinstance(value, tuple):
+            return {TAG: "tuple", "items": items}
+        return {TAG: "frozenset" if isinstance(value, frozenset) else "set", "items": items}
+
+    def _pack_numbers(self, value: list[Any]) -> Any:
+        """Raw memory for a list of floats only or of 64-bit ints only; None for any other."""
+        first = type(value[0])
+        if first is float:
+            tag, raw = "floats", raw_floats(value)
+        elif first is int:
+            tag, raw = "ints", raw_ints(value)
+        else:
+            return None
+        if raw is None:
+            return None
+        if len(value) > MANY_NUMBERS:
+            warn_many_numbers()
+        return {TAG: tag, "buffer": self.add(raw)}
+
+    def _pack_bytes(self, value: bytes | bytearray | memoryview) -> Any:
+        if isinstance(value, memoryview):
+            value = value.tobytes()
+        if self.frames:
+            return {TAG: "bytes", "buffer": self.add(value)}
+        import binascii
+
+        return binascii.b2a_base64(value, newline=False).decode()
+
+    def _pack_foreign(self, value: Any, depth: int) -> Any:
+        """Arrays, tensors, images, data frames; None for anything else."""
+        for kind in type(value).__mro__:
+            module = kind.__module__.partition(".")[0]
+            if module in ("numpy", "torch", "PIL"):
+                from . import _arrays
+
+                return _arrays.pack(self, value)
+            if module == "pandas":
+                from . import _tables
+
+                return _tables.pack(self, value, depth)
+        return None
+
+    def _pack_object(self, value: Any, depth: int) -> Any:
+        """Records, enums and other small values of the standard library."""
+        names = field_names(type(value))
+        if names is not None:
+            return self._pack_dict({name: getattr(value, name) for name in names}, depth)
+        if isinstance(value, known_class("enum", "Enum")):
+            return self.pack(value.value, depth - 1)
+        for base, exact in _EXACT:
+            if isinstance(value, base):
+                return exact(value)
+        if isinstance(value, complex):
+            parts = [value.real, value.imag]
+            return {TAG: "complex", "value": parts} if self.frames else parts
+        if isinstance(value, known_class("pathlib", "PurePath")):
+            return str(value)
+        for name in _TIMES:
+            if isinstance(value, known_class("datetime", name)):
+                text = value.isoformat()
+                return {TAG: name, "value": text} if self.frames else text
+        if isinstance(value, known_class("datetime", "timedelta")):
+            if not self.frames:
+                return value.total_seconds()
+            return {TAG: "timedelta", "value": [value.days, value.seconds, value.microseconds]}
+        raise Unsendable(f"is a {type_name(type(value))}, which cannot be sent{_advice(value)}")
+
+
+def raw_floats(value: list[Any]) -> bytes | None:
+    """The floats as little-endian doubles, or None when something else is among them.
+
+    `marshal` looks at exact types several times faster than a loop over `type` could: it writes
+    each float (and nothing else) as a `g` and eight bytes.
+    """
+    data = _marshalled(value)
+    if data is None or len(data) != 5 + 9 * len(value) or data[5::9] != b"g" * len(value):
+        return None
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return struct.pack(f"<{len(value)}d", *value)
+    cells = numpy.frombuffer(data, dtype=[("mark", "u1"), ("number", "<f8")], offset=5)
+    return cells["number"].tobytes()
+
+
+def raw_ints(value: list[Any]) -> bytes | None:
+    """The ints as little-endian 64-bit words, or None when one is larger or is no int."""
+    if set(map(type, value)) != {int}:
+        return None
+    try:
+        return struct.pack(f"<{len(value)}q", *value)
+    except struct.error:
+        return None
+
+
+def _marshalled(value: list[Any]) -> bytes | None:
+    try:
+        return marshal.dumps(value, 2)
+    except ValueError:
+        return None
+
+
+def pack_huge_ints(tree: Any) -> Any:
+    """The same tree with ints past Python's limit of digits in base 16, which has no limit."""
+    kind = type(tree)
+    if kind is int and tree.bit_length() > 2048:
+        return {TAG: "int", "hex": hex(tree)}
+    if kind is list:
+        return [pack_huge_ints(item) for item in tree]
+    if kind is dict:
+        return {key: pack_huge_ints(item) for key, item in tree.items()}
+    return tree
+
+
+def field_names(kind: type) -> tuple[str, ...] | None:
+    """The fields of a record class: dataclass, attrs, msgspec or pydantic. None for others."""
+    if hasattr(kind, "__dataclass_fields__"):
+        return tuple(field.name for field in sys.modules["dataclasses"].fields(kind))
+    if hasattr(kind, "__attrs_attrs__"):
+        return tuple(attribute.name for attribute in kind.__attrs_attrs__)  # pyright: ignore
+    if hasattr(kind, "__struct_fields__"):
+        return kind.__struct_fields__  # pyright: ignore
+    if hasattr(kind, "__pydantic_fields__"):
+        return tuple(kind.__pydantic_fields__)  # pyright: ignore
+    return None
+
+
+def known_class(module: str, name: str) -> Any:
+    """A class of a module that may not be imported: no value can be an instance of it then."""
+    found = sys.modules.get(module)
+    return () if found is None else getattr(found, name)
+
+
+def type_name(kind: type) -> str:
+    """The class as people write it: `torch.nn.Linear`, not where its file happens to lie."""
+    module, name = kind.__module__, kind.__qualname__
+    if module == "builtins":
+        return name
+    parts = module.split(".")
+    for end in range(1, len(parts)):
+        outer = sys.modules.get(".".join(parts[:end]))
+        if getattr(outer, name, None) is kind:
+            return ".".join([*parts[:end], name])
+    return f"{module}.{name}"
+
+
+def short(value: object, limit: int = 60) -> str:
+    """`repr`, cut to a length that fits a message."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _advice(value: object) -> str:
+    if hasattr(value, "__next__") or hasattr(value, "__anext__"):
+        return "; make the function itself a generator, or collect the items in a list"
+    if hasattr(value, "__await__"):
+        return "; await it in the function"
+    if hasattr(value, "__len__") and hasattr(value, "__iter__"):
+        return "; turn it into a list or a dict"
+    return "; return its data, or keep it on the server with `-> Handle`"
+
+
+_warned = False
+
+
+def warn_many_numbers() -> None:
+    """Say once per process that lists are a slow way for many numbers."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"a value with more than {MANY_NUMBERS} numbers is sent as a list; an array (numpy, "
+            "or a tensor as it is, without `.tolist()`) is many times faster",
+            stacklevel=2,
+        )
