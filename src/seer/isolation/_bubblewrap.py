@@ -1,0 +1,301 @@
+"""The `bubblewrap` backend: a jail of Linux namespaces, built by the `bwrap` program.
+
+As root, bwrap keeps the host's user namespace (so that it can show folders that only root can
+reach) and the first thing in the jail is `setpriv`, which becomes an unprivileged user for good.
+As an ordinary user everything happens in a user namespace of its own. Either way the arguments
+reach bwrap through a memory file, because the process list is public.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from seer.errors import IsolationError
+from seer.isolation._backend import Backend, Launch, Need, memory_file
+from seer.isolation._limits import prlimit_arguments, rlimits
+from seer.isolation._masks import check_source, masks_within
+from seer.isolation._policy import BackendName, Mount, Policy
+from seer.isolation._seccomp import filter_program
+from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
+
+_SETPRIV = "/usr/bin/setpriv"
+_PRLIMIT = "/usr/bin/prlimit"
+_INNER_UID = 1000
+_PROBE = ("/usr/bin/cat", "/proc/self/status", "/proc/self/net/dev")
+_INSTALL = "install it with your package manager (Debian, Ubuntu: `apt install bubblewrap`)"
+
+
+class Bubblewrap(Backend):
+    """Jails in Linux namespaces."""
+
+    name: BackendName = "bubblewrap"
+
+    def __init__(self) -> None:
+        self._probed = False
+        self._reason: str | None = None
+
+    def unavailable(self) -> str | None:
+        """Why bwrap cannot be used here, with the fix; None when it works."""
+        if not self._probed:
+            self._reason = _probe(self)
+            self._probed = True
+        return self._reason
+
+    def refuses(self, need: Need) -> str | None:
+        """Nothing: namespaces keep every need."""
+        return None
+
+    def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
+        """The identity: a jail has a file system tree of its own."""
+        return {mount.target: mount.target for mount in mounts}
+
+    def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
+        """Prepare to run `argv` under bwrap; see `Backend.launch`."""
+        program = _find()
+        if program is None:
+            raise IsolationError(f"bwrap is not on PATH; {_INSTALL}")
+        root = os.geteuid() == 0
+        uid = (policy.uid or JAIL_UIDS[0]) if root else _INNER_UID
+        system = system_view(policy, uid=uid, gid=uid)
+        fds: list[int] = []
+        try:
+            arguments = _Arguments(fds)
+            _namespaces(arguments, policy, root=root)
+            _system(arguments, system)
+            _mounts(arguments, policy, system)
+            arguments.add("--remount-ro", "/", "--chdir", policy.cwd, "--clearenv")
+            for key, value in policy.env.items():
+                arguments.add("--setenv", key, value)
+            arguments.add("--seccomp", arguments.file("seer-filter", filter_program("namespaced")))
+            block = b"\0".join(os.fsencode(text) for text in arguments.items) + b"\0"
+            fd = memory_file("seer-args", block)
+            fds.append(fd)
+        except BaseException:
+            for opened in fds:
+                os.close(opened)
+            raise
+        values = rlimits(policy.limits, count_processes=not root or policy.uid is not None)
+        inner = [_PRLIMIT, *prlimit_arguments(values), *argv]
+        if root:
+            inner = [*_drop_privileges(uid), *inner]
+        return Launch(
+            argv=(program, "--args", str(fd), "--", *inner),
+            env={},
+            pass_fds=(*fds, *policy.pass_fds),
+            view=self.view(policy.mounts),
+            own_fds=tuple(fds),
+        )
+
+
+class _Arguments:
+    """Arguments of bwrap under construction, with the memory files they refer to."""
+
+    def __init__(self, fds: list[int]) -> None:
+        self.items: list[str] = []
+        self._fds = fds
+        self._folders = {"/"}
+
+    def add(self, *items: str) -> None:
+        if any("\0" in item for item in items):
+            raise IsolationError(f"a jail's arguments cannot hold NUL characters: {items[0]!r}")
+        self.items += items
+
+    def file(self, name: str, content: bytes) -> str:
+        fd = memory_file(name, content)
+        self._fds.append(fd)
+        return str(fd)
+
+    def parents(self, path: str) -> None:
+        """Make the folders above `path`; bwrap itself would make them private to root."""
+        end = path.find("/", 1)
+        while end != -1:
+            self.folder(path[:end])
+            end = path.find("/", end + 1)
+
+    def folder(self, path: str) -> None:
+        if path not in self._folders:
+            self._folders.add(path)
+            self.add("--perms", "0755", "--dir", path)
+
+    def taken(self, path: str) -> None:
+        """Note that `path` is a mount, so nothing needs to be made there."""
+        self._folders.add(path)
+
+
+def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
+    arguments.add("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    if policy.network != "host":
+        arguments.add("--unshare-net")
+    if root:
+        arguments.add("--cap-drop", "ALL", "--cap-add", "CAP_SETUID")
+        arguments.add("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP")
+    else:
+        arguments.add("--unshare-user", "--disable-userns", "--cap-drop", "ALL")
+        arguments.add("--uid", str(_INNER_UID), "--gid", str(_INNER_UID))
+    arguments.add("--hostname", HOSTNAME, "--die-with-parent", "--new-session", "--as-pid-1")
+
+
+def _system(arguments: _Arguments, system: SystemView) -> None:
+    for path in system.read_only:
+        arguments.parents(path)
+        arguments.add("--ro-bind", path, path)
+        _mask(arguments, path, path, ())
+        arguments.taken(path)
+    for path in system.hidden:
+        if os.path.isdir(path):  # noqa: PTH112 (hot path)
+            arguments.add("--perms", "0755", "--tmpfs", path)
+    for target, path in system.links:
+        arguments.parents(path)
+        arguments.add("--symlink", target, path)
+    for path, content in system.files.items():
+        arguments.parents(path)
+        arguments.add("--perms", "0644", "--file")
+        arguments.add(arguments.file("seer-file", content.encode()), path)
+    arguments.add("--proc", "/proc", "--dev", "/dev")
+    arguments.add("--perms", "1777", "--size", str(system.shm_bytes), "--tmpfs", "/dev/shm")
+    for path in system.gpu_devices:
+        arguments.add("--dev-bind", path, path)
+    arguments.add("--remount-ro", "/dev")
+
+
+def _mounts(arguments: _Arguments, policy: Policy, system: SystemView) -> None:
+    writable: list[str] = []
+    frozen = list(filter(os.path.isdir, system.hidden))
+    for mount in sorted(policy.mounts, key=lambda mount: mount.target):
+        target = _checked_target(mount, writable)
+        source = os.path.realpath(mount.source)
+        if not os.path.lexists(source):
+            raise IsolationError(
+                f"mount source {str(mount.source)!r} (for {target!r}) does not exist; make it first"
+            )
+        check_source(source, mount, policy.masked)
+        arguments.parents(target)
+        arguments.add("--bind" if mount.writable else "--ro-bind", source, target)
+        arguments.taken(target)
+        frozen += _mask(arguments, source, target, policy.masked)
+        if mount.writable:
+            writable.append(target)
+    # Only now: a mount inside a masked folder needs a place to be made in.
+    for path in frozen:
+        arguments.add("--remount-ro", path)
+
+
+def _mask(arguments: _Arguments, source: str, target: str, masked: Sequence[Path]) -> list[str]:
+    """Cover what must not be seen; gives the covers that are folders."""
+    folders: list[str] = []
+    for relative, is_folder in masks_within(source, masked):
+        path = f"{target.rstrip('/')}/{relative}"
+        if is_folder:
+            arguments.add("--perms", "0755", "--tmpfs", path)
+            folders.append(path)
+        else:
+            arguments.add("--ro-bind", "/dev/null", path)
+    return folders
+
+
+def _checked_target(mount: Mount, writable: Sequence[str]) -> str:
+    target = mount.target
+    if not target.startswith("/") or os.path.normpath(target) != target or target == "/":
+        raise IsolationError(
+            f"mount target {target!r} must be an absolute, normal path other than '/'"
+        )
+    for folder in writable:
+        # What is in a writable folder may be hostile: a planted link would redirect the mount.
+        if target.startswith(folder + "/"):
+            raise IsolationError(
+                f"mount target {target!r} lies inside the writable mount {folder!r}; "
+                f"choose a target outside it"
+            )
+    return target
+
+
+def _drop_privileges(uid: int) -> list[str]:
+    # Changing the user clears the parent-death signal, so it is set again afterwards.
+    return [
+        *(_SETPRIV, "--reuid", str(uid), "--regid", str(uid), "--clear-groups"),
+        *("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--pdeathsig", "KILL"),
+    ]
+
+
+def _find() -> str | None:
+    found = shutil.which("bwrap")
+    return found if found is not None and found.startswith("/") else None
+
+
+def _probe(backend: Bubblewrap) -> str | None:
+    if os.uname().sysname != "Linux":
+        return "bubblewrap needs Linux; use a remote provider, or a Linux machine"
+    if _find() is None:
+        return f"bwrap is not on PATH; {_INSTALL}"
+    tools = [_PRLIMIT, _PROBE[0]] + ([_SETPRIV] if os.geteuid() == 0 else [])
+    missing = [tool for tool in tools if not os.access(tool, os.X_OK)]
+    if missing:
+        return f"{', '.join(missing)} missing; install util-linux and coreutils"
+    try:
+        launch = backend.launch(Policy(), _PROBE)
+    except IsolationError as error:
+        return str(error)
+    try:
+        done = subprocess.run(
+            launch.argv,
+            env=launch.env,
+            pass_fds=launch.pass_fds,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"bwrap did not run: {error}; {_INSTALL}"
+    finally:
+        launch.close()
+    output = done.stdout.decode(errors="replace")
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip()
+        return f"bwrap failed ({said or f'exit {done.returncode}'}); {_advice(said)}"
+    loose = _unconfined(output)
+    if loose:
+        return f"{launch.argv[0]!r} ran, but did not confine ({loose}); {_INSTALL}"
+    return None
+
+
+def _unconfined(output: str) -> str | None:
+    """What the probe shows to be missing from the jail it ran in."""
+    fields = dict(line.split(":\t", 1) for line in output.splitlines() if ":\t" in line)
+    expected = {"NSpid": "1", "NoNewPrivs": "1", "Seccomp": "2"}
+    wrong = [key for key, value in expected.items() if fields.get(key) != value]
+    wrong += [key for key in ("CapEff", "CapPrm", "CapBnd") if int(fields.get(key, "1"), 16)]
+    interfaces = [line.split(":")[0].strip() for line in output.splitlines() if ": " in line]
+    if set(interfaces) - {"lo"}:
+        wrong.append("network")
+    return ", ".join(wrong) or None
+
+
+def _advice(said: str) -> str:
+    if os.geteuid() == 0:
+        return (
+            "root in a container needs CAP_SYS_ADMIN for it (for example "
+            "`docker run --cap-add SYS_ADMIN --security-opt seccomp=unconfined`)"
+        )
+    if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return (
+            "AppArmor closes user namespaces here: give bwrap a profile with `userns,` or set "
+            "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+        )
+    if _sysctl("kernel/unprivileged_userns_clone") == "0":
+        return "user namespaces are closed: `sysctl kernel.unprivileged_userns_clone=1`"
+    if _sysctl("user/max_user_namespaces") == "0":
+        return "user namespaces are closed: `sysctl user.max_user_namespaces=10000`"
+    if "nknown option" in said:
+        return "bubblewrap 0.8 or newer is needed"
+    return "user namespaces must be open to ordinary users"
+
+
+def _sysctl(name: str) -> str | None:
+    try:
+        with open(f"/proc/sys/{name}", encoding="ascii") as file:  # noqa: PTH123
+            return file.read().strip()
+    except OSError:
+        return None

@@ -1,0 +1,55 @@
+"""Which backend to use, and why not the others. Fails closed."""
+
+import logging
+from collections.abc import Mapping
+from typing import Literal
+
+from seer.errors import IsolationUnavailableError
+from seer.isolation._backend import Backend, Need
+from seer.isolation._bubblewrap import Bubblewrap
+from seer.isolation._policy import BackendName
+
+logger = logging.getLogger(__name__)
+
+_BACKENDS: Mapping[BackendName, Backend] = {"bubblewrap": Bubblewrap()}
+_AUTOMATIC: tuple[BackendName, ...] = ("bubblewrap",)
+
+
+def choose(
+    name: BackendName | Literal["auto"] = "auto", *, needs: frozenset[Need] = frozenset()
+) -> Backend:
+    """The backend to jail with.
+
+    Args:
+        name: A backend by name, or `auto` for the strongest that works here.
+        needs: What the use demands; a backend that cannot keep it is refused, also by name.
+
+    Raises:
+        IsolationUnavailableError: None fits; the message has each backend's reason and fix.
+    """
+    candidates = _AUTOMATIC if name == "auto" else (name,)
+    reasons: list[str] = []
+    for candidate in candidates:
+        backend = _BACKENDS.get(candidate)
+        if backend is None:
+            known = ", ".join(["auto", *_BACKENDS])
+            raise IsolationUnavailableError(f"isolation={name!r} is unknown; choose one of {known}")
+        reason = _objection(backend, needs)
+        if reason is None:
+            return backend
+        reasons.append(f"{candidate}: {reason}")
+    listing = "\n".join(f"  - {reason}" for reason in reasons)
+    raise IsolationUnavailableError(f"no jail can be set up here:\n{listing}")
+
+
+def backends() -> dict[BackendName, str | None]:
+    """Each backend with why it cannot be used here; None where it works."""
+    return {name: backend.unavailable() for name, backend in _BACKENDS.items()}
+
+
+def _objection(backend: Backend, needs: frozenset[Need]) -> str | None:
+    for need in sorted(needs):
+        reason = backend.refuses(need)
+        if reason is not None:
+            return reason
+    return backend.unavailable()

@@ -1,0 +1,117 @@
+"""The part of every jail that is not the policy's: what of the system programs need to run.
+
+Generated files stand in for most of /etc, so a jail learns nothing about the host's users, names
+and services. How the parts are put together is a backend's work.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.isolation._policy import Policy
+
+HOSTNAME = "seer"
+USERNAME = "agent"
+
+JAIL_UIDS = range(60706, 61184)
+"""Users that jails started by root run as; a block that no distribution hands out."""
+
+_DEFAULT_SHM = 1 << 30
+_ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC_ALWAYS = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/fonts")
+_ETC_NETWORK = ("/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/ca-trust", "/etc/pki/tls/certs")
+_ETC_HOST_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf", "/etc/services")
+_SYS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
+_GPU_DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*", "nvidia-modeset", "nvidia-caps", "dxg")
+_GPU_PATHS = ("/usr/local/nvidia", "/sys/bus/pci", "/sys/devices/pci*", "/sys/module/nvidia*")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+@dataclass(frozen=True)
+class SystemView:
+    """The system part of a jail."""
+
+    read_only: tuple[str, ...]
+    """Host paths that appear at the same place, read-only."""
+    links: tuple[tuple[str, str], ...]
+    """Symbolic links at the root: (where it leads, its path)."""
+    hidden: tuple[str, ...]
+    """Folders inside `read_only` that appear empty."""
+    files: Mapping[str, str]
+    """Generated files: path -> content."""
+    devices: tuple[str, ...]
+    """Plain device nodes every program may use."""
+    gpu_devices: tuple[str, ...]
+    """Device nodes of the GPUs, and folders of such."""
+    shm_bytes: int
+    """The most that /dev/shm may hold."""
+
+
+def system_view(policy: Policy, *, uid: int, gid: int) -> SystemView:
+    """What of the system a jail with this policy sees, running as `uid` and `gid` in it."""
+    read_only = ["/usr"]
+    links: list[tuple[str, str]] = []
+    for name in _ROOT_LINKS:
+        path = f"/{name}"
+        try:
+            # usr-merged: /bin -> usr/bin
+            links.append((os.readlink(path), path))  # noqa: PTH115 (hot path, plain strings)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            read_only.append(path)
+    read_only += _existing(_ETC_ALWAYS)
+    files = _generated(policy, uid=uid, gid=gid)
+    if policy.network != "none":
+        read_only += _existing(_ETC_NETWORK)
+    if policy.network == "host":
+        read_only += _existing(_ETC_HOST_NETWORK)
+        for path in _ETC_HOST_NETWORK:
+            files.pop(path, None)
+    read_only += _existing(_SYS)
+    gpu_devices: list[str] = []
+    if policy.gpu:
+        gpu_devices = [str(path) for name in _GPU_DEVICES for path in Path("/dev").glob(name)]
+        read_only += [str(path) for name in _GPU_PATHS for path in sorted(Path("/").glob(name[1:]))]
+    zone = _local_zone()
+    if zone:
+        links.append((zone, "/etc/localtime"))
+    memory = policy.limits.memory
+    return SystemView(
+        read_only=tuple(read_only),
+        links=tuple(links),
+        hidden=("/usr/local",),
+        files=files,
+        devices=_DEVICES,
+        gpu_devices=tuple(gpu_devices),
+        shm_bytes=_DEFAULT_SHM if memory is None else max(memory // 2, 1 << 20),
+    )
+
+
+def _existing(paths: tuple[str, ...]) -> list[str]:
+    return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 (hot path)
+
+
+def _local_zone() -> str | None:
+    try:
+        target = os.readlink("/etc/localtime")  # noqa: PTH115 (hot path)
+    except OSError:
+        return None
+    return target if "zoneinfo" in target else None
+
+
+def _generated(policy: Policy, *, uid: int, gid: int) -> dict[str, str]:
+    home = policy.env.get("HOME", "/")
+    if ":" in home or "\n" in home:
+        home = "/"
+    return {
+        "/etc/passwd": (
+            f"root:x:0:0:root:/:/usr/sbin/nologin\n"
+            f"{USERNAME}:x:{uid}:{gid}:{USERNAME}:{home}:/bin/sh\n"
+            f"nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+        ),
+        "/etc/group": f"root:x:0:\n{USERNAME}:x:{gid}:\nnogroup:x:65534:\n",
+        "/etc/hosts": f"127.0.0.1 localhost {HOSTNAME}\n::1 localhost\n",
+        "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    }
