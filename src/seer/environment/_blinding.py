@@ -1,0 +1,198 @@
+"""Take a model's name and origin out of its files. Pure functions over bytes and JSON values.
+
+What stays is what the model *is*: its architecture, its tokenizer, its weights. Which files of a
+folder go through here, and how the rest is linked, is decided in `_model_view`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Set
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+
+from seer.errors import ModelError
+
+_KEPT = re.compile(
+    r"(config|generation_config|adapter_config|tokenizer|tokenizer_config|special_tokens_map"
+    r"|added_tokens|vocab|chat_template|preprocessor_config|processor_config)\.json"
+    r"|vocab\.txt|merges\.txt|(tokenizer|spiece|sentencepiece\.bpe)\.model"
+    r"|chat_template\.jinja|additional_chat_templates/[A-Za-z0-9_-]+\.jinja"
+    r"|[A-Za-z0-9._-]+\.safetensors(\.index\.json)?"
+)
+"""The files that loading a model needs. All others (cards, licences, logs) are left out."""
+
+_DROPPED_KEYS = {
+    "_commit_hash",
+    "_name_or_path",
+    "auto_map",
+    "base_model",
+    "custom_pipelines",
+    "dataset",
+    "datasets",
+    "license",
+    "model_name",
+    "name_or_path",
+    "special_tokens_map_file",
+    "tags",
+    "tokenizer_file",
+}
+_NAMING_KEYS = ("_name_or_path", "name_or_path", "base_model_name_or_path")
+_VOCABULARY_KEYS = {"vocab", "merges"}
+_PLAIN_METADATA = {"format"}
+_DISTINCTIVE = re.compile(r"[^a-z]|.{12}")
+"""A short plain word ("user", "final") also occurs where it tells nothing, as in a template."""
+_HEADER_LIMIT = 100_000_000
+
+
+def is_kept(name: str) -> bool:
+    """Whether a hidden model's view has a file of this (relative) name."""
+    return _KEPT.fullmatch(name) is not None
+
+
+class Needles:
+    """The strings that would tell a model's name, in all their spellings."""
+
+    def __init__(self, secrets: Iterable[str], architecture: Set[str] = frozenset()) -> None:
+        """Spell the secrets out.
+
+        Args:
+            secrets: Hub ids, paths and commits.
+            architecture: Words that must stay, in lower case; a name that is part of one of
+                them ("gpt2") tells no more than the architecture does.
+        """
+        found: set[str] = set()
+        for secret in secrets:
+            plain = secret.strip().rstrip("/")
+            last = PurePosixPath(plain).name
+            for spelling in (plain, plain.replace("/", "--"), plain.replace("/", "_"), last):
+                word = spelling.lower()
+                known = any(word in kept for kept in architecture)
+                if _DISTINCTIVE.search(word) and len(word) >= 4 and not known:
+                    found.add(word)
+        self.words = frozenset(found)
+        alternatives = "|".join(re.escape(w) for w in sorted(found, key=len, reverse=True))
+        self._text = re.compile(alternatives or r"(?!)", re.IGNORECASE)
+        self._bytes = re.compile((alternatives or r"(?!)").encode(), re.IGNORECASE)
+
+    def in_text(self, text: str) -> bool:
+        """Whether any of them occurs in `text`."""
+        return self._text.search(text) is not None
+
+    def in_bytes(self, data: bytes) -> bool:
+        """Whether any of them occurs in `data`."""
+        return self._bytes.search(data) is not None
+
+    def replace(self, text: str, label: str) -> str:
+        """`text` with `label` for each of them."""
+        return self._text.sub(lambda _: label, text)
+
+    def blank(self, data: bytes) -> bytes:
+        """`data` with each of them crossed out, at the same length."""
+        return self._bytes.sub(lambda match: b"x" * len(match[0]), data)
+
+
+def architecture_words(config: object) -> set[str]:
+    """Names of the architecture in a `config.json`, nested parts included."""
+    words: set[str] = set()
+    if isinstance(config, dict):
+        for key, value in cast("dict[str, object]", config).items():
+            if key == "model_type" and isinstance(value, str):
+                words.add(value.lower())
+            elif key == "architectures" and isinstance(value, list):
+                words |= {str(item).lower() for item in cast("list[object]", value)}
+            else:
+                words |= architecture_words(value)
+    return words
+
+
+def named_origins(value: object) -> set[str]:
+    """Names and paths that a configuration file itself gives as the model's origin."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, inner in cast("dict[str, object]", value).items():
+            if key in _NAMING_KEYS and isinstance(inner, str):
+                found.add(inner)
+            else:
+                found |= named_origins(inner)
+    return found
+
+
+def scrub_json(value: Any, needles: Needles, *, label: str, base_path: str | None = None) -> Any:
+    """A JSON value without origins: telling keys dropped, names replaced by `label`.
+
+    Args:
+        value: The parsed file.
+        needles: What to replace wherever it occurs, except in a vocabulary.
+        label: What to put there: `model_0`.
+        base_path: The new value of `base_model_name_or_path`, which adapters need.
+    """
+    if isinstance(value, str):
+        return needles.replace(value, label)
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return [scrub_json(item, needles, label=label, base_path=base_path) for item in items]
+    if not isinstance(value, dict):
+        return value
+    result: dict[str, Any] = {}
+    for key, inner in cast("dict[str, Any]", value).items():
+        if key in _DROPPED_KEYS:
+            continue
+        if key == "base_model_name_or_path":
+            result[key] = base_path
+        elif key in _VOCABULARY_KEYS:
+            result[key] = inner
+        else:
+            new_key = needles.replace(key, label)
+            result[new_key] = scrub_json(inner, needles, label=label, base_path=base_path)
+    return result
+
+
+def read_header(path: Path) -> tuple[int, dict[str, Any]]:
+    """The length of a safetensors file's header, and the header itself.
+
+    Raises:
+        ModelError: The file is no safetensors file.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        try:
+            if not 2 <= length <= min(_HEADER_LIMIT, path.stat().st_size - 8):
+                raise ValueError(f"header length {length}")
+            header: Any = json.loads(file.read(length))
+            if not isinstance(header, dict):
+                raise ValueError("the header is no object")
+        except ValueError as error:
+            raise ModelError(f"{path.name!r} is no safetensors file: {error}") from None
+    return length, cast("dict[str, Any]", header)
+
+
+def clean_header(path: Path, needles: Needles) -> bytes | None:
+    """The first bytes that a safetensors file must have so that its header tells nothing.
+
+    The new header is as long as the old one (padded with spaces, as the format allows), so the
+    rest of the file stays where it is.
+
+    Returns:
+        None when the header is clean already, which is the usual case.
+
+    Raises:
+        ModelError: A tensor's name tells the model's name.
+    """
+    length, header = read_header(path)
+    if any(needles.in_text(name) for name in header if name != "__metadata__"):
+        raise ModelError("a hidden model has a tensor whose name tells the model's name")
+    metadata = cast("dict[str, Any]", header.get("__metadata__") or {})
+    kept = {
+        key: value
+        for key, value in metadata.items()
+        if key in _PLAIN_METADATA and not needles.in_text(str(value))
+    }
+    if kept == metadata:
+        return None
+    header = {"__metadata__": kept} | {k: v for k, v in header.items() if k != "__metadata__"}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    # A producer that wrote the header without spaces and with less escaping cannot be longer
+    # than ours plus what was taken out; a shorter original would have no room for it.
+    if len(text) > length:
+        raise ModelError(f"the header of {path.name!r} cannot be rewritten in place")
+    return length.to_bytes(8, "little") + text.ljust(length)

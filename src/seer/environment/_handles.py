@@ -1,0 +1,34 @@
+"""What a started sandbox tells about its models and repositories."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelHandle:
+    """A model in a running sandbox."""
+
+    name: str
+    """The name from the configuration; for a hidden model, what agents see: `model_0`."""
+    path: str
+    """Its folder, as programs in the sandbox see it."""
+    var_name: str
+    """Its variable in a notebook."""
+    env_name: str
+    """The environment variable that holds `path`."""
+    hidden: bool = False
+    base_path: str | None = None
+    """For an adapter: the folder of its base model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepoHandle:
+    """A repository in a running sandbox."""
+
+    name: str
+    path: str
+    """The checkout's folder, as programs in the sandbox see it."""
+    url: str
+    ref: str | None
+    """What was asked for."""
+    commit: str
+    """What that was at the time."""

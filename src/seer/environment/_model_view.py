@@ -1,0 +1,343 @@
+"""The folder that a sandbox sees as a model: flat, real files, no second copy of the weights.
+
+The hub's cache holds links to blobs, which break when one folder of it is mounted elsewhere. A
+view is a folder of hard links to the same blobs, with small files rewritten where they must be
+(an adapter's base, a hidden model's names). Views are made once and used again.
+"""
+
+import asyncio
+import errno
+import fcntl
+import hashlib
+import hmac
+import json
+import logging
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seer.environment import _blinding
+from seer.environment._paths import cache_dir, cache_key, locked
+from seer.errors import ModelError
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+_FICLONE = 0x40049409
+_STALE_AFTER = 7 * 24 * 3600.0
+_SKIPPED_FOLDERS = {".git", ".cache", "__pycache__"}
+_CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EACCES)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model's files are on this machine."""
+
+    folder: Path
+    name: str
+    """The hub id or path it was found by."""
+    commit: str | None
+    """The hub's commit; None for a user's own folder."""
+
+    def secrets(self, configured: str) -> frozenset[str]:
+        """All that must not be seen if this model is hidden."""
+        return frozenset(
+            {self.name, configured, str(self.folder)} | ({self.commit} if self.commit else set())
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """A folder to mount, and files of other filesystems to mount over places in it."""
+
+    folder: Path
+    binds: tuple[tuple[str, Path], ...] = ()
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    """Relative to the model's folder, with slashes."""
+    path: Path
+    """Resolved: a regular file."""
+    status: os.stat_result
+
+
+async def make_view(
+    source: ModelSource,
+    *,
+    hidden_as: str | None = None,
+    secrets: Set[str] = frozenset(),
+    base_path: str | None = None,
+) -> View:
+    """Make, or find, the view of a model.
+
+    Args:
+        source: The model's files.
+        hidden_as: The label of a hidden model, which replaces all that tells its name.
+        secrets: What tells its name.
+        base_path: For an adapter: where its base model is in the sandbox.
+
+    Raises:
+        ModelError: The files cannot be read in a sandbox, or cannot be hidden.
+    """
+    files = await asyncio.to_thread(lambda: sorted(_walk(source.folder), key=lambda f: f.name))
+    if not files:
+        raise ModelError(f"model {source.name!r}: {str(source.folder)!r} holds no files")
+    _check_readable(source, files)
+    if hidden_as is None and base_path is None and source.commit is None and _is_flat(source):
+        return View(source.folder)
+    identity = json.dumps(
+        [
+            _FORMAT,
+            hidden_as,
+            base_path,
+            sorted(secrets) if hidden_as else [],
+            [(f.name, f.status.st_dev, f.status.st_ino, f.status.st_mtime_ns) for f in files],
+        ]
+    )
+    # Keyed, because an agent can read a mount's source in its mount table.
+    key = hmac.new(cache_key(), identity.encode(), hashlib.sha256).hexdigest()[:32]
+    root = await asyncio.to_thread(_view_root, source, files)
+    async with locked(root / f"{key}.lock"):
+        folder = root / key
+        if not folder.is_dir():
+            builder = _Builder(source, files, hidden_as, secrets, base_path)
+            await asyncio.to_thread(builder.build, folder)
+            await asyncio.to_thread(_prune, root)
+        os.utime(folder)
+        return View(folder, _read_binds(root, key))
+
+
+def _walk(folder: Path) -> Iterator[_File]:
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
+        if len(Path(parent).relative_to(folder).parts) > 16:
+            raise ModelError(f"{str(folder)!r} is nested too deeply (does a link lead back?)")
+        for name in names:
+            path = Path(parent, name)
+            try:
+                real = path.resolve(strict=True)
+            except OSError as error:
+                raise ModelError(f"{str(path)!r} is a broken link: {error}") from None
+            status = real.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield _File(path.relative_to(folder).as_posix(), real, status)
+
+
+def _is_flat(source: ModelSource) -> bool:
+    return not any(
+        Path(parent, name).is_symlink()
+        for parent, folders, names in os.walk(source.folder)
+        for name in (*folders, *names)
+    )
+
+
+def _check_readable(source: ModelSource, files: list[_File]) -> None:
+    """As root, jails run as another user, who must be able to read the files."""
+    if os.geteuid() != 0:
+        return
+    closed = [f for f in files if not f.status.st_mode & stat.S_IROTH]
+    if source.commit is not None:
+        for file in closed:
+            # The hub's cache is shared by all sandboxes by design; its folders stay as they are.
+            file.path.chmod(stat.S_IMODE(file.status.st_mode) | 0o444)
+    elif closed:
+        raise ModelError(
+            f"model {source.name!r}: {closed[0].name!r} cannot be read by the sandbox's user; "
+            f"run: chmod -R a+rX {str(source.folder)!r}"
+        )
+
+
+def _view_root(source: ModelSource, files: list[_File]) -> Path:
+    """Seer's cache, or a folder in the hub's cache when that is another filesystem."""
+    own = cache_dir() / "views"
+    own.mkdir(mode=0o700, exist_ok=True)
+    if source.commit is None or files[0].status.st_dev == own.stat().st_dev:
+        return own
+    beside = source.folder.parents[2] / ".seer-views"
+    try:
+        beside.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        return own
+    return beside
+
+
+class _Builder:
+    """Builds one view in a temporary folder, then gives it its name."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        files: list[_File],
+        hidden_as: str | None,
+        secrets: Set[str],
+        base_path: str | None,
+    ) -> None:
+        self._source = source
+        self._files = files
+        self._label = hidden_as
+        self._base_path = base_path
+        self._binds: list[tuple[str, str]] = []
+        self._needles = _blinding.Needles(())
+        if hidden_as is not None:
+            self._needles = self._gather(secrets)
+
+    def build(self, folder: Path) -> None:
+        draft = Path(tempfile.mkdtemp(prefix="draft-", dir=folder.parent))
+        try:
+            chosen = self._choose() if self._label is not None else self._files
+            for file in chosen:
+                target = draft / file.name
+                for parent in reversed(target.relative_to(draft).parents[:-1]):
+                    (draft / parent).mkdir(mode=0o755, exist_ok=True)
+                    (draft / parent).chmod(0o755)
+                self._place(file, target)
+            draft.chmod(0o755)
+            if self._binds:
+                binds = folder.with_suffix(".binds")
+                binds.write_text(json.dumps(self._binds))
+            draft.rename(folder)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+
+    def _gather(self, secrets: Set[str]) -> _blinding.Needles:
+        """All names, with those that the files themselves give as their origin."""
+        found = set(secrets)
+        architecture: set[str] = set()
+        for file in self._files:
+            if file.name in ("config.json", "adapter_config.json", "tokenizer_config.json"):
+                content = _parse(file)
+                found |= _blinding.named_origins(content)
+                architecture |= _blinding.architecture_words(content)
+        return _blinding.Needles(found, architecture)
+
+    def _choose(self) -> list[_File]:
+        chosen = [f for f in self._files if _blinding.is_kept(f.name)]
+        if not any(f.name.endswith(".safetensors") for f in chosen):
+            raise ModelError(
+                "a hidden model needs its weights as safetensors files, because other formats "
+                f"carry names inside; {str(self._source.folder)!r} has none. "
+                "Save the model again with save_pretrained(..., safe_serialization=True)"
+            )
+        for file in chosen:
+            if self._needles.in_text(file.name):
+                raise ModelError(f"a hidden model has a file whose name tells it: {file.name!r}")
+        return chosen
+
+    def _place(self, file: _File, target: Path) -> None:
+        if self._label is not None:
+            self._place_hidden(file, target, self._label)
+        elif self._base_path is not None and file.name == "adapter_config.json":
+            content = _parse(file)
+            if isinstance(content, dict):
+                content["base_model_name_or_path"] = self._base_path
+            _write(target, json.dumps(content, indent=2).encode())
+        else:
+            self._link(file, target)
+
+    def _place_hidden(self, file: _File, target: Path, label: str) -> None:
+        if file.name.endswith(".safetensors"):
+            header = _blinding.clean_header(file.path, self._needles)
+            if header is None:
+                self._link(file, target)
+            else:
+                logger.warning(
+                    "a hidden model's %s (%d MB) is copied, because its header tells its origin",
+                    file.name,
+                    file.status.st_size // 10**6,
+                )
+                _copy(file.path, target)
+                with target.open("r+b") as copy:
+                    copy.write(header)
+        elif file.name.endswith(".json") and not self._is_clean_vocabulary(file):
+            content = _blinding.scrub_json(
+                _parse(file), self._needles, label=label, base_path=self._base_path
+            )
+            _write(target, json.dumps(content, indent=2, ensure_ascii=False).encode())
+        elif file.name.endswith((".jinja", ".txt")):
+            text = file.path.read_text(encoding="utf-8", errors="surrogateescape")
+            content = self._needles.replace(text, label).encode("utf-8", "surrogateescape")
+            _write(target, content)
+        elif file.name.endswith(".model"):
+            _write(target, self._needles.blank(file.path.read_bytes()))
+        else:
+            self._link(file, target)
+
+    def _is_clean_vocabulary(self, file: _File) -> bool:
+        # These are large, and nearly always clean; parsing them costs seconds.
+        return file.name in ("tokenizer.json", "vocab.json") and not self._needles.in_bytes(
+            file.path.read_bytes()
+        )
+
+    def _link(self, file: _File, target: Path) -> None:
+        try:
+            os.link(file.path, target)
+            return
+        except OSError as error:
+            if error.errno not in _CANNOT_LINK:
+                raise
+        if self._label is None:
+            # Mounted over the empty file: no copy, whatever filesystem the original is on.
+            _write(target, b"")
+            self._binds.append((file.name, str(file.path)))
+            return
+        # A mount would show the original's path in the mount table.
+        if file.status.st_size > 10**7:
+            logger.warning(
+                "a hidden model's %s (%d MB) is copied, because %s is on another filesystem "
+                "than Seer's cache; set XDG_CACHE_HOME to one that both share",
+                file.name,
+                file.status.st_size // 10**6,
+                self._source.folder,
+            )
+        _copy(file.path, target)
+
+
+def _parse(file: _File) -> Any:
+    try:
+        return json.loads(file.path.read_bytes())
+    except ValueError as error:
+        raise ModelError(f"{str(file.path)!r} is no JSON: {error}") from None
+
+
+def _write(target: Path, data: bytes) -> None:
+    target.write_bytes(data)
+    target.chmod(0o644)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as old, target.open("wb") as new:
+        try:
+            fcntl.ioctl(new, _FICLONE, old.fileno())
+        except OSError:
+            shutil.copyfileobj(old, new, 1 << 22)
+    target.chmod(0o644)
+
+
+def _read_binds(root: Path, key: str) -> tuple[tuple[str, Path], ...]:
+    path = root / f"{key}.binds"
+    if not path.exists():
+        return ()
+    return tuple((name, Path(source)) for name, source in json.loads(path.read_text()))
+
+
+def _prune(root: Path) -> None:
+    """Forget views whose originals are gone and that nobody has used for a while.
+
+    A view's links would otherwise keep the disk space of a model that the user has deleted.
+    """
+    for folder in root.iterdir():
+        if not folder.is_dir() or time.time() - folder.stat().st_mtime < _STALE_AFTER:
+            continue
+        weights = [p for p in folder.glob("*.safetensors") if p.stat().st_nlink == 1]
+        if weights or folder.name.startswith("draft-"):
+            shutil.rmtree(folder)
+            folder.with_suffix(".binds").unlink(missing_ok=True)

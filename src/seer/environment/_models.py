@@ -1,0 +1,299 @@
+"""Get models ready for a sandbox: find or download them, and make the folder that it will see.
+
+Downloading is the hub library's work, in a program of its own (`_fetch`); what the folder looks
+like is `_model_view`'s. Here is what stands between: aliases, names, errors in Seer's words.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from seer.environment import _fetch
+from seer.environment._config import ModelConfig, assign_var_names
+from seer.environment._handles import ModelHandle
+from seer.environment._model_view import ModelSource, View, make_view
+from seer.environment._names import is_local_model, model_env_name, model_slug
+from seer.environment._process import run_program
+from seer.errors import ConfigError, ModelError
+from seer.isolation import Mount
+
+logger = logging.getLogger(__name__)
+
+OnBytes = Callable[[int, int], None]
+"""Called with the bytes done and the bytes in all."""
+
+ALIASES = "SEER_MODEL_ALIASES"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedModel:
+    """A model on this machine, ready to be mounted."""
+
+    config: ModelConfig
+    host_path: Path
+    """The folder that the sandbox sees."""
+    handle: ModelHandle
+    mounts: tuple[Mount, ...]
+    """All that the sandbox needs mounted for this model, its base included."""
+    commit: str | None
+    """The commit on the hub; None for a folder of this machine."""
+
+
+@dataclass(frozen=True)
+class ModelNames:
+    """How one model of a configuration appears in a sandbox."""
+
+    visible: str
+    folder: str
+    base_folder: str | None
+
+
+def assign_names(models: Sequence[ModelConfig]) -> tuple[ModelNames, ...]:
+    """One set of names per model. Hidden ones are counted: `model_0`, `model_1`, ..."""
+    result: list[ModelNames] = []
+    taken: set[str] = set()
+    hidden = 0
+
+    def free(folder: str) -> str:
+        candidate, number = folder, 1
+        while candidate in taken:
+            candidate, number = f"{folder}-{number}", number + 1
+        taken.add(candidate)
+        return candidate
+
+    for model in models:
+        if model.hidden:
+            visible = f"model_{hidden}"
+            hidden += 1
+            folder, base = free(visible), f"{visible}_base"
+        else:
+            visible = model.name
+            folder, base = free(model_slug(model.name)), model_slug(model.base_model or "")
+        result.append(ModelNames(visible, folder, free(base) if model.base_model else None))
+    return tuple(result)
+
+
+def read_aliases(environ: Mapping[str, str]) -> dict[str, str]:
+    """The aliases in `SEER_MODEL_ALIASES`: `name=other,name=other`.
+
+    Raises:
+        ConfigError: An entry has no two sides, or a name stands there twice.
+    """
+    aliases: dict[str, str] = {}
+    for entry in environ.get(ALIASES, "").split(","):
+        if not entry.strip():
+            continue
+        name, equals, other = (part.strip() for part in entry.partition("="))
+        if not (name and equals and other):
+            raise ConfigError(ALIASES, entry, "must be written as 'name=other,name=other'")
+        if name in aliases:
+            raise ConfigError(ALIASES, name, "is given two aliases")
+        aliases[name] = other
+    return aliases
+
+
+async def prepare_models(
+    models: Sequence[ModelConfig],
+    *,
+    models_root: str = "/models",
+    token: str | None = None,
+    on_bytes: OnBytes | None = None,
+) -> tuple[PreparedModel, ...]:
+    """Prepare all models of a configuration, one after the other.
+
+    Args:
+        models: The models.
+        models_root: The folder in the sandbox under which they will appear.
+        token: The hub token to use instead of the one that the hub's library finds.
+        on_bytes: Called while bytes arrive, with sums over all models so far.
+
+    Raises:
+        ModelError: A model could not be had; the message says why and what to do.
+        ConfigError: `SEER_MODEL_ALIASES` does not parse.
+    """
+    tally = _Tally(on_bytes)
+    aliases = read_aliases(os.environ)
+    variables = assign_var_names(models)
+    prepared: list[PreparedModel] = []
+    for config, names, variable in zip(models, assign_names(models), variables, strict=True):
+        prepared.append(
+            await _prepare(
+                config,
+                names,
+                variable,
+                root=models_root.rstrip("/"),
+                aliases=aliases,
+                token=token,
+                tally=tally,
+            )
+        )
+    return tuple(prepared)
+
+
+async def prepare_model(
+    config: ModelConfig,
+    *,
+    models_root: str = "/models",
+    token: str | None = None,
+    on_bytes: OnBytes | None = None,
+) -> PreparedModel:
+    """Prepare one model; see `prepare_models`."""
+    (prepared,) = await prepare_models(
+        [config], models_root=models_root, token=token, on_bytes=on_bytes
+    )
+    return prepared
+
+
+async def _prepare(
+    config: ModelConfig,
+    names: ModelNames,
+    variable: str,
+    *,
+    root: str,
+    aliases: Mapping[str, str],
+    token: str | None,
+    tally: "_Tally",
+) -> PreparedModel:
+    source = await _locate(config.name, config.revision, aliases, token=token, tally=tally)
+    base = base_view = None
+    base_path = None
+    secrets = source.secrets(config.name)
+    if config.base_model is not None and names.base_folder is not None:
+        base = await _locate(config.base_model, "main", aliases, token=token, tally=tally)
+        base_path = f"{root}/{names.base_folder}"
+        secrets |= base.secrets(config.base_model)
+    view = await make_view(
+        source,
+        hidden_as=names.visible if config.hidden else None,
+        secrets=secrets,
+        base_path=base_path,
+    )
+    path = f"{root}/{names.folder}"
+    mounts = _mounts(view, path)
+    if base is not None and base_path is not None:
+        base_view = await make_view(
+            base, hidden_as=names.base_folder if config.hidden else None, secrets=secrets
+        )
+        mounts += _mounts(base_view, base_path)
+    handle = ModelHandle(
+        name=names.visible,
+        path=path,
+        var_name=variable,
+        env_name=model_env_name(names.visible),
+        hidden=config.hidden,
+        base_path=base_path,
+    )
+    return PreparedModel(
+        config=config, host_path=view.folder, handle=handle, mounts=mounts, commit=source.commit
+    )
+
+
+def _mounts(view: View, target: str) -> tuple[Mount, ...]:
+    files = (Mount(source, f"{target}/{name}") for name, source in view.binds)
+    return (Mount(view.folder, target), *files)
+
+
+async def _locate(
+    name: str, revision: str, aliases: Mapping[str, str], *, token: str | None, tally: "_Tally"
+) -> ModelSource:
+    if name in aliases:
+        logger.warning("%s: %r is used in place of %r", ALIASES, aliases[name], name)
+        name, revision = aliases[name], "main"
+    if is_local_model(name):
+        return _local_source(name)
+    folder, commit = await _download(name, revision, token=token, tally=tally)
+    return ModelSource(folder, name=name, commit=commit)
+
+
+def _local_source(name: str) -> ModelSource:
+    folder = Path(name).expanduser().resolve()
+    if not folder.is_dir():
+        raise ModelError(f"model {name!r}: {str(folder)!r} is no folder")
+    return ModelSource(folder, name=name, commit=None)
+
+
+async def _download(
+    name: str, revision: str, *, token: str | None, tally: "_Tally"
+) -> tuple[Path, str]:
+    final: dict[str, Any] = {}
+
+    def on_line(line: str) -> None:
+        message = cast("dict[str, Any]", json.loads(line))
+        if "done" in message:
+            tally.current(message["done"], message["total"])
+        else:
+            final.update(message)
+
+    request = {"repo_id": name, "revision": revision, "token": token}
+    environment = {
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_UPDATE_CHECK": "1",
+        **os.environ,
+    }
+    logger.info("model %s: looking for revision %s", name, revision)
+    ended = await run_program(
+        [sys.executable, "-P", _fetch.__file__],
+        env=environment,
+        stdin=json.dumps(request).encode() + b"\n",
+        on_stdout=on_line,
+    )
+    tally.next()
+    if "path" in final:
+        return Path(final["path"]), final["commit"]
+    if "error" not in final:
+        final = {"error": "other", "message": ended.stderr.strip() or f"exit {ended.exit_code}"}
+    raise _model_error(name, revision, final["error"], final["message"])
+
+
+def _model_error(name: str, revision: str, kind: str, words: str) -> ModelError:
+    if kind == "unknown":
+        advice = "no such model on the hub; check the name, or HF_TOKEN if it is private"
+    elif kind == "revision":
+        advice = f"the hub has this model, but no revision {revision!r}"
+    elif kind == "gated":
+        advice = (
+            "the model is gated; accept its terms on the hub with the account of your HF_TOKEN, "
+            "and set HF_TOKEN"
+        )
+    elif kind == "token":
+        advice = (
+            "the hub refused the credentials; set HF_TOKEN to a valid token that may read this "
+            "model (or check the name)"
+        )
+    elif kind == "offline":
+        advice = (
+            "HF_HUB_OFFLINE is set and the model is not complete in the cache; unset it, or "
+            "download the model first"
+        )
+    elif kind == "connection":
+        advice = "the hub could not be reached to the end; check the network and HF_ENDPOINT"
+    elif kind == "disk":
+        advice = "the disk is full; free some space, or set HF_HOME to a larger one"
+    elif kind == "corrupt":
+        advice = "the download was damaged and thrown away; start again"
+    else:
+        advice = "the download failed"
+    return ModelError(f"model {name!r}: {advice}\n{words}")
+
+
+class _Tally:
+    """Sums the bytes of one download after the other."""
+
+    def __init__(self, on_bytes: OnBytes | None) -> None:
+        self._on_bytes = on_bytes
+        self._before = 0
+        self._now = (0, 0)
+
+    def current(self, done: int, total: int) -> None:
+        self._now = (done, total)
+        if self._on_bytes is not None:
+            self._on_bytes(self._before + done, self._before + max(done, total))
+
+    def next(self) -> None:
+        self._before += self._now[0]
+        self._now = (0, 0)

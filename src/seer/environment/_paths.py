@@ -1,0 +1,64 @@
+"""Where Seer keeps what can be made again, and locks that hold between processes."""
+
+import asyncio
+import fcntl
+import os
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Seer's cache folder: `$XDG_CACHE_HOME/seer`, or `~/.cache/seer`. Made private if new."""
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG rules say that a relative path is to be ignored.
+    base = Path(root) if root.startswith("/") else Path.home() / ".cache"
+    folder = base / "seer"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def cache_key() -> bytes:
+    """A random key of this cache.
+
+    Names of folders that an agent could come to see (in a mount table, say) are keyed with it, so
+    that they cannot be compared with the hashes of guesses.
+    """
+    path = cache_dir() / "key"
+    while True:
+        try:
+            key = path.read_bytes()
+        except FileNotFoundError:
+            draft = path.with_name(f"key.{secrets.token_hex(8)}")
+            draft.touch(mode=0o600)
+            draft.write_bytes(secrets.token_bytes(32))
+            try:
+                # A link, unlike a rename, never replaces the key of a process that came first.
+                path.hardlink_to(draft)
+            except FileExistsError:
+                continue
+            finally:
+                draft.unlink()
+        else:
+            return key
+
+
+@asynccontextmanager
+async def locked(path: Path) -> AsyncGenerator[None]:
+    """Hold the lock file `path`; other tasks, threads and processes wait their turn."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        wait = 0.01
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # Asking again, rather than blocking a thread, keeps the wait cancellable.
+                await asyncio.sleep(wait)
+                wait = min(wait * 1.5, 0.2)
+        yield
+    finally:
+        os.close(descriptor)
