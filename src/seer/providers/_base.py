@@ -24,6 +24,8 @@ class MachineSpec:
 
     label: str = "sandbox"
     """What it is for, as people will see it in listings."""
+    note: str = ""
+    """Text that the machine keeps for whoever adopts it (`Machine.note`). It holds no secrets."""
     gpu: str | None = None
     gpu_count: int = 1
     cpus: float | None = None
@@ -31,6 +33,11 @@ class MachineSpec:
     disk: int | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment of every command in the machine (runtime secrets included)."""
+    path_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables that hold a path under a mount's target; they are set to the path
+    that programs in the machine see it under (see `Machine.path`)."""
+    hidden: bool = False
+    """A model's origin must stay hidden: only a backend that can keep that is used."""
     mounts: tuple[Mount, ...] = ()
     """Host paths to show in the machine; only for providers with `shares_host`."""
     gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
@@ -148,6 +155,14 @@ class Machine(ABC):
     id: str
     provider: str
     layout: Layout
+    note: str = ""
+    """The spec's note."""
+    detached: bool = False
+    """Whether it has a lifetime of its own, apart from this controller."""
+
+    def path(self, target: str) -> str:
+        """Where programs in the machine see what the spec mounted at `target`."""
+        return target
 
     @abstractmethod
     async def spawn(
