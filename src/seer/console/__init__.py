@@ -1,0 +1,6 @@
+"""What a person sees in a terminal. The only importer of rich, and the only place that prints."""
+
+from seer.console._output import say, table
+from seer.console._progress import Phase, Progress, progress
+
+__all__ = ["Phase", "Progress", "progress", "say", "table"]

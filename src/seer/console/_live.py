@@ -1,0 +1,113 @@
+"""The moving display on a terminal. All undertakings of one process share it."""
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
+
+from seer.console._progress import Display, Phase
+
+_lock = threading.Lock()
+_shared: RichProgress | None = None
+_users = 0
+
+
+class _OnlyBytes(ProgressColumn):
+    """Shows another column only while a task counts bytes."""
+
+    def __init__(self, inner: ProgressColumn) -> None:
+        super().__init__(inner.get_table_column())
+        self._inner = inner
+
+    def render(self, task: Task) -> Text:
+        if not task.fields["counts"]:
+            return Text("")
+        return self._inner.render(task)  # pyright: ignore[reportReturnType]
+
+
+class _Live(Display):
+    def __init__(self, title: str, rich: RichProgress) -> None:
+        self._title = title
+        self._rich = rich
+
+    def open(self, name: str) -> int:
+        return self._rich.add_task(
+            "", total=None, title=self._title, name=name, detail="", counts=False, mark=" "
+        )
+
+    def refresh(self, key: int, phase: Phase) -> None:
+        self._rich.update(
+            TaskID(key),
+            completed=phase.done,
+            total=phase.total or None,
+            detail=phase.detail,
+            counts=phase.total > 0,
+        )
+
+    def close(self, key: int, phase: Phase, *, failed: bool) -> None:
+        detail = phase.detail if failed else ""
+        self._rich.update(
+            TaskID(key),
+            completed=max(phase.done, 1),
+            total=max(phase.done, 1),
+            detail=detail,
+            mark="[red]✗[/red]" if failed else "[green]✓[/green]",
+        )
+        self._rich.stop_task(TaskID(key))
+
+
+@contextmanager
+def live_display(title: str, file: TextIO) -> Generator[Display]:
+    """Join the moving display; it ends with the last undertaking that uses it."""
+    global _shared, _users
+    with _lock:
+        if _shared is None:
+            _shared = _make(file)
+            _shared.start()
+        _users += 1
+        rich = _shared
+    try:
+        yield _Live(title, rich)
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                rich.stop()
+                _shared = None
+
+
+def _make(file: TextIO) -> RichProgress:
+    return RichProgress(
+        SpinnerColumn(finished_text=" "),
+        TextColumn("{task.fields[mark]}", markup=True),
+        TextColumn("[dim]{task.fields[title]}[/dim] {task.fields[name]}"),
+        _OnlyBytes(BarColumn(bar_width=24)),
+        _OnlyBytes(DownloadColumn()),
+        _OnlyBytes(TransferSpeedColumn()),
+        TimeElapsedColumn(),
+        TextColumn(
+            "{task.fields[detail]}",
+            style="dim",
+            markup=False,
+            table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+        ),
+        console=Console(file=file),
+        refresh_per_second=8,
+        expand=True,
+    )

@@ -1,0 +1,109 @@
+"""Secrets: looked up by name, held without ever being shown, and taken out of texts.
+
+A secret's value goes to the sandbox, or to the one program that needs it. It belongs in no log,
+exception, record, generated file or process list; `Redactor` is the net below that rule.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+from dotenv import dotenv_values
+
+from seer.errors import SecretMissingError
+
+_MASK = "[secret]"
+_SHORTEST = 4
+"""Shorter values would also match ordinary text; redacting them would only destroy it."""
+
+
+class Redactor:
+    """Replaces secret values in texts, in every spelling in which they are likely to appear."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        spellings: set[str] = set()
+        for value in values:
+            for part in (value, *value.splitlines()):
+                spellings |= {
+                    part,
+                    part.strip(),
+                    quote(part, safe=""),
+                    quote_plus(part),
+                    json.dumps(part)[1:-1],
+                    repr(part)[1:-1],
+                }
+        kept = sorted((s for s in spellings if len(s) >= _SHORTEST), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, kept)) if kept else r"(?!)")
+
+    def __call__(self, text: str) -> str:
+        """`text` with every secret replaced."""
+        return self._pattern.sub(_MASK, text)
+
+    def __repr__(self) -> str:
+        return "Redactor(...)"
+
+
+class Secrets:
+    """Secrets by name. Printing, comparing or pickling one shows or stores no value."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = dict(values)
+        self._redactor = Redactor(self._values.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of the configuration."""
+        return tuple(self._values)
+
+    def get(self, name: str) -> str | None:
+        """The value of one secret, or None."""
+        return self._values.get(name)
+
+    def values(self) -> dict[str, str]:
+        """All of them, by name, for the environment of the sandbox."""
+        return dict(self._values)
+
+    def redact(self, text: str) -> str:
+        """`text` without any of the values."""
+        return self._redactor(text)
+
+    def __repr__(self) -> str:
+        return f"Secrets({', '.join(self._values)})"
+
+    def __reduce__(self) -> str:
+        raise TypeError("secrets cannot be pickled, so that they are not stored by accident")
+
+
+def load_secrets(
+    names: Sequence[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    dotenv: Path | None = None,
+) -> Secrets:
+    """Look secrets up in the environment, then in `.env`.
+
+    Args:
+        names: Their names.
+        environ: The environment; this process's by default.
+        dotenv: The file to look in second; `.env` in the current folder by default.
+
+    Raises:
+        SecretMissingError: Some are in neither, or empty; the message names them all.
+    """
+    environ = os.environ if environ is None else environ
+    file = Path(".env") if dotenv is None else dotenv
+    fallback: Mapping[str, str | None] = {}
+    if any(not environ.get(name) for name in names) and file.is_file():
+        # Without interpolation: a "$" in a secret stands for itself.
+        fallback = dotenv_values(file, interpolate=False)
+    found = {name: environ.get(name) or fallback.get(name) or "" for name in names}
+    missing = [name for name, value in found.items() if not value]
+    if missing:
+        raise SecretMissingError(
+            f"not set: {', '.join(missing)}; set them in the environment or in "
+            f"{str(file.absolute())!r}"
+        )
+    return Secrets(found)
