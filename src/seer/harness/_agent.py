@@ -1,0 +1,113 @@
+"""What an agent provider is, and where providers come from.
+
+A provider drives one vendor's agent. It gets a request (plain data) and a seat (`_seat.Seat`), the
+only way to reach the tools and to report what happens. It knows nothing of MCP, records or limits.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from seer.errors import ConfigError
+from seer.harness._limits import Limits, Price
+
+if TYPE_CHECKING:
+    from seer.harness._events import Event
+    from seer.harness._seat import Seat
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRequest:
+    """What to ask of which agent."""
+
+    run_id: str
+    provider: str
+    model: str | None
+    system_prompt: str
+    task: str
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    builtin_tools: tuple[str, ...] = ()
+    """The vendor's own tools that the user asked for by name."""
+    limits: Limits = field(default_factory=Limits)
+    price: Price | None = None
+    deltas: bool = False
+    history: Sequence[Event] = ()
+    """What happened before, in a run that continues another."""
+
+
+class Agent(ABC):
+    """An agent provider.
+
+    Passes `seer.testing.agent_contract`.
+    """
+
+    name: str
+
+    @abstractmethod
+    def check(self, request: AgentRequest) -> None:
+        """Check, at once and without any network, that a run can start.
+
+        Raises:
+            MissingExtraError: The vendor's SDK is not installed.
+            SecretMissingError: The vendor's key is not set.
+            ConfigError: The request asks for what this provider cannot do.
+        """
+
+    @abstractmethod
+    async def run(self, request: AgentRequest, seat: Seat) -> None:
+        """Drive the agent until it has nothing more to do.
+
+        Failures of the vendor are reported with `Seat.fail`. Whatever was started is ended before
+        this returns or raises, also when it is cancelled.
+        """
+
+    def model_name(self, request: AgentRequest) -> str | None:
+        """The model that will be used, where that is known beforehand."""
+        return request.model
+
+    def secrets(self, request: AgentRequest) -> tuple[str, ...]:
+        """Values that must not appear in a record."""
+        return (request.api_key,) if request.api_key else ()
+
+
+_BUILTIN: dict[str, tuple[str, str]] = {
+    "scripted": ("seer.harness._scripted", "Scripted"),
+}
+ENTRY_POINTS = "seer.agents"
+
+
+def agent_names() -> list[str]:
+    """The names that `find_agent` knows, installed plugins included."""
+    return sorted({*_BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def find_agent(name: str) -> Agent:
+    """The provider called `name`; what follows a colon is handed to it (`scripted:steps.toml`).
+
+    Raises:
+        ConfigError: There is no such provider, or it does not take an argument.
+    """
+    base, _, argument = name.partition(":")
+    if base in _BUILTIN:
+        module, attribute = _BUILTIN[base]
+        made: Any = getattr(importlib.import_module(module), attribute)
+    else:
+        points = list(entry_points(group=ENTRY_POINTS, name=base))
+        if not points:
+            near = get_close_matches(base, agent_names(), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError("provider", name, f"known agents are {agent_names()}{hint}")
+        made = points[0].load()
+    if argument:
+        from_argument = getattr(made, "from_argument", None)
+        if from_argument is None:
+            raise ConfigError("provider", name, f"{base!r} takes nothing after a colon")
+        return from_argument(argument)
+    return made()

@@ -1,0 +1,345 @@
+"""What an agent does, as typed events that are the same for every vendor.
+
+Events are plain frozen data with a JSON form (`to_json`, `event_from_json`). They carry no
+behaviour: limits, recording and printing are done by those who watch them go by. `raw` keeps the
+vendor's own message beside the neutral one and is not part of the JSON form, because it has no
+shape that anyone could rely on; `raw_json` renders it where it can be rendered.
+"""
+
+import base64
+import binascii
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+
+FinishReason = Literal["completed", "limit", "cancelled", "error"]
+"""`limit`: a limit was reached, whether or not the agent used its last turn to conclude."""
+
+ErrorKind = Literal[
+    "authentication",
+    "rate_limit",
+    "overloaded",
+    "connection",
+    "timeout",
+    "malformed",
+    "refused",
+    "request",
+    "tool_server",
+    "divergence",
+    "script",
+    "internal",
+]
+"""`request`: the vendor rejects what was asked of it (unknown model, too long, bad parameter)."""
+
+LimitName = Literal["turns", "tool_calls", "seconds", "tokens", "cost_usd", "stop"]
+"""`stop`: a person asked the agent to conclude."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextBlock:
+    """Text in a tool's result."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageBlock:
+    """An image in a tool's result."""
+
+    data: bytes = field(repr=False)
+    mime_type: str = "image/png"
+
+
+Block: TypeAlias = TextBlock | ImageBlock
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolInfo:
+    """A tool the agent may call."""
+
+    name: str
+    """The name the agent uses; unique in a run."""
+    server: str
+    """The MCP server that has it."""
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Common to all events. The harness sets `seq`, `time` and `turn`."""
+
+    type: ClassVar[str] = "event"
+
+    seq: int = -1
+    """Counts the events of a run from 0."""
+    time: float = 0.0
+    """Unix time."""
+    turn: int = 0
+    """Counts the agent's answers from 1; 0 before the first."""
+    raw: object = field(default=None, repr=False, compare=False)
+    """The vendor's own message, where there is one."""
+
+    def to_json(self) -> dict[str, Json]:
+        """The event as plain JSON values, without `raw`."""
+        data: dict[str, Json] = {"type": self.type}
+        for item in dataclasses.fields(self):
+            if item.name != "raw":
+                data[item.name] = _plain(getattr(self, item.name))
+        return data
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStarted(Event):
+    """The first event: the agent is about to be asked."""
+
+    type: ClassVar[str] = "run_started"
+
+    run_id: str
+    provider: str
+    model: str | None
+    system_prompt: str
+    task: str
+    tools: tuple[ToolInfo, ...] = ()
+    session: str | None = None
+    limits: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserMessage(Event):
+    """Something said to the agent after the first message."""
+
+    type: ClassVar[str] = "user_message"
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Event):
+    """What the agent says: one whole block."""
+
+    type: ClassVar[str] = "text"
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDelta(Event):
+    """A piece of a `Text` that is still being written; the whole block follows as `Text`.
+
+    Handed out only with `run_agent(deltas=True)`, and never recorded.
+    """
+
+    type: ClassVar[str] = "text_delta"
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thinking(Event):
+    """What the agent thinks, where the vendor shows it."""
+
+    type: ClassVar[str] = "thinking"
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall(Event):
+    """The agent calls a tool. The tool runs only after this event was handed out."""
+
+    type: ClassVar[str] = "tool_call"
+
+    id: str
+    name: str
+    server: str | None
+    """None: no such tool was offered, so the call will be refused."""
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResult(Event):
+    """What came back from a tool."""
+
+    type: ClassVar[str] = "tool_result"
+
+    id: str
+    """The id of the `ToolCall`."""
+    name: str
+    content: tuple[Block, ...] = ()
+    is_error: bool = False
+    structured: Any = None
+    """The structured form of the result, where the tool gives one."""
+    seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """All text of the result, joined by newlines."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+    @property
+    def images(self) -> tuple[ImageBlock, ...]:
+        """All images of the result."""
+        return tuple(block for block in self.content if isinstance(block, ImageBlock))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage(Event):
+    """What one answer of the agent used."""
+
+    type: ClassVar[str] = "usage"
+
+    input_tokens: int = 0
+    """Tokens read, cached ones included."""
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_usd: float | None = None
+    """None: no price is known for the model."""
+    total_tokens: int = 0
+    """Of the run so far, input and output."""
+    total_cost_usd: float | None = None
+    """Of the run so far; None while no price is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitReached(Event):
+    """A limit was reached: tools are closed, the agent has one last turn to conclude."""
+
+    type: ClassVar[str] = "limit_reached"
+
+    limit: LimitName
+    allowed: float
+    used: float
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorEvent(Event):
+    """Something went wrong. The run goes on where `retry_in` or `fatal` says so."""
+
+    type: ClassVar[str] = "error"
+
+    kind: ErrorKind
+    message: str
+    retry_in: float | None = None
+    """Seconds until the same request is made again; None: it is not."""
+    fatal: bool = True
+    """Whether the run ends because of this."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFinished(Event):
+    """The last event."""
+
+    type: ClassVar[str] = "run_finished"
+
+    reason: FinishReason
+    message: str = ""
+    """Why, for a person."""
+    result: str = ""
+    """The agent's last words."""
+    turns: int = 0
+    tool_calls: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    cost_usd: float | None = None
+
+
+_CLASSES: dict[str, type[Event]] = {
+    cls.type: cls
+    for cls in (
+        RunStarted,
+        UserMessage,
+        Text,
+        TextDelta,
+        Thinking,
+        ToolCall,
+        ToolResult,
+        Usage,
+        LimitReached,
+        ErrorEvent,
+        RunFinished,
+    )
+}
+
+
+def event_from_json(data: Mapping[str, Any]) -> Event:
+    """The event that `to_json` rendered.
+
+    Unknown fields are ignored, so that records of a later version open.
+
+    Raises:
+        ValueError: `data` is no event: an unknown type, or a field is missing or malformed.
+    """
+    cls = _CLASSES.get(str(data.get("type")))
+    if cls is None:
+        raise ValueError(f"type={data.get('type')!r} is no event; known: {sorted(_CLASSES)}")
+    values: dict[str, Any] = {}
+    for item in dataclasses.fields(cls):
+        if item.name in data and item.name != "raw":
+            values[item.name] = _parse(item.name, data[item.name])
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ValueError(f"{cls.type} event is incomplete: {error}") from error
+
+
+def raw_json(value: object) -> Json:
+    """A vendor's message as JSON values, as far as it can be shown; None where it cannot."""
+    try:
+        return _plain(value)
+    except ValueError:
+        return None
+
+
+def _parse(name: str, value: Any) -> Any:
+    try:
+        if name == "content":
+            return tuple(_block(item) for item in value)
+        if name == "tools":
+            return tuple(ToolInfo(**item) for item in value)
+    except (TypeError, KeyError, binascii.Error) as error:
+        raise ValueError(f"{name} is malformed: {error}") from error
+    return value
+
+
+def _block(data: Mapping[str, Any]) -> Block:
+    if data["type"] == "image":
+        return ImageBlock(data=base64.b64decode(data["data"]), mime_type=data["mime_type"])
+    return TextBlock(text=data["text"])
+
+
+def _plain(value: object) -> Json:
+    """JSON values; non-finite floats become text, because JSON has no word for them."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    if isinstance(value, TextBlock):
+        return {"type": "text", "text": value.text}
+    if isinstance(value, ImageBlock):
+        encoded = base64.b64encode(value.data).decode("ascii")
+        return {
+            "type": "image",
+            "mime_type": value.mime_type,
+            "encoding": "base64",
+            "data": encoded,
+        }
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value)
+        return {str(key): _plain(item) for key, item in items.items()}
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Sequence):
+        return [_plain(item) for item in cast("Sequence[object]", value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return _plain(dump(mode="json"))
+    raise ValueError(f"{type(value).__qualname__} has no JSON form")

@@ -1,0 +1,130 @@
+"""How much an agent may use, and the meter that watches it.
+
+The meter is pure bookkeeping: it is told what happens and answers which limit is reached. Closing
+the tools and ending the run is the seat's part (`_seat`).
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from seer.errors import ConfigError
+from seer.harness._events import LimitName, Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a run may use. None means no limit.
+
+    When a limit is reached the tools are closed and the agent gets one last turn to conclude.
+    Limits are enforced by Seer, in the same way for every vendor.
+    """
+
+    turns: int | None = None
+    """Answers of the agent; the concluding one comes on top."""
+    tool_calls: int | None = None
+    seconds: float | None = None
+    """Since the start of the run. A tool that is running then is cancelled."""
+    tokens: int | None = None
+    """Input and output, over all turns."""
+    cost_usd: float | None = None
+    """Needs a known price: that of the model, or `price=` of `run_agent`."""
+    conclude_seconds: float = 120.0
+    """How long the last turn may take before the agent is cut off."""
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ConfigError: A limit is negative, zero where that cannot work, or not a number.
+        """
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            least = 0 if item.name == "tool_calls" else None
+            if value is None and item.name != "conclude_seconds":
+                continue
+            whole = item.name in {"turns", "tool_calls", "tokens"}
+            kind = int if whole else (int, float)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                wanted = "a whole number" if whole else "a number"
+                raise ConfigError(f"Limits.{item.name}", value, f"must be {wanted}, or None")
+            if not (value > 0 or value == least):
+                raise ConfigError(f"Limits.{item.name}", value, "must be greater than 0, or None")
+
+    def as_dict(self) -> dict[str, float | None]:
+        """The limits by name, for events and records."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """What a model costs, in US dollars per million tokens."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    """The input price, where not given."""
+    cache_write: float | None = None
+    """The input price, where not given."""
+
+    def cost(self, usage: Usage) -> float:
+        """The cost of one answer."""
+        cache_read = self.input if self.cache_read is None else self.cache_read
+        cache_write = self.input if self.cache_write is None else self.cache_write
+        fresh = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
+        return (
+            max(fresh, 0) * self.input
+            + usage.cache_read_tokens * cache_read
+            + usage.cache_write_tokens * cache_write
+            + usage.output_tokens * self.output
+        ) / 1e6
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A limit that is reached."""
+
+    limit: LimitName
+    allowed: float
+    used: float
+
+
+@dataclass
+class Meter:
+    """What a run has used so far."""
+
+    limits: Limits
+    turns: int = 0
+    tool_calls: int = 0
+    tokens: int = 0
+    cost_usd: float | None = None
+
+    def add(self, usage: Usage) -> Usage:
+        """Count one answer; returns the event with the totals filled in."""
+        self.tokens += usage.input_tokens + usage.output_tokens
+        if usage.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + usage.cost_usd
+        return dataclasses.replace(usage, total_tokens=self.tokens, total_cost_usd=self.cost_usd)
+
+    def crossed(self) -> Crossing | None:
+        """The limit on tokens or cost that is reached, if one is."""
+        limits = self.limits
+        if limits.tokens is not None and self.tokens >= limits.tokens:
+            return Crossing("tokens", limits.tokens, self.tokens)
+        cost = self.cost_usd
+        if limits.cost_usd is not None and cost is not None and cost >= limits.cost_usd:
+            return Crossing("cost_usd", limits.cost_usd, cost)
+        return None
+
+    def no_more_tools(self) -> Crossing | None:
+        """The limit on tool calls, if one more call would break it."""
+        allowed = self.limits.tool_calls
+        if allowed is not None and self.tool_calls >= allowed:
+            return Crossing("tool_calls", allowed, self.tool_calls)
+        return None
+
+    def last_turn(self) -> Crossing | None:
+        """The limit on turns, if the present turn is the last with tools."""
+        allowed = self.limits.turns
+        if allowed is not None and self.turns >= allowed:
+            return Crossing("turns", allowed, self.turns)
+        return None

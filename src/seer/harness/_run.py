@@ -1,0 +1,317 @@
+"""`run_agent`: drive an agent, hand out what it does.
+
+The work happens in one task on Seer's background loop, whatever loop the consumer iterates on; so
+a consumer that blocks, breaks off, raises or is cancelled cannot leave the agent or its tool
+servers half ended. Ending is always the same path: the task is cancelled, the agent's process and
+the tool servers end, the record is closed, and only then does the iteration end.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from seer._sync import background_loop
+from seer.harness._agent import Agent, AgentRequest
+from seer.harness._channel import Channel
+from seer.harness._errors import ScriptError
+from seer.harness._events import (
+    ErrorKind,
+    Event,
+    FinishReason,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+)
+from seer.harness._limits import Crossing, Limits, Price
+from seer.harness._record import Recording
+from seer.harness._request import (
+    SessionLike,
+    choose_agent,
+    choose_session,
+    choose_words,
+    merge_servers,
+)
+from seer.harness._seat import RunOver, Seat
+from seer.harness._servers import ServerSpec
+from seer.harness._toolbox import open_toolbox
+from seer.runs import new_run_id
+
+logger = logging.getLogger(__name__)
+
+
+class AgentRun(AsyncIterator[Event]):
+    """A run of an agent: an async iterator of events. Made by `run_agent`.
+
+    Nothing starts before the first event is asked for. Leaving the iteration early ends the run.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        request: AgentRequest,
+        *,
+        servers: Sequence[ServerSpec],
+        session: SessionLike | None,
+        recording: Recording,
+        interactive: bool,
+    ) -> None:
+        self.run_id = request.run_id
+        self.result: RunFinished | None = None
+        """The last event, once there is one."""
+        self._agent = agent
+        self._request = request
+        self._servers = servers
+        self._session = session
+        self._recording = recording
+        self._interactive = interactive
+        self._channel: Channel | None = None
+        self._seat: Seat | None = None
+        self._scope: anyio.CancelScope | None = None
+        self._unwanted = False
+        self._events = self._iterate()
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the record; None for a run that is not recorded."""
+        return self._recording.folder
+
+    def __aiter__(self) -> "AgentRun":
+        return self
+
+    async def __anext__(self) -> Event:
+        return await self._events.__anext__()
+
+    async def aclose(self) -> None:
+        """End the run; what it started is gone when this returns."""
+        await self._events.aclose()
+
+    # --- while it runs; safe from any thread -------------------------------------------------
+
+    def send(self, text: str | None) -> None:
+        """Say something to the agent once it has answered; None ends an interactive run."""
+        self._on_seat(lambda seat: seat.send(text))
+
+    def interrupt(self) -> None:
+        """End what the agent is doing now; an interactive conversation goes on."""
+        self._on_seat(lambda seat: seat.interrupt())
+
+    def conclude(self) -> None:
+        """Close the tools and let the agent have one last turn."""
+        self._on_seat(lambda seat: seat.reach(Crossing("stop", 0, 0)))
+
+    def set_limits(self, limits: Limits) -> None:
+        """Change the limits."""
+        self._on_seat(lambda seat: seat.set_limits(limits))
+
+    def _on_seat(self, action: Callable[[Seat], None]) -> None:
+        def act() -> None:
+            if self._seat is not None:
+                action(self._seat)
+
+        background_loop().call_soon_threadsafe(act)
+
+    # --- the consumer's side -------------------------------------------------------------------
+
+    async def _iterate(self) -> AsyncGenerator[Event, None]:
+        loop = background_loop()
+        ready: Future[Channel] = Future()
+        driver = asyncio.run_coroutine_threadsafe(self._drive(ready), loop)
+        try:
+            channel = await asyncio.wrap_future(ready)
+            while (event := await channel.get()) is not None:
+                yield event
+            await asyncio.wrap_future(driver)
+        finally:
+            loop.call_soon_threadsafe(self._end)
+            if not driver.done():
+                # `wait` leaves the driver alone when this task is cancelled once more.
+                await asyncio.wait([asyncio.wrap_future(driver)])
+
+    def _end(self) -> None:
+        self._unwanted = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    # --- the background loop's side ------------------------------------------------------------
+
+    async def _drive(self, ready: "Future[Channel]") -> None:
+        channel = self._channel = Channel()
+        ready.set_result(channel)
+        try:
+            with anyio.CancelScope() as self._scope:
+                if self._unwanted:
+                    return
+                await self._work()
+        finally:
+            channel.close()
+
+    async def _work(self) -> None:
+        reason: FinishReason = "cancelled"
+        message = "the run was cancelled"
+        self._recording.open(self._agent, self._request, session=self._session)
+        try:
+            async with open_toolbox(self._servers) as toolbox:
+                seat = self._seat = Seat(
+                    toolbox,
+                    limits=self._request.limits,
+                    price=self._request.price,
+                    report=self._report,
+                    consumer_ready=self._consumer_ready,
+                    interactive=self._interactive,
+                )
+                seat.emit(self._started(seat))
+                await self._sit(seat)
+                reason, message = _outcome(seat)
+        except Exception as error:
+            reason, message = "error", str(error) or type(error).__name__
+            if self._seat is not None:
+                kind: ErrorKind = "script" if isinstance(error, ScriptError) else "internal"
+                self._seat.fail(kind, message)
+            raise
+        finally:
+            if self._seat is not None:
+                self._seat.emit(self._seat.finished(reason, message))
+            self._seat = None
+            self._recording.close(reason, message)
+
+    async def _sit(self, seat: Seat) -> None:
+        with anyio.CancelScope() as scope:
+            watch = asyncio.create_task(seat.watch(scope.cancel))
+            try:
+                await self._agent.run(self._request, seat)
+            except RunOver:
+                logger.debug("the agent has had its last turn")
+            finally:
+                watch.cancel()
+
+    async def _consumer_ready(self) -> None:
+        if self._channel is not None:
+            await self._channel.drained()
+
+    def _started(self, seat: Seat) -> RunStarted:
+        request = self._request
+        return RunStarted(
+            run_id=request.run_id,
+            provider=self._agent.name,
+            model=self._agent.model_name(request),
+            system_prompt=request.system_prompt,
+            task=request.task,
+            tools=seat.tools,
+            session=self._session.session_id if self._session is not None else None,
+            limits=request.limits.as_dict(),
+        )
+
+    def _report(self, event: Event) -> None:
+        if isinstance(event, TextDelta):
+            if not self._request.deltas:
+                return
+        else:
+            self._recording.event(event)
+        if isinstance(event, RunFinished):
+            self.result = event
+        if self._channel is not None:
+            self._channel.put(event)
+
+
+def _outcome(seat: Seat) -> tuple[FinishReason, str]:
+    if seat.failure is not None:
+        return "error", seat.failure.message
+    if seat.limit is not None:
+        return "limit", seat.limit.message
+    return "completed", "the agent is done"
+
+
+def run_agent(
+    prompt: str | None = None,
+    mcp_config: Mapping[str, Any] | None = None,
+    *,
+    provider: str | Agent = "claude",
+    model: str | None = None,
+    user_message: str | None = None,
+    session: SessionLike | None = None,
+    task: str | None = None,
+    mcp_servers: Sequence[Mapping[str, Any]] = (),
+    prompts: Sequence[str] = (),
+    limits: Limits | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    price: Price | None = None,
+    builtin_tools: Sequence[str] = (),
+    deltas: bool = False,
+    record: bool | Path | str = True,
+    name: str | None = None,
+    history: Sequence[Event] = (),
+    interactive: bool = False,
+) -> AgentRun:
+    """Run an agent; iterate over the result to see what it does.
+
+    Args:
+        prompt: The system prompt, or the first message where no `task` is given.
+        mcp_config: Tool servers by name, as agents' own configurations have them; also an
+            in-process server of the `mcp` package.
+        provider: `claude`, `openai` (any compatible endpoint with `base_url`), `gemini`,
+            `scripted:FILE`, `human`, `replay:RUN`, a plugin's name, or an `Agent`.
+        model: The vendor's model; its default where not given.
+        user_message: The same as `task`.
+        session: The session whose tools the agent gets. Where there is none and no tools are
+            given, the only open session is used.
+        task: The first message to the agent.
+        mcp_servers: More tool servers, each as `serve(..., expose_as="mcp")` gives them.
+        prompts: Texts to append to the system prompt, as `serve(..., expose_as="prompt")` gives.
+        limits: What the run may use.
+        base_url: The vendor's endpoint, where it is not the usual one.
+        api_key: The vendor's key; from the environment where not given.
+        price: What the model costs, where the built-in price list does not know it.
+        builtin_tools: Tools of the vendor's own (web search and the like) to allow, by name.
+        deltas: Whether to hand out `TextDelta` events too.
+        record: False for no record; a folder to keep records in; True for the usual one.
+        name: What the run is called in listings.
+        history: Events of another run that this one continues.
+        interactive: Whether to wait for `AgentRun.send` when the agent has answered.
+
+    Raises:
+        ConfigError: The arguments do not fit together.
+        MissingExtraError: The vendor's SDK is not installed.
+        SecretMissingError: The vendor's key is not set.
+        ToolServerError: A tool server cannot be started. Also while iterating.
+    """
+    agent, asked = choose_agent(provider)
+    session = choose_session(session, mcp_config, has_servers=bool(mcp_servers))
+    servers = merge_servers(session, mcp_config, mcp_servers)
+    words = choose_words(
+        prompt,
+        task,
+        user_message=user_message,
+        prompts=prompts,
+        session=session,
+        interactive=interactive,
+    )
+    request = AgentRequest(
+        run_id=new_run_id(),
+        provider=asked,
+        model=model,
+        system_prompt=words.system_prompt,
+        task=words.task,
+        base_url=base_url,
+        api_key=api_key,
+        builtin_tools=tuple(builtin_tools),
+        limits=limits or Limits(),
+        price=price,
+        deltas=deltas,
+        history=tuple(history),
+    )
+    agent.check(request)
+    return AgentRun(
+        agent,
+        request,
+        servers=servers,
+        session=session,
+        recording=Recording(record, name=name, started=time.time()),
+        interactive=interactive,
+    )

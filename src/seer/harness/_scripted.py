@@ -1,0 +1,262 @@
+"""An agent that follows a script: real tool calls, no model, no key.
+
+Steps come from a list or from a TOML file. Each step is a turn of the agent: it may think, say
+something, call tools, and check what came back. It is the agent of the demo and of tests; it is
+not a recording (see `_replay` for that).
+
+In TOML::
+
+    [[steps]]
+    text = "Let me look at the model."
+    [[steps.calls]]
+    tool = "python"
+    save = "info"                                # remember the result under this name
+    expect = { contains = "num_layers" }         # or: equals, matches, error
+    [steps.calls.arguments]
+    code = "import model_tools; print(model_tools.get_model_info())"
+
+    [[steps]]
+    text = "The model says: {info.text}"
+
+Inside texts and arguments, `{name.text}` is the text of a saved result and `{name.structured.a.0}`
+walks its structured form; an argument that is nothing but such a reference keeps the value's type.
+Braces that are no reference to a saved result stay as they are.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self, cast
+
+from seer.errors import ConfigError
+from seer.harness._agent import Agent, AgentRequest
+from seer.harness._errors import ScriptError
+from seer.harness._events import Text, Thinking, Usage
+from seer.harness._seat import Seat
+from seer.harness._toolbox import ToolOutcome
+
+_REFERENCE = re.compile(r"\{([A-Za-z_]\w*)((?:\.\w+)+)\}")
+_EXPECT = {"contains", "equals", "matches", "error"}
+_CALL = {"tool", "arguments", "save", "expect"}
+_STEP = {"text", "thinking", "calls", "usage"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expect:
+    """What a tool's result must be."""
+
+    contains: str | tuple[str, ...] = ()
+    equals: Any = None
+    """Compared with the structured result, or the text where there is none."""
+    matches: str | None = None
+    error: bool | Literal["any"] = False
+    """Whether the tool must fail; `any`: it may."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One tool call of a step."""
+
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    save: str | None = None
+    expect: Expect | Callable[[ToolOutcome], object] | None = None
+    """A function may look at the result itself: it raises, or returns False, to fail the step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One turn of the scripted agent."""
+
+    text: str | None = None
+    thinking: str | None = None
+    calls: tuple[Call, ...] = ()
+    usage: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Token counts to report for this turn, to try limits without a model."""
+
+
+class Scripted(Agent):
+    """The scripted agent: `run_agent(..., provider=Scripted([Step(text="hello")]))`."""
+
+    name = "scripted"
+
+    def __init__(self, steps: Sequence[Step | Mapping[str, Any]] = ()) -> None:
+        """Take the steps.
+
+        Raises:
+            ConfigError: A step is malformed.
+        """
+        self.steps = tuple(
+            step if isinstance(step, Step) else _step(step, f"steps[{number}]")
+            for number, step in enumerate(steps)
+        )
+
+    @classmethod
+    def from_argument(cls, path: str) -> Self:
+        """Read the steps from a TOML file.
+
+        Raises:
+            ConfigError: The file cannot be read or is malformed.
+        """
+        try:
+            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError("scripted", path, f"the steps cannot be read: {error}") from error
+        unknown = set(data) - {"steps"}
+        if unknown or not isinstance(data.get("steps"), list):
+            raise ConfigError("scripted", path, "must hold [[steps]] and nothing else")
+        return cls(data["steps"])
+
+    def check(self, request: AgentRequest) -> None:
+        """Refuse an empty script, and built-in tools, which a script has none of."""
+        if not self.steps:
+            raise ConfigError("provider", self.name, "there are no steps; use scripted:steps.toml")
+        if request.builtin_tools:
+            raise ConfigError("builtin_tools", request.builtin_tools, "a script has none")
+
+    def model_name(self, request: AgentRequest) -> str | None:
+        """A script is no model."""
+        return None
+
+    async def run(self, request: AgentRequest, seat: Seat) -> None:
+        """Follow the script.
+
+        Raises:
+            ScriptError: A step failed.
+        """
+        saved: dict[str, ToolOutcome] = {}
+        for number, step in enumerate(self.steps):
+            seat.begin_turn()
+            async with seat.exchange():
+                await self._step(step, seat, number=number, saved=saved)
+            if seat.limit is not None and not step.calls:
+                return
+
+    async def _step(
+        self, step: Step, seat: Seat, *, number: int, saved: dict[str, ToolOutcome]
+    ) -> None:
+        if step.usage:
+            seat.emit(Usage(**step.usage))
+        if step.thinking is not None:
+            seat.emit(Thinking(text=str(_fill(step.thinking, saved, number))))
+        if step.text is not None:
+            seat.emit(Text(text=str(_fill(step.text, saved, number))))
+        for index, call in enumerate(step.calls):
+            outcome = await seat.call_tool(
+                f"call_{number}_{index}",
+                call.tool,
+                arguments=cast("dict[str, Any]", _fill(dict(call.arguments), saved, number)),
+            )
+            if seat.limit is not None or seat.failure is not None:
+                continue  # the result is the notice, not what the script was written for
+            if call.save:
+                saved[call.save] = outcome
+            _judge(call, outcome, f"step {number}, call {index} ({call.tool})")
+
+
+def _judge(call: Call, outcome: ToolOutcome, where: str) -> None:
+    text = outcome.text
+    expect = call.expect
+    if callable(expect):
+        try:
+            held = expect(outcome)
+        except AssertionError as error:
+            raise ScriptError(f"{where}: {error or 'the check failed'}; it gave: {text}") from error
+        if held is False:
+            raise ScriptError(f"{where}: the check failed; it gave: {text}")
+        return
+    expect = expect or Expect()
+    if expect.error != "any" and outcome.is_error != expect.error:
+        wanted = "fail" if expect.error else "succeed"
+        raise ScriptError(f"{where}: should {wanted}, but gave: {text}")
+    parts = (expect.contains,) if isinstance(expect.contains, str) else expect.contains
+    for part in parts:
+        if part not in text:
+            raise ScriptError(f"{where}: {part!r} is not in the result: {text}")
+    if expect.matches is not None and not re.search(expect.matches, text):
+        raise ScriptError(f"{where}: {expect.matches!r} does not match the result: {text}")
+    if expect.equals is not None:
+        value = outcome.structured if outcome.structured is not None else text
+        if value != expect.equals:
+            raise ScriptError(f"{where}: expected {expect.equals!r}, got {value!r}")
+
+
+def _fill(value: Any, saved: Mapping[str, ToolOutcome], number: int) -> Any:
+    if isinstance(value, str):
+        whole = _REFERENCE.fullmatch(value)
+        if whole and whole[1] in saved:
+            return _walk(whole, saved, number)
+        return _REFERENCE.sub(
+            lambda found: str(_walk(found, saved, number)) if found[1] in saved else found[0],
+            value,
+        )
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value)
+        return {key: _fill(item, saved, number) for key, item in items.items()}
+    if isinstance(value, (list, tuple)):
+        return [_fill(item, saved, number) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def _walk(found: re.Match[str], saved: Mapping[str, ToolOutcome], number: int) -> Any:
+    outcome = saved[found[1]]
+    kind, *path = found[2].strip(".").split(".")
+    value: Any = {"text": outcome.text, "structured": outcome.structured}.get(kind)
+    try:
+        if kind not in {"text", "structured"}:
+            raise KeyError(kind)
+        for part in path:
+            value = value[int(part) if type(value) is list else part]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ScriptError(
+            f"step {number}: {found[0]} leads nowhere; the result was {outcome.text!r}"
+        ) from error
+    return value
+
+
+def _step(data: Mapping[str, Any], where: str) -> Step:
+    _known(data, _STEP, where)
+    calls = tuple(
+        _call(item, f"{where}.calls[{index}]") for index, item in enumerate(data.get("calls", ()))
+    )
+    if not calls and data.get("text") is None:
+        raise ConfigError(where, dict(data), "a step needs text or calls")
+    return Step(
+        text=data.get("text"),
+        thinking=data.get("thinking"),
+        calls=calls,
+        usage=data.get("usage", {}),
+    )
+
+
+def _call(data: Mapping[str, Any] | Call, where: str) -> Call:
+    if isinstance(data, Call):
+        return data
+    _known(data, _CALL, where)
+    if not isinstance(data.get("tool"), str):
+        raise ConfigError(where, dict(data), 'a call needs tool = "name"')
+    expect = data.get("expect")
+    if isinstance(expect, Mapping):
+        mapping = cast("Mapping[str, Any]", expect)
+        _known(mapping, _EXPECT, f"{where}.expect")
+        contains = mapping.get("contains", ())
+        expect = Expect(
+            contains=contains if isinstance(contains, str) else tuple(contains),
+            equals=mapping.get("equals"),
+            matches=mapping.get("matches"),
+            error=mapping.get("error", False),
+        )
+    return Call(
+        tool=data["tool"],
+        arguments=data.get("arguments", {}),
+        save=data.get("save"),
+        expect=expect,
+    )
+
+
+def _known(data: Mapping[str, Any], keys: set[str], where: str) -> None:
+    unknown = set(data) - keys
+    if unknown:
+        raise ConfigError(where, sorted(unknown), f"unknown keys; known: {sorted(keys)}")

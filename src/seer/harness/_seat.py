@@ -1,0 +1,324 @@
+"""The seat an agent works from: tools, turns, and the reporting of what it does.
+
+Every provider goes through a seat, so limits hold for all of them in one place, and a tool call
+cannot go around the meter. When a limit is reached, tools answer with a notice instead of working,
+and the agent's next turn is its last.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from seer.errors import ConfigError
+from seer.harness._events import (
+    ErrorEvent,
+    ErrorKind,
+    Event,
+    FinishReason,
+    LimitReached,
+    RunFinished,
+    Text,
+    TextBlock,
+    ToolCall,
+    ToolInfo,
+    ToolResult,
+    Usage,
+    UserMessage,
+)
+from seer.harness._limits import Crossing, Limits, Meter, Price
+from seer.harness._toolbox import ToolBox, ToolOutcome
+
+logger = logging.getLogger(__name__)
+
+_UNITS = {
+    "turns": "{:g} turns",
+    "tool_calls": "{:g} tool calls",
+    "seconds": "{:g} seconds",
+    "tokens": "{:g} tokens",
+    "cost_usd": "{:g} US dollars",
+    "stop": "a person asked you to stop",
+}
+
+
+class RunOver(Exception):
+    """The agent has had its last turn. A signal that unwinds the provider, not an error."""
+
+
+class Seat:
+    """What one agent in one run has to work with."""
+
+    def __init__(
+        self,
+        toolbox: ToolBox,
+        *,
+        limits: Limits,
+        price: Price | None,
+        report: Callable[[Event], None],
+        consumer_ready: Callable[[], Awaitable[None]],
+        interactive: bool = False,
+    ) -> None:
+        self.meter = Meter(limits)
+        self.failure: ErrorEvent | None = None
+        self.limit: LimitReached | None = None
+        self.last_text = ""
+        self._toolbox = toolbox
+        self._price = price
+        self._report = report
+        self._consumer_ready = consumer_ready
+        self._interactive = interactive
+        self._seq = 0
+        self._started = time.monotonic()
+        self._inbox: asyncio.Queue[str | None] = asyncio.Queue()
+        self._conclude_turn: int | None = None
+        self._exchange: anyio.CancelScope | None = None
+        self._tool_scopes: set[anyio.CancelScope] = set()
+        self._over = False
+        self._closing_since: float | None = None
+        self._changed = asyncio.Event()
+
+    # --- what providers use ----------------------------------------------------------------
+
+    @property
+    def tools(self) -> tuple[ToolInfo, ...]:
+        """The tools the agent is offered."""
+        return self._toolbox.tools
+
+    def begin_turn(self) -> None:
+        """The agent is asked for one more answer.
+
+        Raises:
+            RunOver: It has had its last turn.
+        """
+        if self._conclude_turn is not None and self.meter.turns > self._conclude_turn:
+            raise RunOver
+        self.meter.turns += 1
+
+    def emit(self, event: Event) -> None:
+        """Report what the agent did. The seat fills in `seq`, `time`, `turn` and totals."""
+        if isinstance(event, Usage):
+            event = self._count(event)
+        if isinstance(event, Text):
+            self.last_text = event.text
+        event = dataclasses.replace(event, seq=self._seq, time=time.time(), turn=self.meter.turns)
+        self._seq += 1
+        self._report(event)
+        if isinstance(event, Usage):
+            self._check_usage(event)
+
+    async def call_tool(
+        self, call_id: str, name: str, *, arguments: Mapping[str, Any], raw: object = None
+    ) -> ToolOutcome:
+        """Report a call, run it, report its result."""
+        server = self._toolbox.server_of(name)
+        self.emit(ToolCall(id=call_id, name=name, server=server, arguments=arguments, raw=raw))
+        outcome = await self.run_tool(name, arguments)
+        self.emit(
+            ToolResult(
+                id=call_id,
+                name=name,
+                content=outcome.content,
+                is_error=outcome.is_error,
+                structured=outcome.structured,
+                seconds=outcome.seconds,
+            )
+        )
+        return outcome
+
+    async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        """Run a tool without reporting it, for providers whose vendor reports calls itself.
+
+        Raises:
+            RunOver: The agent has had its last turn.
+        """
+        await self._consumer_ready()
+        if self.limit is None and (crossing := self.meter.no_more_tools()):
+            self.reach(crossing)
+        if self._conclude_turn is not None:
+            if self.meter.turns > self._conclude_turn:
+                self._over = True
+                self._changed.set()
+                raise RunOver
+            return self._closed()
+        self.meter.tool_calls += 1
+        outcome = await self._bounded_call(name, arguments)
+        if outcome.lost is not None and self.failure is None:
+            self._lose(outcome)
+        elif self.limit is None and (crossing := self.meter.last_turn()):
+            self.reach(crossing)
+        if self._conclude_turn is not None:
+            notice = TextBlock(text=self._notice())
+            outcome = dataclasses.replace(outcome, content=(*outcome.content, notice))
+        return outcome
+
+    def fail(
+        self, kind: ErrorKind, message: str, *, raw: object = None, retry_in: float | None = None
+    ) -> None:
+        """Report that the vendor, or the way to it, failed.
+
+        Args:
+            kind: What failed.
+            message: What happened and what to do.
+            raw: The vendor's own error.
+            retry_in: Seconds until the provider tries again; None: it will not, the run ends.
+        """
+        event = ErrorEvent(
+            kind=kind, message=message, raw=raw, retry_in=retry_in, fatal=retry_in is None
+        )
+        if retry_in is None:
+            self.failure = self.failure or event
+            logger.error("run failed (%s): %s", kind, message)
+        else:
+            logger.warning("%s; trying again in %.1f s: %s", kind, retry_in, message)
+        self.emit(event)
+
+    async def next_message(self) -> str | None:
+        """What is said to the agent after it has answered; None: nothing more, it is done."""
+        if self._conclude_turn is not None or self.failure is not None:
+            return None
+        if not self._interactive and self._inbox.empty():
+            return None
+        text = await self._inbox.get()
+        if text is not None:
+            self.emit(UserMessage(text=text))
+        return text
+
+    @asynccontextmanager
+    async def exchange(self) -> AsyncGenerator[None, None]:
+        """Around the work on one message: `interrupt` ends it, and the conversation goes on."""
+        with anyio.CancelScope() as scope:
+            self._exchange = scope
+            try:
+                yield
+            finally:
+                self._exchange = None
+
+    # --- what the driver uses ----------------------------------------------------------------
+
+    async def watch(self, cut: Callable[[], None]) -> None:
+        """Keep the time limits; calls `cut` when the agent must be ended at once."""
+        while not self._over:
+            self._changed.clear()
+            with anyio.move_on_after(self._time_left()):
+                await self._changed.wait()
+                continue
+            if self._closing_since is not None:
+                break
+            allowed = self.meter.limits.seconds or 0.0
+            self.reach(Crossing("seconds", allowed, time.monotonic() - self._started))
+        cut()
+
+    def _time_left(self) -> float | None:
+        now = time.monotonic()
+        if self._closing_since is not None:
+            return max(0.0, self._closing_since + self.meter.limits.conclude_seconds - now)
+        if self.meter.limits.seconds is None:
+            return None
+        return max(0.0, self._started + self.meter.limits.seconds - now)
+
+    def send(self, text: str | None) -> None:
+        """Queue a message for the agent; None ends an interactive conversation."""
+        self._inbox.put_nowait(text)
+
+    def interrupt(self) -> None:
+        """End the present exchange; the session and the conversation stay."""
+        if self._exchange is not None:
+            self._exchange.cancel()
+
+    def set_limits(self, limits: Limits) -> None:
+        """Change the limits of a running agent; a limit that is reached no more is lifted."""
+        self.meter.limits = limits
+        reached = self.meter.crossed() or self.meter.no_more_tools()
+        in_last_turn = self._conclude_turn is not None and self.meter.turns > self._conclude_turn
+        if self.limit is not None and reached is None and not in_last_turn:
+            self.limit, self._conclude_turn, self._closing_since = None, None, None
+        self._changed.set()
+
+    def reach(self, crossing: Crossing) -> None:
+        """A limit is reached: close the tools; the next turn is the last."""
+        if self.limit is not None:
+            return
+        self.limit = LimitReached(
+            limit=crossing.limit,
+            allowed=crossing.allowed,
+            used=crossing.used,
+            message=self._limit_text(crossing),
+        )
+        self._close_tools()
+        self.emit(self.limit)
+
+    def finished(self, reason: FinishReason, message: str) -> RunFinished:
+        """The last event of the run."""
+        return RunFinished(
+            reason=reason,
+            message=message,
+            result=self.last_text,
+            turns=self.meter.turns,
+            tool_calls=self.meter.tool_calls,
+            seconds=time.monotonic() - self._started,
+            tokens=self.meter.tokens,
+            cost_usd=self.meter.cost_usd,
+        )
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _close_tools(self) -> None:
+        self._conclude_turn = self.meter.turns
+        self._closing_since = time.monotonic()
+        self._changed.set()
+        if self.limit is not None and self.limit.limit in {"seconds", "stop"}:
+            for scope in self._tool_scopes:
+                scope.cancel()
+
+    def _lose(self, outcome: ToolOutcome) -> None:
+        self.failure = ErrorEvent(kind="tool_server", message=outcome.text)
+        logger.error("%s", outcome.text)
+        self.emit(self.failure)
+        self._close_tools()
+
+    async def _bounded_call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        with anyio.CancelScope() as scope:
+            self._tool_scopes.add(scope)
+            try:
+                return await self._toolbox.call(name, arguments)
+            finally:
+                self._tool_scopes.discard(scope)
+        return ToolOutcome(
+            content=(TextBlock(text="the call was stopped before it ended"),), is_error=True
+        )
+
+    def _closed(self) -> ToolOutcome:
+        return ToolOutcome(content=(TextBlock(text=self._notice()),), is_error=True)
+
+    def _notice(self) -> str:
+        if self.failure is not None:
+            why = "A tool server has died, so no tool can be called any more."
+        else:
+            why = self.limit.message if self.limit else "Tools are closed."
+        return f"[{why} Give your conclusions now: your next message is the last.]"
+
+    def _limit_text(self, crossing: Crossing) -> str:
+        amount = _UNITS[crossing.limit].format(crossing.allowed)
+        if crossing.limit == "stop":
+            return f"No more tools: {amount}."
+        return f"The limit of {amount} for this run is reached; no tool can be called any more."
+
+    def _count(self, usage: Usage) -> Usage:
+        if self._price is not None:
+            usage = dataclasses.replace(usage, cost_usd=self._price.cost(usage))
+        return self.meter.add(usage)
+
+    def _check_usage(self, usage: Usage) -> None:
+        if self.meter.limits.cost_usd is not None and usage.cost_usd is None:
+            raise ConfigError(
+                "Limits.cost_usd",
+                self.meter.limits.cost_usd,
+                "no price is known for this model; give run_agent(price=Price(input=, output=))",
+            )
+        if self.limit is None and (crossing := self.meter.crossed()):
+            self.reach(crossing)

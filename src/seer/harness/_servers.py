@@ -1,0 +1,189 @@
+"""Tool servers: how they are written in a configuration, and the connection to one.
+
+A connection is kept by a task of its own, so that a server's death stays its own.
+"""
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
+
+from seer.errors import ConfigError
+from seer.harness._errors import ToolServerError
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import Tool
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT = 60.0
+_KEYS = {"type", "command", "args", "env", "cwd", "url", "headers"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSpec:
+    """One entry of an `mcp_config`, checked."""
+
+    name: str
+    kind: Literal["stdio", "http", "sse", "inside"]
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    url: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    instance: Any = None
+    """`inside`: a server object of the `mcp` package in this process."""
+
+
+def parse_server(name: str, entry: object) -> ServerSpec:
+    """Check one entry of an `mcp_config`.
+
+    Raises:
+        ConfigError: It is malformed.
+        ToolServerError: Its command does not exist.
+    """
+    where = f"mcp_config[{name!r}]"
+    if not isinstance(entry, Mapping):
+        if not hasattr(entry, "call_tool"):
+            raise ConfigError(where, entry, "must be a dict with 'command' or 'url'")
+        return ServerSpec(name=name, kind="inside", instance=entry)
+    given = cast("Mapping[str, Any]", entry)
+    unknown = set(given) - _KEYS
+    if unknown:
+        raise ConfigError(where, sorted(unknown), f"unknown keys; known: {sorted(_KEYS)}")
+    kind = given.get("type", "stdio" if "command" in given else "http")
+    env = cast("Mapping[str, str]", given.get("env") or {})
+    if kind == "stdio":
+        command = given.get("command")
+        if not isinstance(command, str) or not command:
+            raise ConfigError(where, command, "a stdio server needs 'command'")
+        if shutil.which(command, path=env.get("PATH")) is None:
+            raise ToolServerError(
+                f"tool server {name!r}: the command {command!r} does not exist or cannot be run; "
+                "install it, or correct 'command' in mcp_config"
+            )
+        args = tuple(map(str, given.get("args") or ()))
+        cwd = given.get("cwd")
+        return ServerSpec(name=name, kind=kind, command=command, args=args, env=env, cwd=cwd)
+    if kind not in {"http", "sse"}:
+        raise ConfigError(where, kind, "type must be 'stdio', 'http' or 'sse'")
+    url = given.get("url")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise ConfigError(where, url, f"a server of type {kind!r} needs an http 'url'")
+    headers = cast("Mapping[str, str]", given.get("headers") or {})
+    return ServerSpec(name=name, kind=kind, url=url, headers=headers)
+
+
+class ServerLink:
+    """The connection to one server."""
+
+    def __init__(self, spec: ServerSpec) -> None:
+        self.spec = spec
+        self.client: Client | None = None
+        self.tools: list[Tool] = []
+        self.dead: str | None = None
+        """Why it is of no more use, for the agent and the user."""
+        self._stop = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._log: TextIO | None = None
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.spec.name
+
+    async def keep(self) -> None:
+        """Hold the connection until `stop`."""
+        with tempfile.TemporaryFile("w+", errors="replace") as log:
+            self._log = cast("TextIO", log)
+            try:
+                async with self._connect(self._log) as client:
+                    self.client = client
+                    self.tools = await _list_tools(client)
+                    if not self._ready.done():
+                        self._ready.set_result(None)
+                    await self._stop.wait()
+            except Exception as error:
+                self.died(reason_of(error))
+                if not self._ready.done():
+                    self._ready.set_exception(ToolServerError(self.dead))
+                logger.debug("%s", self.dead)
+            finally:
+                self.client = None
+                self._log = None
+
+    async def ready(self) -> None:
+        """Wait until the server has told its tools.
+
+        Raises:
+            ToolServerError: It does not start, or does not answer.
+        """
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                await asyncio.shield(self._ready)
+        except TimeoutError:
+            self.died(f"no answer within {START_TIMEOUT:g} s of its start")
+            raise ToolServerError(self.dead) from None
+
+    def stop(self) -> None:
+        """Let `keep` end."""
+        self._stop.set()
+        if not self._ready.done():
+            self._ready.cancel()
+
+    def died(self, reason: str) -> str:
+        """Mark the connection as of no more use; returns the reason with the server's words."""
+        said = ""
+        if self._log is not None:
+            self._log.flush()
+            said = Path(f"/proc/self/fd/{self._log.fileno()}").read_text(errors="replace")
+        tail = said.strip()[-2000:]
+        words = f"tool server {self.name!r}: {reason}" + (f"; it said:\n{tail}" if tail else "")
+        self.dead = self.dead or words
+        return self.dead
+
+    def _connect(self, log: TextIO) -> "Client":
+        import httpx2
+        from mcp import Client, StdioServerParameters, stdio_client
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        spec = self.spec
+        if spec.kind == "inside":
+            return Client(spec.instance)
+        if spec.kind == "stdio":
+            parameters = StdioServerParameters(
+                command=spec.command, args=list(spec.args), env=dict(spec.env), cwd=spec.cwd
+            )
+            return Client(stdio_client(parameters, errlog=log))
+        if spec.kind == "sse":
+            return Client(sse_client(spec.url, headers=dict(spec.headers)))
+        if not spec.headers:
+            return Client(spec.url)
+        http = httpx2.AsyncClient(headers=dict(spec.headers), timeout=httpx2.Timeout(30, read=None))
+        return Client(streamable_http_client(spec.url, http_client=http))
+
+
+async def _list_tools(client: "Client") -> "list[Tool]":
+    tools: list[Tool] = []
+    cursor: str | None = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        tools.extend(page.tools)
+        cursor = page.next_cursor
+        if not cursor:
+            return tools
+
+
+def reason_of(error: BaseException) -> str:
+    """An exception in one line; a group of one is that one."""
+    inner: Any = getattr(error, "exceptions", ())
+    if len(inner) == 1:
+        return reason_of(inner[0])
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

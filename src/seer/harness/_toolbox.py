@@ -1,0 +1,152 @@
+"""The tools of a run: what the tool servers offer, and calls through them.
+
+The harness holds these connections itself, for every vendor. So a vendor's process needs no way to
+reach a tool server, every call passes one place where it is metered and can be refused, and a
+server that dies is noticed here.
+"""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from seer.harness._events import Block, ImageBlock, TextBlock, ToolInfo
+from seer.harness._servers import ServerLink, ServerSpec, reason_of
+
+if TYPE_CHECKING:
+    from mcp.types import ContentBlock
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolOutcome:
+    """What a tool call gave."""
+
+    content: tuple[Block, ...]
+    is_error: bool = False
+    structured: Any = None
+    lost: str | None = None
+    """Set when the server died in the call: its name."""
+    seconds: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """All text of the result, joined by newlines."""
+        return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+
+class ToolBox:
+    """The tools of one run. Made by `open_toolbox`."""
+
+    def __init__(self, links: Sequence[ServerLink]) -> None:
+        self._where: dict[str, tuple[ServerLink, str]] = {}
+        counts: dict[str, int] = {}
+        for link in links:
+            for tool in link.tools:
+                counts[tool.name] = counts.get(tool.name, 0) + 1
+        infos: list[ToolInfo] = []
+        for link in links:
+            for tool in link.tools:
+                name = tool.name if counts[tool.name] == 1 else f"{link.name}__{tool.name}"
+                self._where[name] = (link, tool.name)
+                infos.append(
+                    ToolInfo(
+                        name=name,
+                        server=link.name,
+                        description=tool.description or "",
+                        input_schema=dict(tool.input_schema),
+                    )
+                )
+        self.tools = tuple(infos)
+
+    def server_of(self, name: str) -> str | None:
+        """The server that has the tool, or None."""
+        found = self._where.get(name)
+        return found[0].name if found else None
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        """Call a tool. A failing tool, an unknown one and a dead server are outcomes, not errors.
+
+        Args:
+            name: The name as in `tools`.
+            arguments: Checked by the server against its schema.
+        """
+        found = self._where.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._where)) or "none"
+            return _failed(f"no tool named {name!r} is available here; available: {known}")
+        link, tool = found
+        if link.client is None or link.dead:
+            reason = link.dead or "its connection is closed"
+            return _failed(f"the tool server {link.name!r} is not running: {reason}", link.name)
+        return await _call(link, tool, dict(arguments))
+
+
+async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
+    from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED
+
+    assert link.client is not None
+    started = time.monotonic()
+    try:
+        result = await link.client.call_tool(tool, arguments)
+    except MCPError as error:
+        if error.code != CONNECTION_CLOSED:
+            return _failed(error.message)
+        return _failed(link.died("it died during the call"), link.name)
+    except (OSError, RuntimeError, ValueError, anyio.ClosedResourceError) as error:
+        # A broken stream, or an answer that is no tool result: the connection is of no use.
+        return _failed(link.died(f"its answer cannot be used: {reason_of(error)}"), link.name)
+    return ToolOutcome(
+        content=tuple(_block(item) for item in result.content),
+        is_error=bool(result.is_error),
+        structured=result.structured_content,
+        seconds=time.monotonic() - started,
+    )
+
+
+@asynccontextmanager
+async def open_toolbox(specs: Sequence[ServerSpec]) -> AsyncGenerator[ToolBox, None]:
+    """Connect to all servers at once; close them all at the end.
+
+    Raises:
+        ToolServerError: A server does not start or answer; none is left running.
+    """
+    links = [ServerLink(spec) for spec in specs]
+    tasks = [asyncio.create_task(link.keep(), name=f"mcp {link.name}") for link in links]
+    try:
+        for link in links:
+            await link.ready()
+        yield ToolBox(links)
+    finally:
+        for link in links:
+            link.stop()
+        await _end(tasks)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for the connections to close; each bounds its own closing, this bounds a broken one."""
+    if not tasks:
+        return
+    with anyio.CancelScope(shield=True):
+        _, late = await asyncio.wait(tasks, timeout=10)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=5)
+
+
+def _block(item: "ContentBlock") -> Block:
+    if item.type == "text":
+        return TextBlock(text=item.text)
+    if item.type == "image":
+        return ImageBlock(data=base64.b64decode(item.data), mime_type=item.mime_type)
+    return TextBlock(text=item.model_dump_json(by_alias=True, exclude_none=True))
+
+
+def _failed(message: str, lost: str | None = None) -> ToolOutcome:
+    return ToolOutcome(content=(TextBlock(text=message),), is_error=True, lost=lost)

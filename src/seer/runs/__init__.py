@@ -1,0 +1,21 @@
+"""The record of a run: write it, read it, find it, export it, run it again."""
+
+from seer.runs._errors import RecordError, ReplayDivergenceError, RunNotFoundError
+from seer.runs._places import new_run_id, runs_root
+from seer.runs._reader import Run, open_run
+from seer.runs._record import RunRecord, Status
+from seer.runs._redact import Redactor, RedactorLike
+
+__all__ = [
+    "RecordError",
+    "Redactor",
+    "RedactorLike",
+    "ReplayDivergenceError",
+    "Run",
+    "RunNotFoundError",
+    "RunRecord",
+    "Status",
+    "new_run_id",
+    "open_run",
+    "runs_root",
+]

@@ -1,0 +1,124 @@
+"""Large values beside the lines: files named by the hash of their content.
+
+`pack` takes a JSON value apart, `unpack` puts it together again. A blob stands in a line as
+`{"$blob": "<sha256>", "bytes": n}`. Keys that begin with `$` in the value itself, which an agent
+may well send, are escaped, so that no value can pose as a blob.
+"""
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from seer.runs._errors import RecordError
+
+INLINE = 4096
+"""Texts up to this many characters stay in the line."""
+_HEX = frozenset("0123456789abcdef")
+
+
+class BlobStore:
+    """A folder of blobs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, digest: str) -> Path:
+        """Where a blob is or would be.
+
+        Raises:
+            RecordError: `digest` is no hash, so it must not become a path.
+        """
+        if len(digest) != 64 or not _HEX.issuperset(digest):
+            raise RecordError(f"{digest!r} is no blob's name")
+        return self._folder / digest[:2] / digest
+
+    def put(self, data: bytes) -> str:
+        """Keep `data`; returns its name. The same content is kept once."""
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.path(digest)
+        if path.exists():
+            return digest
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f"{digest}.{os.getpid()}.part")
+            part.write_bytes(data)
+            part.replace(path)
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be written: {error}") from error
+        return digest
+
+    def get(self, digest: str) -> bytes:
+        """The content of a blob.
+
+        Raises:
+            RecordError: It is missing, or not what its name says.
+        """
+        path = self.path(digest)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be read: {error}") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise RecordError(f"{path}: the content was changed after it was written")
+        return data
+
+
+def pack(value: Any, blobs: BlobStore, redact: Callable[[str], str]) -> Any:
+    """`value` with secrets removed and large parts kept as blobs."""
+    if isinstance(value, str):
+        text = redact(value)
+        if len(text) <= INLINE:
+            return text
+        data = text.encode("utf-8", "surrogatepass")
+        return {"$blob": blobs.put(data), "bytes": len(data)}
+    if isinstance(value, list):
+        return [pack(item, blobs, redact) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        mapping = cast("dict[str, Any]", value)
+        packed = {_escape(redact(key)): pack(item, blobs, redact) for key, item in mapping.items()}
+        if mapping.get("encoding") == "base64" and (blob := _binary(mapping, blobs, redact)):
+            packed["data"] = blob
+        return packed
+    return value
+
+
+def unpack(value: Any, blobs: BlobStore) -> Any:
+    """What `pack` was given, less the secrets."""
+    if isinstance(value, list):
+        return [unpack(item, blobs) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        mapping = cast("dict[str, Any]", value)
+        if "$blob" in mapping:
+            data = blobs.get(str(mapping["$blob"]))
+            if mapping.get("encoding") == "base64":
+                return base64.b64encode(data).decode("ascii")
+            return data.decode("utf-8", "surrogatepass")
+        return {
+            key[1:] if key.startswith("$") else key: unpack(item, blobs)
+            for key, item in mapping.items()
+        }
+    return value
+
+
+def _binary(
+    mapping: dict[str, Any], blobs: BlobStore, redact: Callable[[str], str]
+) -> dict[str, Any] | None:
+    """The blob for base64 data; None where it is not what it says, and then is kept as text."""
+    text = mapping.get("data")
+    if not isinstance(text, str) or redact(text) != text:
+        return None
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if base64.b64encode(data).decode("ascii") != text:
+        return None
+    return {"$blob": blobs.put(data), "bytes": len(data), "encoding": "base64"}
+
+
+def _escape(key: str) -> str:
+    return "$" + key if key.startswith("$") else key

@@ -1,0 +1,125 @@
+"""Reading a record: of a run that ended, that is running, or whose writer was killed."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from seer.runs._blobs import BlobStore, unpack
+from seer.runs._chain import read_chain
+from seer.runs._errors import RecordError, RunNotFoundError
+from seer.runs._places import runs_root
+from seer.runs._record import FORMAT, Status, boot_id, process_start
+
+
+class Run:
+    """A recorded run, opened for reading. Nothing is cached: a running run grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.run_id = folder.name
+        self._blobs = BlobStore(folder / "blobs")
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What `run.json` says.
+
+        Raises:
+            RecordError: It is missing or no run record of this version of Seer.
+        """
+        return read_meta(self.folder)
+
+    @property
+    def status(self) -> Status:
+        """How the run ended, or that it is running, or that its writer is gone."""
+        return status_of(self.meta)
+
+    def events(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
+        """The events in their JSON form, up to the last complete one.
+
+        Raises:
+            RecordError: The record was changed after it was written.
+        """
+        yield from self._lines("events.jsonl", verify=verify)
+
+    def calls(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
+        """The calls of the gate, up to the last complete one.
+
+        Raises:
+            RecordError: The record was changed after it was written.
+        """
+        yield from self._lines("calls.jsonl", verify=verify)
+
+    def blob(self, digest: str) -> bytes:
+        """The content of a blob."""
+        return self._blobs.get(digest)
+
+    def artifacts(self) -> list[Path]:
+        """The kept files, as paths below `artifacts/`."""
+        root = self.folder / "artifacts"
+        return sorted(p.relative_to(root) for p in root.rglob("*") if p.is_file())
+
+    def verify(self) -> None:
+        """Check the whole record: both chains, their ends, and every blob they name.
+
+        Raises:
+            RecordError: Something was changed, or a closed record is cut short.
+        """
+        meta = self.meta
+        for name, lines in (("events", self.events()), ("calls", self.calls())):
+            count = sum(1 for _ in lines)
+            expected = meta.get(name)
+            if expected is not None and count != expected:
+                raise RecordError(
+                    f"{self.folder / name}.jsonl holds {count} lines, {expected} were written"
+                )
+
+    def _lines(self, name: str, *, verify: bool) -> Iterator[dict[str, Any]]:
+        path = self.folder / name
+        if path.exists():
+            for line in read_chain(path, verify=verify):
+                yield cast("dict[str, Any]", unpack(line.body, self._blobs))
+
+
+def open_run(name: str | Path, root: Path | str | None = None) -> Run:
+    """Open a run by its folder, its id, or the beginning or end of its id.
+
+    Raises:
+        RunNotFoundError: None fits, or several do.
+    """
+    folder = Path(name)
+    if (folder / "run.json").is_file():
+        return Run(folder.absolute())
+    where = runs_root(root)
+    text = str(name)
+    ids = [path.parent.name for path in where.glob("*/run.json")]
+    exact = [item for item in ids if item == text]
+    fitting = exact or sorted(i for i in ids if text and (i.startswith(text) or i.endswith(text)))
+    if len(fitting) == 1:
+        return Run(where / fitting[0])
+    if fitting:
+        raise RunNotFoundError(f"{text!r} fits several runs: {', '.join(fitting[:10])}")
+    raise RunNotFoundError(f"no run {text!r} in {where}; `seer runs` lists them")
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """What `run.json` in `folder` says; see `Run.meta`."""
+    path = folder / "run.json"
+    try:
+        data = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(data, dict) or cast("dict[str, Any]", data).get("format") != FORMAT:
+        raise RecordError(f"{path}: is no run record of format {FORMAT}")
+    return cast("dict[str, Any]", data)
+
+
+def status_of(meta: Mapping[str, Any]) -> Status:
+    """The status that `run.json` gives, checked against the life of its writer."""
+    status = cast("Status", meta["status"])
+    writer = cast("Mapping[str, Any]", meta.get("writer") or {})
+    if status != "running" or writer.get("start") is None:
+        return status
+    if writer.get("boot") == boot_id() and process_start(int(writer["pid"])) == writer["start"]:
+        return "running"
+    return "crashed"

@@ -1,0 +1,201 @@
+"""Writing the record of a run, as it goes.
+
+A run is a folder::
+
+    run.json       what was run, with what; status and totals (replaced atomically)
+    events.jsonl   what the agent did, line by line (see `_chain`)
+    calls.jsonl    what passed the gate, refused requests too
+    blobs/         large values, by content hash
+    artifacts/     files to keep: the notebook and the like
+
+The folder is for the controller's user alone; no jail ever sees it.
+"""
+
+import json
+import os
+import platform
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from seer.runs._blobs import BlobStore, pack
+from seer.runs._chain import ChainWriter
+from seer.runs._errors import RecordError
+from seer.runs._redact import Redactor, RedactorLike
+from seer.runs._versions import package_versions
+
+FORMAT = 1
+Status = Literal["running", "completed", "limit", "cancelled", "error", "crashed"]
+"""`crashed`: the process that wrote the record is gone and did not close it."""
+
+
+class RunRecord:
+    """The open record of one run. Methods may be called from any thread."""
+
+    def __init__(self, folder: Path, redactor: RedactorLike | None = None) -> None:
+        self.folder = folder
+        self.run_id = folder.name
+        self._redactor: RedactorLike = redactor or Redactor()
+        self._lock = threading.RLock()
+        self._meta: dict[str, Any] = {}
+        self._blobs = BlobStore(folder / "blobs")
+        self._closed = False
+        self._events = ChainWriter(folder / "events.jsonl")
+        self._calls = ChainWriter(folder / "calls.jsonl")
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        run_id: str,
+        *,
+        meta: Mapping[str, Any],
+        redactor: RedactorLike | None = None,
+    ) -> "RunRecord":
+        """Make the folder of a new run.
+
+        Args:
+            root: The folder that holds run folders; made if need be.
+            run_id: The name of the run's folder.
+            meta: What was run, for `run.json`.
+            redactor: Removes secrets from everything that is written.
+
+        Raises:
+            RecordError: The folder exists already, or cannot be made.
+        """
+        folder = root / run_id
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise RecordError(f"{folder}: the record cannot be made: {error}") from error
+        record = cls(folder, redactor)
+        record.update(
+            {
+                "format": FORMAT,
+                "run_id": run_id,
+                "status": "running",
+                "created": time.time(),
+                "writer": _writer(),
+                "versions": package_versions(),
+                "platform": {"python": platform.python_version(), "system": platform.platform()},
+                **meta,
+            }
+        )
+        return record
+
+    def update(self, values: Mapping[str, Any]) -> None:
+        """Add to `run.json`; dicts are merged one level deep."""
+        with self._lock:
+            for key, value in values.items():
+                old = self._meta.get(key)
+                if isinstance(old, dict) and isinstance(value, Mapping):
+                    value = cast("dict[str, Any]", old) | dict(cast("Mapping[str, Any]", value))
+                self._meta[key] = value
+            self._write_meta()
+
+    def event(self, data: Mapping[str, Any]) -> None:
+        """Add one event, in its JSON form."""
+        with self._lock:
+            self._events.append(self._pack(data))
+
+    def call(self, data: Mapping[str, Any]) -> None:
+        """Add one call of the gate, in the form of `Call.to_json`."""
+        with self._lock:
+            self._calls.append(self._pack(data))
+
+    def blob(self, data: bytes) -> str:
+        """Keep bytes by content; returns their hash. Arrays are kept this way."""
+        with self._lock:
+            return self._blobs.put(data)
+
+    def artifact(self, name: str, source: Path | bytes) -> Path:
+        """Keep a file under `artifacts/`.
+
+        Raises:
+            RecordError: The name is not a plain relative path, or the file cannot be kept.
+        """
+        relative = Path(name)
+        if relative.is_absolute() or ".." in relative.parts or not relative.parts:
+            raise RecordError(f"artifact {name!r}: must be a path inside the run's folder")
+        target = self.folder / "artifacts" / relative
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(source, bytes):
+                target.write_bytes(source)
+            else:
+                shutil.copyfile(source, target, follow_symlinks=False)
+        except OSError as error:
+            raise RecordError(f"artifact {name!r} cannot be kept: {error}") from error
+        return target
+
+    def close(self, status: Status, totals: Mapping[str, Any] | None = None) -> None:
+        """End the record. Closing twice is harmless."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self.update(
+                    {
+                        "status": status,
+                        "ended": time.time(),
+                        "events": self._events.count,
+                        "events_head": self._events.head,
+                        "calls": self._calls.count,
+                        "calls_head": self._calls.head,
+                        **(totals or {}),
+                    }
+                )
+            finally:
+                self._events.close()
+                self._calls.close()
+
+    def _pack(self, value: Mapping[str, Any]) -> Any:
+        return pack(dict(value), self._blobs, self._redactor.redact)
+
+    def _write_meta(self) -> None:
+        path = self.folder / "run.json"
+        part = path.with_suffix(".part")
+        text = json.dumps(_redacted(self._meta, self._redactor), indent=2, sort_keys=True)
+        try:
+            part.write_text(text + "\n", encoding="utf-8")
+            part.replace(path)
+        except OSError as error:
+            raise RecordError(f"{path}: cannot be written: {error}") from error
+
+
+def _redacted(value: Any, redactor: RedactorLike) -> Any:
+    if isinstance(value, str):
+        return redactor.redact(value)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {redactor.redact(str(key)): _redacted(item, redactor) for key, item in items}
+    if isinstance(value, (list, tuple)):
+        return [_redacted(item, redactor) for item in cast("Sequence[object]", value)]
+    return value
+
+
+def _writer() -> dict[str, Any]:
+    """Who writes the record, precisely enough to tell later whether it still lives."""
+    return {"pid": os.getpid(), "start": process_start(os.getpid()), "boot": boot_id()}
+
+
+def boot_id() -> str:
+    """Names this boot of this machine; empty where that is not known."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def process_start(pid: int) -> int | None:
+    """When a process started, in ticks since boot; None when there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])

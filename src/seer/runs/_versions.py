@@ -1,0 +1,33 @@
+"""Which packages a run used, as far as they can matter for its result."""
+
+import functools
+from importlib.metadata import PackageNotFoundError, version
+
+_NAMED = (
+    "seer",
+    "accelerate",
+    "claude-agent-sdk",
+    "google-genai",
+    "mcp",
+    "nnsight",
+    "numpy",
+    "openai",
+    "peft",
+    "pydantic-ai-slim",
+    "safetensors",
+    "torch",
+    "transformer-lens",
+    "transformers",
+)
+
+
+@functools.cache
+def package_versions() -> dict[str, str]:
+    """The versions of the packages above that are installed beside Seer."""
+    found: dict[str, str] = {}
+    for name in _NAMED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

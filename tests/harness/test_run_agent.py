@@ -1,0 +1,298 @@
+"""Running an agent: events, call forms, ending early."""
+
+import asyncio
+import json
+import sys
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+from mcp.server import MCPServer
+
+from seer.errors import ConfigError
+from seer.harness import (
+    Agent,
+    AgentRequest,
+    Call,
+    Event,
+    Expect,
+    RunFinished,
+    RunStarted,
+    Scripted,
+    ScriptError,
+    Seat,
+    Step,
+    Text,
+    ToolCall,
+    ToolResult,
+    ToolServerError,
+    event_from_json,
+    run_agent,
+)
+from seer.runs import open_run
+
+
+async def collect(run: Any) -> list[Event]:
+    with anyio.fail_after(20):
+        return [event async for event in run]
+
+
+def adding(*, text: str = "let me add") -> Scripted:
+    return Scripted(
+        [
+            Step(text=text, calls=(Call(tool="add", arguments={"a": 1, "b": 2}, save="sum"),)),
+            Step(text="it is {sum.text}"),
+        ]
+    )
+
+
+async def test_a_run_yields_typed_events_in_order(calculator: MCPServer) -> None:
+    events = await collect(run_agent("add", {"calc": calculator}, provider=adding()))
+    assert [event.type for event in events] == [
+        "run_started",
+        "text",
+        "tool_call",
+        "tool_result",
+        "text",
+        "run_finished",
+    ]
+    assert [event.seq for event in events] == list(range(6))
+    assert [event.turn for event in events] == [0, 1, 1, 1, 2, 2]
+    started, finished = events[0], events[-1]
+    assert isinstance(started, RunStarted)
+    assert started.task == "add"
+    assert {tool.name for tool in started.tools} == {"add", "broken"}
+    assert isinstance(finished, RunFinished)
+    assert (finished.reason, finished.result, finished.tool_calls) == ("completed", "it is 3", 1)
+
+
+async def test_events_survive_json(calculator: MCPServer) -> None:
+    for event in await collect(run_agent("add", {"calc": calculator}, provider=adding())):
+        assert event_from_json(json.loads(json.dumps(event.to_json()))) == event
+
+
+async def test_the_record_holds_every_event(calculator: MCPServer) -> None:
+    run = run_agent("add", {"calc": calculator}, provider=adding(), name="sums")
+    events = await collect(run)
+    record = open_run(run.run_id)
+    assert [event_from_json(data) for data in record.events()] == events
+    assert record.status == "completed"
+    assert record.meta["name"] == "sums"
+    record.verify()
+
+
+async def test_without_a_record_nothing_is_written(calculator: MCPServer, runs_folder: Any) -> None:
+    run = run_agent("add", {"calc": calculator}, provider=adding(), record=False)
+    await collect(run)
+    assert run.folder is None
+    assert not runs_folder.exists()
+
+
+async def test_a_failing_tool_is_a_result_and_the_run_goes_on(calculator: MCPServer) -> None:
+    steps = [Step(calls=(Call(tool="broken", expect=Expect(error=True)),)), Step(text="oh well")]
+    events = await collect(run_agent("x", {"calc": calculator}, provider=Scripted(steps)))
+    results = [event for event in events if isinstance(event, ToolResult)]
+    assert results[0].is_error
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].reason == "completed"
+
+
+async def test_an_unknown_tool_is_refused(calculator: MCPServer) -> None:
+    steps = [
+        Step(calls=(Call(tool="Bash", arguments={"command": "id"}, expect=Expect(error=True)),))
+    ]
+    events = await collect(run_agent("x", {"calc": calculator}, provider=Scripted(steps)))
+    call = next(event for event in events if isinstance(event, ToolCall))
+    result = next(event for event in events if isinstance(event, ToolResult))
+    assert call.server is None
+    assert "no tool named 'Bash'" in result.text
+
+
+async def test_a_failed_expectation_raises_and_is_recorded(calculator: MCPServer) -> None:
+    call = Call(tool="add", arguments={"a": 1, "b": 2}, expect=Expect(contains="4"))
+    run = run_agent("x", {"calc": calculator}, provider=Scripted([Step(calls=(call,))]))
+    with pytest.raises(ScriptError, match="'4' is not in the result: 3"):
+        await collect(run)
+    record = open_run(run.run_id)
+    assert record.status == "error"
+    assert [event["type"] for event in record.events()][-2:] == ["error", "run_finished"]
+
+
+async def test_breaking_off_at_a_tool_call_prevents_it(calculator: MCPServer) -> None:
+    done: list[int] = []
+
+    def effect() -> str:
+        """Leaves a mark."""
+        done.append(1)
+        return "done"
+
+    calculator.tool()(effect)
+    run = run_agent(
+        "x", {"calc": calculator}, provider=Scripted([Step(calls=(Call(tool="effect"),))])
+    )
+    async for event in run:
+        if isinstance(event, ToolCall):
+            break
+    await run.aclose()
+    assert done == []
+    assert open_run(run.run_id).status == "cancelled"
+
+
+async def test_an_exception_in_the_consumer_closes_the_record(calculator: MCPServer) -> None:
+    run = run_agent("x", {"calc": calculator}, provider=adding())
+    with pytest.raises(ZeroDivisionError):
+        try:
+            async for _ in run:
+                _ = 1 / 0
+        finally:
+            await run.aclose()
+    assert open_run(run.run_id).status == "cancelled"
+
+
+async def test_cancelling_the_consumer_ends_the_run(calculator: MCPServer) -> None:
+    waiting = asyncio.Event()
+    release = asyncio.Event()
+
+    class Stuck(Agent):
+        name = "stuck"
+
+        def check(self, request: AgentRequest) -> None: ...
+
+        async def run(self, request: AgentRequest, seat: Seat) -> None:
+            seat.begin_turn()
+            seat.emit(Text(text="thinking forever"))
+            await release.wait()
+
+    run = run_agent("x", {"calc": calculator}, provider=Stuck())
+
+    async def consume() -> None:
+        async for event in run:
+            if isinstance(event, Text):
+                waiting.set()
+
+    task = asyncio.create_task(consume())
+    with anyio.fail_after(10):
+        await waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert open_run(run.run_id).status == "cancelled"
+
+
+async def test_fifty_runs_at_once_do_not_mix(calculator: MCPServer) -> None:
+    async def one(number: int) -> tuple[str, str]:
+        agent = adding(text=f"run {number}")
+        run = run_agent("x", {"calc": calculator}, provider=agent)
+        events = await collect(run)
+        first = next(event for event in events if isinstance(event, Text))
+        return run.run_id, first.text
+
+    results = await asyncio.gather(*(one(number) for number in range(50)))
+    assert [text for _, text in results] == [f"run {number}" for number in range(50)]
+    assert len({run_id for run_id, _ in results}) == 50
+
+
+# --- call forms -----------------------------------------------------------------------------
+
+
+class FakeSession:
+    model_info_text = "one model is loaded"
+
+    def __init__(self, name: str, server: MCPServer) -> None:
+        self.name = name
+        self.session_id = f"{name}-1"
+        self.mcp_config = {"session": server}
+
+
+@pytest.fixture
+def open_sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
+    sessions: list[FakeSession] = []
+    module = types.ModuleType("seer.execution")
+    module.__dict__["open_sessions"] = lambda: sessions
+    monkeypatch.setitem(sys.modules, "seer.execution", module)
+    return sessions
+
+
+async def started(**arguments: Any) -> RunStarted:
+    steps: Sequence[Step] = [Step(text="ok")]
+    events = await collect(run_agent(provider=Scripted(steps), **arguments))
+    assert isinstance(events[0], RunStarted)
+    return events[0]
+
+
+async def test_with_only_a_prompt_the_prompt_is_the_task(calculator: MCPServer) -> None:
+    event = await started(prompt="do it", mcp_config={"calc": calculator})
+    assert (event.task, event.system_prompt) == ("do it", "")
+
+
+async def test_prompt_task_and_prompts_find_their_places(calculator: MCPServer) -> None:
+    event = await started(
+        prompt="you are kind",
+        task="do it",
+        prompts=["use add"],
+        mcp_servers=[{"calc": calculator}],
+    )
+    assert (event.task, event.system_prompt) == ("do it", "you are kind\n\nuse add")
+
+
+async def test_a_session_brings_its_tools_and_its_text(calculator: MCPServer) -> None:
+    session = FakeSession("s", calculator)
+    event = await started(session=session, task="look", mcp_servers=[{"more": calculator}])
+    assert event.session == "s-1"
+    assert event.system_prompt == "one model is loaded"
+    assert "session__add" in {tool.name for tool in event.tools}
+
+
+async def test_the_only_open_session_is_used(
+    calculator: MCPServer, open_sessions: list[FakeSession], caplog: pytest.LogCaptureFixture
+) -> None:
+    open_sessions.append(FakeSession("lonely", calculator))
+    with caplog.at_level("INFO", logger="seer.harness"):
+        event = await started(prompt="look", mcp_config={})
+    assert event.session == "lonely-1"
+    assert "using the only open session: lonely" in caplog.text
+
+
+async def test_several_open_sessions_are_an_error_that_names_them(
+    calculator: MCPServer, open_sessions: list[FakeSession]
+) -> None:
+    open_sessions.extend([FakeSession("one", calculator), FakeSession("two", calculator)])
+    with pytest.raises(ConfigError, match=r"one \(one-1\), two \(two-1\)"):
+        run_agent(prompt="look", mcp_config={}, provider=adding())
+
+
+async def test_seer_agent_stands_in_loudly(
+    calculator: MCPServer,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    steps = tmp_path / "steps.toml"
+    steps.write_text(
+        '[[steps]]\ntext = "adding"\n[[steps.calls]]\ntool = "add"\nsave = "sum"\n'
+        'expect = { contains = "3" }\n[steps.calls.arguments]\na = 1\nb = 2\n'
+        '[[steps]]\ntext = "got {sum.structured.result}"\n'
+    )
+    monkeypatch.setenv("SEER_AGENT", f"scripted:{steps}")
+    events = await collect(run_agent("x", {"calc": calculator}, provider="claude"))
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].result == "got 3"
+    assert "stands in for provider 'claude'" in caplog.text
+
+
+def test_bad_arguments_are_named_at_once(calculator: MCPServer) -> None:
+    tools = {"calc": calculator}
+    with pytest.raises(ConfigError, match="nothing to ask"):
+        run_agent(None, tools, provider=adding())
+    with pytest.raises(ConfigError, match="did you mean 'scripted'"):
+        run_agent("x", tools, provider="script")
+    with pytest.raises(ConfigError, match="give one of them"):
+        run_agent("x", tools, provider=adding(), task="a", user_message="b")
+    with pytest.raises(ConfigError, match="another tool server has this name"):
+        run_agent("x", tools, provider=adding(), mcp_servers=[{"calc": {"url": "http://x"}}])
+    with pytest.raises(ConfigError, match="unknown keys"):
+        run_agent("x", {"a": {"comand": "x"}}, provider=adding())
+    with pytest.raises(ToolServerError, match="'no-such-command' does not exist"):
+        run_agent("x", {"a": {"command": "no-such-command"}}, provider=adding())
