@@ -1,10 +1,20 @@
 """Jails: one policy, and backends that keep it. The only place that builds a boundary."""
 
 from seer.isolation._backend import Backend, Launch, Need
+from seer.isolation._beneath import (
+    chown_tree,
+    connect_beneath,
+    make_dirs,
+    open_beneath,
+    read_bytes,
+    write_bytes,
+)
 from seer.isolation._choose import backends, choose
 from seer.isolation._policy import BackendName, JailNetwork, Limits, Mount, Policy
+from seer.isolation._system import JAIL_UIDS
 
 __all__ = [
+    "JAIL_UIDS",
     "Backend",
     "BackendName",
     "JailNetwork",
@@ -15,4 +25,10 @@ __all__ = [
     "Policy",
     "backends",
     "choose",
+    "chown_tree",
+    "connect_beneath",
+    "make_dirs",
+    "open_beneath",
+    "read_bytes",
+    "write_bytes",
 ]

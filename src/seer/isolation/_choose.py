@@ -1,18 +1,25 @@
 """Which backend to use, and why not the others. Fails closed."""
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import Literal
 
 from seer.errors import IsolationUnavailableError
 from seer.isolation._backend import Backend, Need
 from seer.isolation._bubblewrap import Bubblewrap
+from seer.isolation._landlock import Landlock
+from seer.isolation._none import NoJail
 from seer.isolation._policy import BackendName
 
 logger = logging.getLogger(__name__)
 
-_BACKENDS: Mapping[BackendName, Backend] = {"bubblewrap": Bubblewrap()}
-_AUTOMATIC: tuple[BackendName, ...] = ("bubblewrap",)
+_BACKENDS: Mapping[BackendName, Backend] = {
+    "bubblewrap": Bubblewrap(),
+    "landlock": Landlock(),
+    "none": NoJail(),
+}
+_AUTOMATIC: tuple[BackendName, ...] = ("bubblewrap", "landlock")
 
 
 def choose(
@@ -36,10 +43,19 @@ def choose(
             raise IsolationUnavailableError(f"isolation={name!r} is unknown; choose one of {known}")
         reason = _objection(backend, needs)
         if reason is None:
+            if candidate == "none":
+                logger.warning(
+                    "isolation='none': NO JAIL. An agent's code runs as this user (%d) and can "
+                    "read, change and reach everything this user can",
+                    os.geteuid(),
+                )
             return backend
         reasons.append(f"{candidate}: {reason}")
     listing = "\n".join(f"  - {reason}" for reason in reasons)
-    raise IsolationUnavailableError(f"no jail can be set up here:\n{listing}")
+    raise IsolationUnavailableError(
+        f"no jail can be set up here, so nothing was started:\n{listing}\n"
+        f"To go without, say isolation='none': the agent's code then runs as you, unconfined."
+    )
 
 
 def backends() -> dict[BackendName, str | None]:

@@ -1,0 +1,314 @@
+"""Open paths inside a folder that somebody hostile can write to, without ever leaving it.
+
+The kernel does the checking (`openat2`: beneath, no symbolic links), so nothing that is swapped
+in between makes a difference. Where the kernel lacks `openat2`, every component is opened from its
+parent without following links, which refuses the same things.
+"""
+
+import ctypes
+import errno
+import os
+import secrets
+import socket
+import stat
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from seer.errors import PathEscapeError
+
+Root = int | str | os.PathLike[str]
+"""A folder: its path, or a descriptor of it."""
+
+_OPENAT2 = 437
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_O_PATH = getattr(os, "O_PATH", 0)
+_RETRIES = 64
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (
+        ("flags", ctypes.c_uint64),
+        ("mode", ctypes.c_uint64),
+        ("resolve", ctypes.c_uint64),
+    )
+
+
+def open_beneath(
+    root: Root, relative: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600
+) -> int:
+    """Open `relative` inside `root` and give the descriptor (closed on exec).
+
+    Args:
+        root: The folder that must not be left.
+        relative: A path inside it, without `..`; `.` is the folder itself.
+        flags: As for `os.open`.
+        mode: Of a file that is created.
+
+    Raises:
+        PathEscapeError: The path is absolute, has `..` in it, or passes a symbolic link.
+        OSError: As from `os.open`.
+    """
+    text = os.fspath(relative)
+    parts = _checked(text)
+    flags |= os.O_CLOEXEC
+    with _folder(root) as folder:
+        try:
+            fd = _openat2(folder, "/".join(parts) or ".", flags, mode)
+            if fd is None:
+                fd = _walk(folder, parts, flags, mode)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EXDEV):
+                raise PathEscapeError(
+                    error.errno, f"{text!r} passes a symbolic link or leads out of its folder", text
+                ) from None
+            raise
+    return fd
+
+
+def read_bytes(root: Root, relative: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
+    """The content of the regular file `relative` inside `root`.
+
+    Args:
+        root: The folder that must not be left.
+        relative: A path inside it.
+        limit: The most bytes to accept.
+
+    Raises:
+        PathEscapeError: As from `open_beneath`, or it is no regular file.
+        OSError: As from `os.open`; EFBIG when there is more than `limit`.
+    """
+    # A planted FIFO must not make the reader wait for a writer.
+    fd = open_beneath(root, relative, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        _require(fd, stat.S_ISREG, relative, "a regular file")
+        data = file.read() if limit is None else file.read(limit + 1)
+    if limit is not None and len(data) > limit:
+        raise OSError(errno.EFBIG, f"has more than {limit} bytes", os.fspath(relative))
+    return data
+
+
+def write_bytes(
+    root: Root,
+    relative: str | os.PathLike[str],
+    data: bytes,
+    *,
+    mode: int = 0o644,
+    owner: tuple[int, int] | None = None,
+) -> None:
+    """Write the file `relative` inside `root`: wholly or not at all. Parents must exist.
+
+    Args:
+        root: The folder that must not be left.
+        relative: A path inside it; what stands there is replaced, never followed.
+        data: The content.
+        mode: Of the file.
+        owner: User and group to give it to.
+
+    Raises:
+        PathEscapeError: As from `open_beneath`.
+        OSError: As from the file system; the old content is then still there.
+    """
+    parts = _checked(os.fspath(relative))
+    if not parts:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(relative))
+    folder = open_beneath(root, "/".join(parts[:-1]) or ".", os.O_RDONLY | os.O_DIRECTORY)
+    temporary = f".seer-{secrets.token_hex(8)}"
+    try:
+        fd = os.open(
+            temporary,
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+            0o600,
+            dir_fd=folder,
+        )
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                if owner is not None:
+                    os.fchown(fd, *owner)
+                os.fchmod(fd, mode)
+            os.replace(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.unlink(temporary, dir_fd=folder)
+            raise
+    finally:
+        os.close(folder)
+
+
+def make_dirs(
+    root: Root,
+    relative: str | os.PathLike[str],
+    *,
+    mode: int = 0o755,
+    owner: tuple[int, int] | None = None,
+) -> None:
+    """Make the folder `relative` inside `root`, with its parents; one that exists is left alone.
+
+    Raises:
+        PathEscapeError: As from `open_beneath`.
+        OSError: As from `os.mkdir`.
+    """
+    parts = _checked(os.fspath(relative))
+    folder = open_beneath(root, ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts:
+            try:
+                os.mkdir(part, mode, dir_fd=folder)
+                made = True
+            except FileExistsError:
+                made = False
+            child = open_beneath(folder, part, os.O_RDONLY | os.O_DIRECTORY)
+            os.close(folder)
+            folder = child
+            if made and owner is not None:
+                os.fchown(folder, *owner)
+    finally:
+        os.close(folder)
+
+
+def connect_beneath(
+    root: Root, relative: str | os.PathLike[str], *, timeout: float | None = 5.0
+) -> socket.socket:
+    """Connect to the Unix stream socket `relative` inside `root`, however long its path is.
+
+    Args:
+        root: The folder that must not be left.
+        relative: The socket in it.
+        timeout: Seconds to wait for room in the listener's queue; the returned socket blocks.
+
+    Raises:
+        PathEscapeError: As from `open_beneath`, or it is no socket.
+        OSError: Nothing listens there.
+    """
+    fd = open_beneath(root, relative, _O_PATH)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _require(fd, stat.S_ISSOCK, relative, "a socket")
+        connection.settimeout(timeout)
+        connection.connect(f"/proc/self/fd/{fd}")
+        connection.settimeout(None)
+    except BaseException:
+        connection.close()
+        raise
+    finally:
+        os.close(fd)
+    return connection
+
+
+def chown_tree(root: Root, uid: int, gid: int) -> None:
+    """Give `root` and everything in it to a user, without following links or leaving the disk.
+
+    A file with several names is left alone unless it is already that user's: one of its names may
+    lie outside, and then it is somebody else's too.
+
+    Raises:
+        OSError: As from `os.chown`.
+    """
+    top = open_beneath(root, ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        device = os.fstat(top).st_dev
+        os.fchown(top, uid, gid)
+        for _, folders, files, fd in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+            for name in (*folders, *files):
+                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                shared = not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1
+                if found.st_dev == device and not shared and found.st_uid != uid:
+                    os.chown(name, uid, gid, dir_fd=fd, follow_symlinks=False)
+            folders[:] = [
+                name
+                for name in folders
+                if os.stat(name, dir_fd=fd, follow_symlinks=False).st_dev == device
+            ]
+    finally:
+        os.close(top)
+
+
+def _checked(text: str) -> list[str]:
+    if "\0" in text:
+        raise PathEscapeError(errno.EINVAL, f"{text!r} contains a NUL character", text)
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if text.startswith("/") or ".." in parts:
+        raise PathEscapeError(
+            errno.EXDEV, f"{text!r} must be a relative path without '..'; give one inside it", text
+        )
+    return parts
+
+
+def _require(
+    fd: int, test: Callable[[int], bool], relative: str | os.PathLike[str], what: str
+) -> None:
+    if not test(os.fstat(fd).st_mode):
+        text = os.fspath(relative)
+        raise PathEscapeError(errno.EPERM, f"{text!r} is not {what}", text)
+
+
+@contextmanager
+def _folder(root: Root) -> Generator[int]:
+    if isinstance(root, int):
+        yield root
+        return
+    fd = os.open(root, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _openat2(folder: int, path: str, flags: int, mode: int) -> int | None:
+    """The descriptor, or None where the kernel has no such call."""
+    if not sys.platform.startswith("linux"):
+        return None
+    creates = flags & (os.O_CREAT | getattr(os, "O_TMPFILE", 0))
+    how = _OpenHow(flags, mode if creates else 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    call = _libc().syscall
+    for _ in range(_RETRIES):
+        fd = call(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_int(folder),
+            ctypes.c_char_p(os.fsencode(path)),
+            ctypes.byref(how),
+            ctypes.c_size_t(ctypes.sizeof(how)),
+        )
+        if fd >= 0:
+            return fd
+        code = ctypes.get_errno()
+        if code == errno.ENOSYS:
+            return None
+        # EAGAIN: something was renamed while the kernel looked, so it could not be sure.
+        if code not in (errno.EAGAIN, errno.EINTR):
+            raise OSError(code, os.strerror(code), path)
+    raise PathEscapeError(errno.EAGAIN, f"{path!r} keeps changing while it is being opened", path)
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _walk(folder: int, parts: list[str], flags: int, mode: int) -> int:
+    current = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    for part in parts[:-1]:
+        try:
+            child = os.open(
+                part,
+                _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
+                dir_fd=current,
+            )
+        except NotADirectoryError:
+            link = stat.S_ISLNK(os.stat(part, dir_fd=current, follow_symlinks=False).st_mode)
+            code = errno.ELOOP if link else errno.ENOTDIR
+            raise OSError(code, os.strerror(code), str(Path(*parts))) from None
+        finally:
+            os.close(current)
+        current = child
+    try:
+        fd = os.open(parts[-1] if parts else ".", flags | os.O_NOFOLLOW, mode, dir_fd=current)
+    finally:
+        os.close(current)
+    if stat.S_ISLNK(os.fstat(fd).st_mode):  # what O_PATH gives for a link
+        os.close(fd)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(Path(*parts)))
+    return fd

@@ -1,0 +1,288 @@
+"""Become a jail without help from any program: Landlock, a system-call filter, rlimits. A script.
+
+Started as `python -I -S _launcher.py FD`, where FD is a memory file with a marshalled dictionary
+(made by `_landlock` or `_none`, which run under the same interpreter). It confines itself and
+turns into the jail's first process. Needs the standard library only, and little of it, because
+its imports are part of every start.
+
+With a "stage" (root only) it also makes namespaces of its own, in which nothing of the host's
+file system is left but the system's folders and, under one neutral folder, the policy's mounts.
+Whatever fails ends the process before anything of the jail has run.
+"""
+
+# pathlib costs as much to import as everything else here together.
+# ruff: noqa: PTH101, PTH102, PTH110, PTH112, PTH120, PTH123, PTH211
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import resource
+import signal
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from seer.isolation._order import Order, Rules, Stage
+
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
+_MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
+_NEWNS, _NEWUTS, _NEWIPC, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000
+_MOUNT_SETATTR = 442
+_LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_FAILED = 125
+
+# What a rule on something that is not a folder may grant: execute, write, read, truncate, ioctl.
+_FILE_RIGHTS = 0b1100000000000111
+
+
+class JailError(Exception):
+    """A step failed; the message says which."""
+
+
+def abi() -> int:
+    """The version of Landlock that the kernel offers; 0 where it has none or it is off."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    return max(libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), 0)
+
+
+class _Kernel:
+    """The calls that Python does not wrap; each raises with the step's name."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def _check(self, result: int, step: str) -> int:
+        if result < 0:
+            code = ctypes.get_errno()
+            raise JailError(f"{step}: {os.strerror(code)}")
+        return result
+
+    def call(self, step: str, number: int, *arguments: object) -> int:
+        return self._check(self._libc.syscall(ctypes.c_long(number), *arguments), step)
+
+    def prctl(self, step: str, option: int, *values: int) -> int:
+        words = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+        return self._check(self._libc.prctl(ctypes.c_int(option), *words), step)
+
+    def unshare(self, flags: int) -> int:
+        return self._check(self._libc.unshare(ctypes.c_int(flags)), "making namespaces")
+
+    def mount(
+        self,
+        source: bytes | None,
+        target: bytes,
+        *,
+        kind: bytes | None = None,
+        flags: int = 0,
+        data: bytes | None = None,
+    ) -> int:
+        result = self._libc.mount(source, target, kind, ctypes.c_ulong(flags), data)
+        return self._check(result, f"mounting {os.fsdecode(target)!r}")
+
+    def sethostname(self, name: bytes) -> int:
+        return self._check(self._libc.sethostname(name, len(name)), "naming the host")
+
+    def protect(self, target: bytes, *, read_only: bool) -> None:
+        """Set nosuid and nodev (and read-only) on a mount and all mounts below it."""
+        attributes = _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if read_only else 0)
+        block = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+        self.call(
+            f"protecting {os.fsdecode(target)!r}",
+            _MOUNT_SETATTR,
+            ctypes.c_int(_AT_FDCWD),
+            ctypes.c_char_p(target),
+            ctypes.c_uint(_AT_RECURSIVE),
+            ctypes.byref(block),
+            ctypes.c_size_t(32),
+        )
+
+
+def _close_others(keep: Iterable[int]) -> None:
+    """Close every descriptor but the standard ones and `keep`."""
+    low = 3
+    for fd in sorted(keep):
+        os.closerange(low, fd)
+        low = fd + 1
+        os.set_inheritable(fd, True)
+    os.closerange(low, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _make_place(path: bytes, is_folder: bool) -> None:
+    """Make a mount point and the folders above it, open to all."""
+    parent = os.path.dirname(path)
+    if parent != b"/" and not os.path.isdir(parent):
+        _make_place(parent, True)
+    if is_folder:
+        if not os.path.isdir(path):
+            os.mkdir(path, 0o755)
+    elif not os.path.exists(path):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+
+
+def _stage(kernel: _Kernel, stage: Stage) -> None:
+    """Leave only the system's folders, and the policy's mounts under the stage's root."""
+    kernel.mount(b"none", b"/", flags=_MS_REC | _MS_PRIVATE)
+    # Opened first, because the covers hide them.
+    sources = [os.open(source, os.O_PATH) for source, _, _, _ in stage["binds"]]
+    for path in stage["covers"]:
+        kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=_MS_NOSUID | _MS_NODEV, data=b"mode=755")
+    for path, content in stage["files"]:
+        _make_place(os.path.dirname(path), True)
+        with open(path, "wb") as file:
+            file.write(content)
+        os.chmod(path, 0o644)
+    for target, path in stage["links"]:
+        _make_place(os.path.dirname(path), True)
+        os.symlink(target, path)
+    for fd, (_, target, writable, is_folder) in zip(sources, stage["binds"], strict=True):
+        _make_place(target, is_folder)
+        kernel.mount(b"/proc/self/fd/%d" % fd, target, flags=_MS_BIND | _MS_REC)
+        kernel.protect(target, read_only=not writable)
+        os.close(fd)
+    for path, is_folder in stage["masks"]:
+        if is_folder:
+            kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=_MS_RDONLY, data=b"mode=755,size=4k")
+        else:
+            kernel.mount(b"/dev/null", path, flags=_MS_BIND)
+    flags = _MS_NOSUID | _MS_NODEV
+    options = b"mode=1777,size=%d" % stage["shm"]
+    kernel.mount(b"tmpfs", b"/dev/shm", kind=b"tmpfs", flags=flags, data=options)
+    options = b"newinstance,ptmxmode=0666,mode=620"
+    kernel.mount(b"devpts", b"/dev/pts", kind=b"devpts", flags=_MS_NOSUID, data=options)
+    for path in stage["covers"]:
+        # Not recursive: the writable mounts on top of a cover stay writable.
+        kernel.mount(None, path, flags=_MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)
+
+
+def _monitor(child: int) -> None:
+    """Wait for the jail's first process and end as it did."""
+    os.closerange(0, 3)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _enter_namespaces(kernel: _Kernel, stage: Stage, keep: Iterable[int]) -> int:
+    """Unshare, stage, fork; returns only in the child, which is process 1 of the jail."""
+    flags = _NEWNS | _NEWUTS | _NEWIPC | _NEWPID
+    kernel.unshare(flags | (_NEWNET if stage["own_network"] else 0))
+    kernel.sethostname(stage["hostname"])
+    _stage(kernel, stage)
+    alive, held = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(alive)
+        for fd in keep:
+            os.close(fd)
+        _monitor(child)
+    os.close(held)
+    kernel.mount(b"proc", b"/proc", kind=b"proc", flags=_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    return alive
+
+
+def _become(kernel: _Kernel, uid: int) -> None:
+    """Turn into an unprivileged user for good."""
+    number = 0
+    while True:
+        try:
+            kernel.prctl("dropping capabilities", _PR_CAPBSET_DROP, number)
+        except JailError:
+            if number > 40:  # past the kernel's last capability
+                break
+            raise
+        number += 1
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def _restrict(kernel: _Kernel, landlock: Rules) -> None:
+    """Apply the Landlock rules to this process and all it will start."""
+    words = (ctypes.c_uint64 * 3)(landlock["fs"], landlock["net"], landlock["scoped"])
+    size = ctypes.c_size_t(24)
+    ruleset = kernel.call("making rules", _LANDLOCK_CREATE, ctypes.byref(words), size, 0)
+    for path, rights in landlock["rules"]:
+        fd = os.open(path, os.O_PATH)
+        if not os.path.isdir(path):
+            rights &= _FILE_RIGHTS
+        # struct landlock_path_beneath_attr is packed: 8 + 4 bytes.
+        attribute = rights.to_bytes(8, sys.byteorder) + fd.to_bytes(4, sys.byteorder)
+        step = f"permitting {os.fsdecode(path)!r}"
+        kernel.call(step, _LANDLOCK_ADD, ruleset, 1, ctypes.c_char_p(attribute), 0)
+        os.close(fd)
+    kernel.call("restricting", _LANDLOCK_RESTRICT, ruleset, 0)
+    os.close(ruleset)
+
+
+def _filter(kernel: _Kernel, program: bytes) -> None:
+    """Load the system-call filter: struct sock_fprog {unsigned short; pointer}."""
+    code = ctypes.create_string_buffer(program, len(program))
+    head = (len(program) // 8).to_bytes(8, sys.byteorder)
+    pointer = ctypes.addressof(code).to_bytes(8, sys.byteorder)
+    block = ctypes.create_string_buffer(head + pointer, 16)
+    kernel.prctl("filtering system calls", _PR_SET_SECCOMP, 2, ctypes.addressof(block))
+
+
+def _confine(order: Order) -> None:
+    keep = order["keep"]
+    _close_others(keep)
+    if not sys.platform.startswith("linux"):
+        os.setsid()
+        _set_limits(order["rlimits"])
+        os.chdir(order["cwd"])
+        return
+    kernel = _Kernel()
+    parent = os.getppid()
+    kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, signal.SIGKILL)
+    alive = None
+    if order["stage"] is not None:
+        alive = _enter_namespaces(kernel, order["stage"], keep)
+    if os.getpid() != os.getsid(0):
+        os.setsid()
+    _set_limits(order["rlimits"])
+    if order["uid"] is not None:
+        _become(kernel, order["uid"])
+    os.chdir(order["cwd"])
+    # Changing the user has cleared it; a parent that died before this line is noticed below.
+    kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, signal.SIGKILL)
+    if alive is not None:
+        os.set_blocking(alive, False)
+        try:
+            if not os.read(alive, 1):
+                os._exit(_FAILED)
+        except BlockingIOError:
+            os.close(alive)
+    elif os.getppid() != parent:
+        os._exit(_FAILED)
+    if order["landlock"] is not None:
+        kernel.prctl("giving up new privileges", _PR_SET_NO_NEW_PRIVS, 1)
+        _restrict(kernel, order["landlock"])
+    if order["filter"]:
+        _filter(kernel, order["filter"])
+
+
+def _set_limits(values: Mapping[int, int]) -> None:
+    for number, value in values.items():
+        resource.setrlimit(number, (value, value))
+
+
+def main() -> None:
+    """Read the order, confine, and become the program."""
+    fd = int(sys.argv[1])
+    with open(fd, "rb") as file:
+        order: Order = marshal.loads(file.read())
+    try:
+        _confine(order)
+        os.execvpe(order["argv"][0], order["argv"], order["env"])
+    except (JailError, OSError) as error:
+        os.write(2, f"seer: the jail could not be set up: {error}\n".encode())
+        os._exit(_FAILED)
+
+
+if __name__ == "__main__":
+    main()
