@@ -4,7 +4,7 @@ A contestant has two sides.
 
 *The server side* is a `Contestant`, an object in the benchmark's own process. It starts and ends
 a server that offers the five functions of `_work.py` (`small`, `floats`, `take`, `array`, `fail`)
-and says which command line starts a client process.
+and starts client processes.
 
 *The client side* is a module with one function, `connect(address: str) -> Client`. It is imported
 by `_probe.py` in a process of its own (in a jail, where the contestant is measured from one).
@@ -13,7 +13,7 @@ The probe does all the timing, so the loop around a call is the same for everybo
     benchmark process                       client process (maybe jailed)
     -----------------                       -----------------------------
     contestant.prepare()
-    contestant.probe_command() ----spawn--> _probe.py: import the client module
+    contestant.probe() ------------spawn--> _probe.py: import the client module
     contestant.serve()  (timed)
     {"do": "connect", "address"} --stdin--> client = module.connect(address)
     {"do": "calls", "work": "small"} -----> loop: client.small(i)
@@ -26,6 +26,12 @@ Rules for a client module:
 - `connect` may be called before the server listens. It then raises `OSError` (any subclass, or
   a library's own error) at once or within a second; the probe tries again until a deadline.
 - Every call waits for its answer and returns a plain value that the probe checks.
+
+Seer's own contestants stand in `ours.py` as `CONTESTANTS: tuple[type[Contestant], ...]`: `ours`
+(all works, called from a jail) and `ours_mcp` (`expose_as="mcp"`; only `small`, all other works in
+`lacks`; its client module is `benchmarks.gate.peers.mcp_client`, whose address is JSON with
+`command`, `args` and `env`, run outside a jail as an agent's own process is). `run.py` takes them
+from there; the bars know them by these names.
 """
 
 from __future__ import annotations
@@ -117,6 +123,8 @@ class Contestant(ABC):
     """How it was set up, for the table's foot."""
     suspend: ClassVar[bool] = False
     """Stop all its processes while another is measured (for those that are never idle)."""
+    slow_start: ClassVar[bool] = False
+    """Measure its start once only."""
 
     def __init__(self, folder: Path) -> None:
         """Take an empty folder (its path is short enough for sockets) for files and sockets."""
@@ -136,12 +144,13 @@ class Contestant(ABC):
         """What `connect` gets in the client process. Valid after `serve()`."""
 
     @abstractmethod
-    def probe_command(self) -> Sequence[str]:
-        """Give the command line that runs `_probe.py` with this contestant's client module.
+    def probe(self) -> Probe:
+        """Start a client process with this contestant's client module; do not connect it yet.
 
-        For a contestant measured from a jail it is the jail's command line. Standard input and
-        output carry the probe's commands and must pass through. `_probes.probe_argv()` makes the
-        inner part.
+        `Probe(argv, env=..., log=..., pass_fds=...)` spawns it; `_probes.probe_argv()` gives the
+        command line. For a contestant measured from a jail, `argv` is the jail's and
+        that command line goes inside. Standard input and output carry the probe's commands.
+        Several probes of a contestant may run at once.
         """
 
     @abstractmethod
@@ -162,9 +171,7 @@ class Contestant(ABC):
         Here the client process is running and has imported its library before the clock starts.
         Override it where a client can only be made after serving.
         """
-        from benchmarks.gate._probes import Probe
-
-        with Probe(self.probe_command()) as probe:
+        with self.probe() as probe:
             begin = time.monotonic_ns()
             self.serve()
             try:

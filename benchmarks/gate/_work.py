@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
 
-    type FloatArray = np.ndarray[Any, np.dtype[np.float32]]
+    FloatArray = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def small(x: int) -> int:

@@ -1,0 +1,139 @@
+"""The bars that Seer's gate is held to, and whether a run's results meet them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from benchmarks.gate._results import Results
+
+OURS = "ours"
+OURS_MCP = "ours_mcp"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One bar: a ratio that must be at most, or at least, a limit."""
+
+    work: str
+    text: str
+    ratio: float | None
+    limit: float
+    at_most: bool
+    missing: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether it holds. What was not measured does not."""
+        if self.ratio is None:
+            return False
+        return self.ratio <= self.limit if self.at_most else self.ratio >= self.limit
+
+    def as_data(self) -> dict[str, Any]:
+        """For the JSON file."""
+        return {
+            "work": self.work,
+            "bar": self.text,
+            "ratio": self.ratio,
+            "limit": self.limit,
+            "met": self.met,
+        }
+
+
+def judge(results: Results) -> list[Verdict]:
+    """All bars, in the order of the table's rows."""
+    return list(_bars(results))
+
+
+def _bars(results: Results) -> Iterator[Verdict]:
+    def value(name: str, work: str) -> float | None:
+        row = results.get(name)
+        return None if row is None else row.get(work)
+
+    def bar(
+        work: str,
+        text: str,
+        *,
+        top: float | None,
+        bottom: float | None,
+        limit: float,
+        at_most: bool = True,
+    ) -> Verdict:
+        if top is None or bottom is None:
+            return Verdict(work, text, None, limit, at_most, "not measured")
+        return Verdict(work, text, top / bottom, limit, at_most)
+
+    def ours(work: str) -> float | None:
+        return value(OURS, work)
+
+    def ahead(work: str, names: list[str], *, more_is_better: bool = False) -> Iterator[Verdict]:
+        for name in names:
+            theirs = value(name, work)
+            if theirs is None:
+                continue
+            title = results[name].title
+            # Ours over theirs for times, the other way round for rates: below 1 is ahead.
+            top, bottom = (theirs, ours(work)) if more_is_better else (ours(work), theirs)
+            yield bar(work, f"ahead of {title}", top=top, bottom=bottom, limit=1.0)
+
+    peers = [name for name, row in results.items() if row.kind == "peer"]
+    checked = [name for name in peers if results[name].validates]
+
+    small = ours("small")
+    yield bar(
+        "small", "≤ 1.5× same least work", top=small, bottom=value("least", "small"), limit=1.5
+    )
+    yield bar(
+        "small",
+        "≥ 10× faster than the plain design",
+        top=value("plain", "small"),
+        bottom=small,
+        limit=10,
+        at_most=False,
+    )
+    yield from ahead("small", peers)
+    for name, text, limit in (("loop", "event-loop echo", 0.7), ("grpc", "gRPC", 4.0)):
+        yield bar(
+            "fan",
+            f"≥ {limit:g}× {text}'s calls/s",
+            top=ours("fan"),
+            bottom=value(name, "fan"),
+            limit=limit,
+            at_most=False,
+        )
+    yield from ahead("fan", peers, more_is_better=True)
+    yield from ahead("floats", checked)
+    yield from ahead("take", checked)
+    memcpy = value("memcpy", "drop")
+    yield bar("drop", "≤ 1.5× one memcpy", top=ours("drop"), bottom=memcpy, limit=1.5)
+    yield bar("keep", "≤ 5× one memcpy", top=ours("keep"), bottom=memcpy, limit=5)
+    for name in ("grpc", "zeromq", "pyro"):
+        if name in results:
+            yield bar(
+                "drop",
+                f"≥ 5× faster than {results[name].title}",
+                top=value(name, "drop"),
+                bottom=ours("drop"),
+                limit=5,
+                at_most=False,
+            )
+    yield from ahead("drop", ["ray"] if "ray" in results else [])
+    yield from ahead("keep", ["ray"] if "ray" in results else [])
+    yield bar(
+        "mcp",
+        "≤ 1.3× a bare mcp stdio tool",
+        top=value(OURS_MCP, "small"),
+        bottom=value("mcp", "small"),
+        limit=1.3,
+    )
+    yield bar("fail", "≤ 3× a small call", top=ours("fail"), bottom=small, limit=3)
+    spawn = [value("python", "start"), value("jail", "start")]
+    yield bar(
+        "start",
+        "≤ 5× (python -c pass + bare jail)",
+        top=ours("start"),
+        bottom=None if None in spawn else sum(part for part in spawn if part is not None),
+        limit=5,
+    )

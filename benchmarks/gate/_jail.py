@@ -1,0 +1,60 @@
+"""The jails of the floors.
+
+`launch` gives the very jail that a session gets (namespaces, unprivileged user, system-call
+filter), so that a floor pays what a jailed caller pays before the gate does anything.
+`bare_argv` is the plainest jail that still isolates: the yardstick for starting.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from benchmarks.gate._probes import BENCH_PYTHON, ROOT
+from seer.isolation import Launch, Mount, Policy, choose
+
+SHARED = "/run/bench"
+"""Where the folder that both jails share is bound; sockets lie in it."""
+_PYTHON = "/opt/python"
+_SITE = "/opt/site"
+_SOURCE = "/opt/bench"
+_USER = 59999
+
+PYTHON = f"{_PYTHON}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+"""The interpreter as seen in the jail."""
+
+
+def launch(command: list[str], *, shared: Path) -> Launch:
+    """Prepare to run `command` in a jail with the host's folder `shared` writable at `SHARED`."""
+    if os.geteuid() == 0:
+        os.chown(shared, _USER, _USER)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = BENCH_PYTHON.parents[1] / "lib" / version / "site-packages"
+    policy = Policy(
+        mounts=(
+            Mount(Path(sys.base_prefix).resolve(), _PYTHON),
+            Mount(site, _SITE),
+            Mount(ROOT / "benchmarks", f"{_SOURCE}/benchmarks"),
+            Mount(shared, SHARED, writable=True),
+        ),
+        env={
+            "PYTHONPATH": f"{_SOURCE}:{_SITE}",
+            "PATH": "/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        },
+        cwd=SHARED,
+        uid=_USER if os.geteuid() == 0 else None,
+    )
+    return choose("bubblewrap").launch(policy, command)
+
+
+def bare_argv(command: list[str]) -> list[str]:
+    """Command line of a jail with own namespaces, a system folder, /proc, /dev and /tmp."""
+    argv = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    argv += ["--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
+    for name in ("lib", "lib64", "bin"):
+        argv += ["--symlink", f"usr/{name}", f"/{name}"]
+    return [*argv, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--", *command]

@@ -1,0 +1,45 @@
+# pyright: basic
+# The libraries used here carry no types.
+"""ZeroMQ: one REP socket, msgpack, arrays as a frame of their own."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+import msgpack
+import zmq
+
+from benchmarks.gate import _work
+
+_FUNCTIONS = {
+    "small": _work.small,
+    "floats": _work.floats,
+    "take": _work.take,
+    "array": _work.array,
+    "fail": _work.fail,
+}
+
+
+def main(address: str) -> None:
+    """Serve for ever."""
+    sock = zmq.Context().socket(zmq.REP)
+    sock.bind(address)
+    while True:
+        name, arguments = msgpack.unpackb(sock.recv())
+        try:
+            result = _FUNCTIONS[name](*arguments)
+        except Exception as error:
+            reply = {"e": [type(error).__name__, str(error), traceback.format_exc()]}
+            sock.send(msgpack.packb(reply))
+            continue
+        if name == "array":
+            # The array changes with the next call: the frame must be gone before it comes, which
+            # request and reply in turn ensure for one client. So no copy is needed here.
+            sock.send_multipart([msgpack.packb({"r": None}), result], copy=False)
+        else:
+            sock.send(msgpack.packb({"r": result}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
