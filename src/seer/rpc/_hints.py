@@ -1,0 +1,386 @@
+"""Type hints as data: what a parameter or a result may be, the same on both sides of the gate.
+
+A `Hint` is a small tree that can be written as JSON, so that server, stubs, MCP schemas and docs
+all work from one description. `Parser` makes it from a real annotation; how values are converted
+by it is in `_convert`, how classes named in hints look is in `_types`.
+
+The libraries that annotations may name (numpy, torch, pandas, PIL, pydantic ...) are never imported
+here: an annotation that names one has loaded it. The same holds for `typing`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_SIMPLE: dict[Any, str] = {
+    None: "none",
+    type(None): "none",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    bytes: "bytes",
+    complex: "complex",
+    object: "any",
+}
+_CONTAINERS: dict[Any, str] = {
+    list: "list",
+    set: "set",
+    frozenset: "frozenset",
+    dict: "dict",
+    tuple: "tuple",
+}
+# (module, name) of classes that are known without importing their modules.
+_ABSTRACT = {
+    "Sequence": "sequence",
+    "MutableSequence": "list",
+    "Collection": "sequence",
+    "Iterable": "sequence",
+    "Mapping": "mapping",
+    "MutableMapping": "dict",
+    "Set": "frozenset",
+    "MutableSet": "set",
+}
+_STREAMS = frozenset({"Iterator", "Generator", "AsyncIterator", "AsyncGenerator", "AsyncIterable"})
+_FOREIGN = {
+    ("numpy", "ndarray"): "ndarray",
+    ("torch", "Tensor"): "tensor",
+    ("PIL.Image", "Image"): "image",
+    ("pandas", "DataFrame"): "frame",
+    ("pandas", "Series"): "series",
+    ("pathlib", "Path"): "path",
+    ("pathlib", "PurePath"): "path",
+    ("datetime", "datetime"): "datetime",
+    ("datetime", "date"): "date",
+    ("datetime", "time"): "time",
+    ("datetime", "timedelta"): "timedelta",
+}
+_TEXT = {
+    "none": "None",
+    "any": "Any",
+    "sequence": "Sequence",
+    "mapping": "Mapping",
+    "ndarray": "numpy.ndarray",
+    "tensor": "torch.Tensor",
+    "image": "PIL.Image.Image",
+    "frame": "pandas.DataFrame",
+    "series": "pandas.Series",
+    "path": "pathlib.Path",
+    "datetime": "datetime.datetime",
+    "date": "datetime.date",
+    "time": "datetime.time",
+    "timedelta": "datetime.timedelta",
+    "handle": "Handle",
+}
+KINDS = frozenset(
+    {*_SIMPLE.values(), *_CONTAINERS.values(), *_TEXT, "tuple_of", "union", "literal", "named"}
+)
+
+
+class UnsupportedHintError(Exception):
+    """A hint that the gate cannot convert by; the message says why."""
+
+
+class Hint:
+    """One node of a hint.
+
+    Attributes:
+        kind: One of `KINDS`: `int`, `list`, `union`, `ndarray`, `named` ...
+        args: The hints inside it.
+        detail: The values of a `literal` (as a tuple), the class name of a `named`, the dtype of an
+            `ndarray` (or None).
+    """
+
+    __slots__ = ("args", "detail", "kind")
+
+    def __init__(self, kind: str, args: tuple[Hint, ...] = (), detail: Any = None) -> None:
+        self.kind = kind
+        self.args = args
+        self.detail = detail
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hint) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.args))
+
+    def __repr__(self) -> str:
+        return f"Hint({self})"
+
+    def __str__(self) -> str:
+        """The hint as Python source."""
+        inner = ", ".join(map(str, self.args))
+        if self.kind == "union":
+            return " | ".join(map(str, self.args))
+        if self.kind == "literal":
+            return f"Literal[{', '.join(map(repr, self.detail))}]"
+        if self.kind == "named":
+            return self.detail
+        if self.kind == "tuple_of":
+            return f"tuple[{inner}, ...]"
+        if self.kind == "tuple":
+            return f"tuple[{inner or '()'}]"
+        name = _TEXT.get(self.kind, self.kind)
+        return f"{name}[{inner}]" if inner else name
+
+    def walk(self) -> list[Hint]:
+        """This hint and all inside it (not inside the classes it names)."""
+        found = [self]
+        for hint in found:
+            found.extend(hint.args)
+        return found
+
+    def to_json(self) -> Any:
+        """A JSON form: the kind alone where that is all."""
+        if not self.args and self.detail is None:
+            return self.kind
+        out: dict[str, Any] = {"kind": self.kind}
+        if self.args:
+            out["args"] = [hint.to_json() for hint in self.args]
+        if self.detail is not None:
+            # A tuple would come back as a list, and bytes not at all.
+            literal = self.kind == "literal"
+            out["detail"] = repr(self.detail) if literal else self.detail
+        return out
+
+    @classmethod
+    def from_json(cls, found: Any) -> Hint:
+        """Read what `to_json` gave.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        if isinstance(found, str):
+            found = {"kind": found}
+        kind, detail = found["kind"], found.get("detail")
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of hint {kind!r}")
+        if kind == "literal":
+            import ast
+
+            detail = ast.literal_eval(detail)
+        elif (
+            detail is not None
+            and not str(detail).replace("|", "_").replace("<", "_").isidentifier()
+        ):
+            raise ValueError(f"{detail!r} is no name")
+        return cls(kind, tuple(map(cls.from_json, found.get("args", ()))), detail)
+
+
+ANY = Hint("any")
+
+
+class Parser:
+    """Turns annotations into hints, and remembers the classes they name.
+
+    Attributes:
+        classes: The record classes and enums met, by the name they have in hints.
+    """
+
+    def __init__(self) -> None:
+        self.classes: dict[str, type] = {}
+
+    def parse(self, annotation: Any, names: dict[str, Any]) -> Hint:
+        """The hint for an annotation; text in it is evaluated in `names`.
+
+        Raises:
+            UnsupportedHintError: The gate cannot convert values by it.
+        """
+        annotation = resolve(annotation, names)
+        if _hashable(annotation) and (kind := _SIMPLE.get(annotation)) is not None:
+            return Hint(kind)
+        if _hashable(annotation) and (kind := _CONTAINERS.get(annotation)) is not None:
+            return Hint("tuple_of", (ANY,)) if kind == "tuple" else Hint(kind)
+        if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+            return self._parse_class(annotation, names)
+        return self._parse_form(annotation, names)
+
+    def stream_item(self, annotation: Any, names: dict[str, Any]) -> Hint:
+        """The hint of the items that a generator with this return annotation yields.
+
+        Raises:
+            UnsupportedHintError: It is not the annotation of a generator.
+        """
+        annotation = resolve(annotation, names)
+        if not self.is_stream(annotation, or_iterable=True):
+            raise UnsupportedHintError("a generator returns Iterator[...], with what it yields")
+        args = getattr(annotation, "__args__", ())
+        return self.parse(args[0], names) if args else ANY
+
+    def is_stream(self, annotation: Any, *, or_iterable: bool = False) -> bool:
+        """Whether this is `Iterator[...]`, `Generator[...]` or an async one of them."""
+        origin = getattr(annotation, "__origin__", annotation)
+        name = getattr(origin, "__name__", "")
+        return name in _STREAMS or (or_iterable and name == "Iterable")
+
+    def _parse_class(self, cls: type, names: dict[str, Any]) -> Hint:
+        kind = _foreign_kind(cls)
+        if kind is not None:
+            return Hint(kind)
+        if is_named(cls):
+            return Hint("named", detail=self._name(cls))
+        supertype = getattr(cls, "__supertype__", None)
+        if supertype is not None:
+            return self.parse(supertype, names)
+        raise UnsupportedHintError(
+            f"{describe(cls)} is a class the gate cannot build; use plain values, a dataclass, a "
+            "TypedDict, an array, or Handle for what stays on the server"
+        )
+
+    def _parse_form(self, annotation: Any, names: dict[str, Any]) -> Hint:
+        """Everything that is no plain class: unions, generics, literals and typing's forms."""
+        typing = sys.modules.get("typing")
+        origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
+        if hasattr(annotation, "__metadata__"):
+            return self.parse(origin, names)
+        if hasattr(annotation, "__supertype__"):
+            return self.parse(annotation.__supertype__, names)
+        if hasattr(annotation, "__value__"):
+            return self.parse(annotation.__value__, names)
+        if type(annotation).__name__ in ("UnionType", "Union") or _is(typing, "Union", origin):
+            return self._union([self.parse(arg, names) for arg in args])
+        if _is(typing, "Literal", origin):
+            return _literal(args)
+        for name in ("Required", "NotRequired", "ReadOnly", "Final"):
+            if _is(typing, name, origin) or _is(sys.modules.get("typing_extensions"), name, origin):
+                return self.parse(args[0], names)
+        if _is(typing, "Any", annotation):
+            return ANY
+        if _is(typing, "LiteralString", annotation):
+            return Hint("str")
+        if isinstance(origin, type):
+            return self._parse_generic(annotation, origin, args, names)
+        raise UnsupportedHintError(f"{describe(annotation)} cannot be checked by the gate")
+
+    def _parse_generic(
+        self, annotation: Any, origin: type, args: tuple[Any, ...], names: dict[str, Any]
+    ) -> Hint:
+        kind = _CONTAINERS.get(origin)
+        if kind == "tuple":
+            if len(args) == 2 and args[1] is Ellipsis:
+                return Hint("tuple_of", (self.parse(args[0], names),))
+            if not args and annotation is getattr(sys.modules.get("typing"), "Tuple", None):
+                return Hint("tuple_of", (ANY,))
+            return Hint("tuple", tuple(self.parse(arg, names) for arg in args))
+        kind = kind or _foreign_kind(origin)
+        if kind == "ndarray":
+            return Hint("ndarray", detail=_array_dtype(args))
+        if kind in ("handle", "series", "frame"):
+            return Hint(kind)
+        if kind is None:
+            raise UnsupportedHintError(f"{describe(annotation)} cannot be checked by the gate")
+        return Hint(kind, tuple(self.parse(arg, names) for arg in args))
+
+    def _union(self, hints: list[Hint]) -> Hint:
+        flat: list[Hint] = []
+        for hint in hints:
+            flat.extend(hint.args if hint.kind == "union" else (hint,))
+        return Hint("union", tuple(flat))
+
+    def _name(self, cls: type) -> str:
+        """A name that is the class's own unless another class has it already."""
+        base = name = cls.__name__
+        number = 2
+        while self.classes.setdefault(name, cls) is not cls:
+            name, number = f"{base}{number}", number + 1
+        return name
+
+
+def resolve(annotation: Any, names: dict[str, Any]) -> Any:
+    """The annotation itself, where it is given as text.
+
+    Raises:
+        UnsupportedHintError: The text cannot be evaluated here.
+    """
+    text = getattr(annotation, "__forward_arg__", annotation)
+    if not isinstance(text, str):
+        return annotation
+    try:
+        # The author's own source text, evaluated where it was written: this is no foreign input.
+        return resolve(eval(text, names), names)
+    except Exception as error:
+        raise UnsupportedHintError(
+            f"{text!r} cannot be resolved ({type(error).__name__}: {error}); import what it names at "
+            "the top level of the file, not under TYPE_CHECKING"
+        ) from None
+
+
+def is_named(cls: type) -> bool:
+    """Whether the class is one that the gate can describe: a record, an enum, a TypedDict."""
+    marks = ("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__", "__pydantic_fields__")
+    if any(hasattr(cls, mark) for mark in (*marks, "__required_keys__")):
+        return True
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return True
+    enum = sys.modules.get("enum")
+    return enum is not None and issubclass(cls, enum.Enum)
+
+
+def annotation_note(annotation: Any) -> str:
+    """The description in `Annotated[int, "which layer"]`, or of a pydantic `Field`; else empty."""
+    for note in getattr(annotation, "__metadata__", ()):
+        text = note if isinstance(note, str) else getattr(note, "description", None)
+        if isinstance(text, str):
+            return text
+    return ""
+
+
+def describe(annotation: Any) -> str:
+    """An annotation as its author would write it."""
+    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
+        from ._pack import type_name
+
+        return type_name(annotation)
+    return repr(annotation)
+
+
+def _foreign_kind(cls: type) -> str | None:
+    """The kind of a class that is known by where it lives."""
+    if cls.__module__ in ("collections.abc", "typing"):
+        return _ABSTRACT.get(cls.__name__)
+    if getattr(cls, "__seer_handle__", False):
+        return "handle"
+    for (module, name), kind in _FOREIGN.items():
+        if cls.__name__ == name and getattr(sys.modules.get(module), name, None) is cls:
+            return kind
+    return None
+
+
+def _is(module: Any, name: str, value: Any) -> bool:
+    return value is not None and value is getattr(module, name, None)
+
+
+def _hashable(annotation: Any) -> bool:
+    try:
+        hash(annotation)
+    except TypeError:
+        return False
+    return True
+
+
+def _literal(args: tuple[Any, ...]) -> Hint:
+    values: list[Any] = []
+    for value in args:
+        if type(value) not in (str, int, bool, bytes, type(None)):
+            value = getattr(value, "value", value)
+        if type(value) not in (str, int, bool, bytes, type(None)):
+            raise UnsupportedHintError(f"Literal[{value!r}] is no literal value")
+        values.append(value)
+    return Hint("literal", detail=tuple(values))
+
+
+def _array_dtype(args: tuple[Any, ...]) -> str | None:
+    """The dtype in `NDArray[np.float32]`; None where it is abstract, of no fixed width or absent."""
+    numpy = sys.modules["numpy"]
+    inner = getattr(args[1], "__args__", ()) if len(args) == 2 else ()
+    scalar = inner[0] if inner else None
+    if scalar is numpy.object_:
+        raise UnsupportedHintError("arrays of objects cannot be sent")
+    concrete = set(numpy.sctypeDict.values())
+    if scalar not in concrete or issubclass(scalar, numpy.flexible):
+        return None
+    return numpy.dtype(scalar).str

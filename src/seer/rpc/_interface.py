@@ -1,0 +1,233 @@
+"""Loading an interface file: run it once, and describe what it exposes.
+
+Everything that could surprise at call time is an error here, as a `ServeError` with file, line and
+reason: a file that does not run, nothing exposed, a missing or unusable hint, a name twice. All
+problems of the signatures are reported together.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ..errors import ServeError  # noqa: TID252 (shipped under the same tree)
+from . import _expose
+from ._blind import Scrubber
+from ._describe import Problem, describe_functions
+from ._expose import CONTEXT, Context
+from ._hints import Parser
+from ._schema import Schema
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+    from typing import Any
+
+    from ._schema import Function
+
+
+class Interface:
+    """A loaded interface.
+
+    Attributes:
+        name: Its name.
+        file: The path of its file.
+        description: Its schema; with hidden models, without their names.
+        functions: The exposed functions by name, ready to bind and call.
+        warnings: What its author should know, though it works.
+        module: The module that the file made.
+        scrubber: Replaces hidden models' names in text that an agent could see.
+        blind: Whether there are hidden models, so that tracebacks stay on the server.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        description: Schema,
+        module: ModuleType,
+        context: Context,
+        *,
+        warnings: list[str],
+        scrubber: Scrubber,
+        blind: bool,
+    ) -> None:
+        self.name = description.name
+        self.file = file
+        self.description = description
+        self.functions: dict[str, Function] = description.functions
+        self.warnings = warnings
+        self.module = module
+        self.context = context
+        self.scrubber = scrubber
+        self.blind = blind
+
+    @property
+    def source_hash(self) -> str:
+        """SHA-256 of the file."""
+        return self.description.source_hash
+
+    def schema(self) -> dict[str, Any]:
+        """The schema in its JSON form; `Schema.from_json` reads it."""
+        return self.description.to_json()
+
+    def reload(self) -> Interface:
+        """Load the file again. Objects made with `keep` are handed on; this one stays usable.
+
+        Raises:
+            ServeError: The file cannot be served as it is now.
+        """
+        return load(
+            self.file,
+            self.name,
+            models=self.context.models,
+            hidden=self.context.hidden,
+            blind=self.blind,
+            kept=self.context.kept,
+        )
+
+
+def load(
+    path: str,
+    name: str,
+    *,
+    models: Mapping[str, str] | None = None,
+    hidden: Mapping[str, str] | None = None,
+    blind: bool | None = None,
+    kept: Mapping[str, Any] | None = None,
+) -> Interface:
+    """Run an interface file and describe what it exposes.
+
+    Args:
+        path: The file.
+        name: The interface's name: the module that agents import.
+        models: Model names and their paths, for `get_model_path`.
+        hidden: The names among them that no agent may learn, each with its alias.
+        blind: Whether tracebacks and the like stay on the server; by default, whether there are
+            hidden models.
+        kept: Objects that an earlier load of the file kept.
+
+    Raises:
+        ServeError: The file cannot be served.
+    """
+    source = _read(path)
+    if not name.isidentifier() or _is_keyword(name):
+        raise ServeError(f"the name {name!r} cannot be imported; give a Python name", file=path)
+    context = Context(models, hidden, kept)
+    module = _run(path, name, source, context)
+    if not context.exposed:
+        raise ServeError("no function is exposed; mark functions with @expose", file=path)
+    parser, warnings = Parser(), list[str]()
+    try:
+        functions, types = describe_functions(context.exposed, parser, warnings)
+    except Problem as problem:
+        raise ServeError(str(problem), file=path, line=problem.line) from None
+    context.kept = {key: value for key, value in context.kept.items() if key in context.asked}
+    scrubber = Scrubber(context.hidden, context.models)
+    for described in (*functions.values(), *types.values()):
+        described.doc = scrubber.text(described.doc)
+    for function in functions.values():
+        for parameter in function.parameters:
+            parameter.note = scrubber.text(parameter.note)
+            if parameter.default is not None:
+                parameter.default = scrubber.text(parameter.default)
+        function.prepare()
+    description = Schema(
+        name,
+        functions,
+        types=types,
+        doc=scrubber.text(module.__doc__ or ""),
+        source_hash=_digest(source),
+    )
+    return Interface(
+        path,
+        description,
+        module,
+        context,
+        warnings=[f"{path}:{warning}" for warning in warnings],
+        scrubber=scrubber,
+        blind=bool(context.hidden) if blind is None else blind,
+    )
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs a fifth of the start-up)
+            return file.read()
+    except OSError as error:
+        raise ServeError(
+            f"the interface file cannot be read: {error.strerror}", file=path
+        ) from None
+
+
+def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
+    """Execute the file as a module of its own; what it raises becomes a ServeError."""
+    import types
+
+    module = types.ModuleType(f"interface_{name}")
+    module.__file__ = path
+    module.__dict__.update(
+        {
+            CONTEXT: context,
+            "expose": _expose.expose,
+            "get_model_path": _expose.get_model_path,
+            "list_configured_models": _expose.list_configured_models,
+        }
+    )
+    folder = path.rpartition("/")[0]
+    if folder and folder not in sys.path:
+        # Behind everything else: a file beside the interface must not replace a library.
+        sys.path.append(folder)
+    before = sys.modules.get(module.__name__)
+    # Dataclasses and pydantic look up a class's module by its name.
+    sys.modules[module.__name__] = module
+    _expose.enter(context)
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        if before is None:
+            del sys.modules[module.__name__]
+        else:
+            sys.modules[module.__name__] = before
+        raise _serve_error(path, error) from None
+    return module
+
+
+def _serve_error(path: str, error: BaseException) -> ServeError:
+    import traceback
+
+    if isinstance(error, SyntaxError) and error.filename == path:
+        shown = "".join(traceback.format_exception_only(error))
+        return ServeError(
+            f"{type(error).__name__}: {error.msg}",
+            file=path,
+            line=error.lineno,
+            remote_traceback=shown,
+        )
+    trace, line = error.__traceback__, None
+    inner = trace
+    while inner is not None:
+        if inner.tb_frame.f_code.co_filename == path:
+            if line is None:
+                trace = inner
+            line = inner.tb_lineno
+        inner = inner.tb_next
+    if isinstance(error, ServeError):
+        return ServeError(str(error), file=path, line=line)
+    said = f": {error}" if str(error) else ""
+    reason = f"{type(error).__name__}{said}"
+    if isinstance(error, NameError) and error.name in ("keep", "Handle", "Budget"):
+        reason += f"; write `from seer.rpc import {error.name}`"
+    shown = "".join(traceback.format_exception(type(error), error, trace))
+    return ServeError(reason, file=path, line=line, remote_traceback=shown)
+
+
+def _is_keyword(name: str) -> bool:
+    import keyword
+
+    return keyword.iskeyword(name)
+
+
+def _digest(source: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(source).hexdigest()

@@ -1,0 +1,245 @@
+"""Classes named in hints: records, enums, named tuples and TypedDicts, described as data.
+
+The gate sends the plain data in them; a client gets classes of its own with the same names and
+fields, generated from these descriptions, so that it can build and read such values without the
+server's code. How the server builds the real classes is in `_convert`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+from ._hints import ANY, Hint, Parser, UnsupportedHintError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    TypeKind = Literal["record", "tuple", "dict", "enum"]
+
+SERVER_DEFAULT = "..."
+"""Stands for a default that is no literal: it stays on the server."""
+_MAX_DEFAULT = 500
+
+
+class Field:
+    """A field of a record, or an item of an enum.
+
+    Attributes:
+        name: Its name.
+        hint: What it may be (for an enum's member: of no meaning).
+        default: None where it must be given; else Python source of a literal, or `SERVER_DEFAULT`.
+        init: Whether it can be given when the value is made.
+    """
+
+    __slots__ = ("default", "hint", "init", "name")
+
+    def __init__(
+        self, name: str, hint: Hint, *, default: str | None = None, init: bool = True
+    ) -> None:
+        self.name = name
+        self.hint = hint
+        self.default = default
+        self.init = init
+
+
+class TypeDef:
+    """A class as it is known on both sides of the gate.
+
+    Attributes:
+        name: Its name in hints.
+        kind: `record` (any class with fields), `tuple` (a NamedTuple), `dict` (a TypedDict), `enum`.
+        doc: Its docstring.
+        fields: Its fields; for an enum its members, whose `default` is the value.
+        cls: The class itself, on the server.
+    """
+
+    __slots__ = ("cls", "doc", "fields", "kind", "name")
+
+    def __init__(
+        self,
+        name: str,
+        kind: TypeKind,
+        fields: tuple[Field, ...],
+        *,
+        doc: str = "",
+        cls: type | None = None,
+    ) -> None:
+        self.name = name
+        self.kind: TypeKind = kind
+        self.fields = fields
+        self.doc = doc
+        self.cls = cls
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON form, without the class."""
+        fields = [[f.name, f.hint.to_json(), f.default, f.init] for f in self.fields]
+        return {"kind": self.kind, "doc": self.doc, "fields": fields}
+
+    @classmethod
+    def from_json(cls, name: str, found: dict[str, Any]) -> TypeDef:
+        """Read what `to_json` gave.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        if found["kind"] not in ("record", "tuple", "dict", "enum"):
+            raise ValueError(f"unknown kind of type {found['kind']!r}")
+        fields = [
+            Field(check_name(name), Hint.from_json(hint), default=default, init=bool(init))
+            for name, hint, default, init in found["fields"]
+        ]
+        return cls(check_name(name), found["kind"], tuple(fields), doc=str(found["doc"]))
+
+
+def check_name(name: Any) -> str:
+    """The name, if it is a Python identifier.
+
+    Raises:
+        ValueError: It is not.
+    """
+    import keyword
+
+    if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
+        raise ValueError(f"{name!r} is no Python name")
+    return name
+
+
+def describe_classes(parser: Parser) -> dict[str, TypeDef]:
+    """Describe all classes that the parser has met, and those that their fields name.
+
+    Raises:
+        UnsupportedHintError: A field has a hint that the gate cannot convert by.
+    """
+    done: dict[str, TypeDef] = {}
+    while pending := [name for name in parser.classes if name not in done]:
+        for name in pending:
+            done[name] = _describe(parser, name, parser.classes[name])
+    return done
+
+
+def _describe(parser: Parser, name: str, cls: Any) -> TypeDef:
+    doc = cls.__dict__.get("__doc__") or ""
+    if _is_enum(cls):
+        members = [Field(m.name, ANY, default=enum_text(m)) for m in cls]
+        return TypeDef(name, "enum", tuple(members), doc=doc, cls=cls)
+    if hasattr(cls, "__required_keys__"):
+        return TypeDef(name, "dict", _typed_dict_fields(parser, cls), doc=doc, cls=cls)
+    if issubclass(cls, tuple):
+        defaults: dict[str, Any] = cls._field_defaults  # pyright: ignore[reportAttributeAccessIssue]
+        found = [(f, f in defaults, defaults.get(f), True) for f in cls._fields]  # pyright: ignore
+        fields = _fields(parser, cls, found)
+        return TypeDef(name, "tuple", fields, doc=_own_doc(cls, doc), cls=cls)
+    return TypeDef(name, "record", _record_fields(parser, cls), doc=_own_doc(cls, doc), cls=cls)
+
+
+def _own_doc(cls: type, doc: str) -> str:
+    """The docstring, unless it is the signature that dataclasses and named tuples make up."""
+    return "" if doc.startswith(f"{cls.__name__}(") else doc
+
+
+def _record_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
+    missing: Any
+    if hasattr(cls, "__dataclass_fields__"):
+        dataclasses = sys.modules["dataclasses"]
+        missing = dataclasses.MISSING
+        found = [
+            (
+                f.name,
+                f.default is not missing or f.default_factory is not missing,
+                f.default,
+                f.init,
+            )
+            for f in dataclasses.fields(cls)
+        ]
+        return _fields(parser, cls, found)
+    if hasattr(cls, "__attrs_attrs__"):
+        missing = sys.modules["attr"].NOTHING
+        found = [(a.name, a.default is not missing, a.default, a.init) for a in cls.__attrs_attrs__]
+        return _fields(parser, cls, found)
+    if hasattr(cls, "__struct_fields__"):
+        msgspec: Any = sys.modules["msgspec"]
+        found = [(f.name, not f.required, f.default, True) for f in msgspec.structs.fields(cls)]
+    else:
+        pydantic_fields = cls.__pydantic_fields__.items()
+        found = [(name, not f.is_required(), f.default, True) for name, f in pydantic_fields]
+    # These libraries check their own fields, so what the gate does not know may pass.
+    return _fields(parser, cls, found, lenient=True)
+
+
+def _fields(
+    parser: Parser, cls: Any, found: list[tuple[str, bool, Any, bool]], *, lenient: bool = False
+) -> tuple[Field, ...]:
+    annotations = _annotations(cls)
+    fields: list[Field] = []
+    for name, optional, default, init in found:
+        try:
+            hint = parser.parse(annotations.get(name, object), vars(sys.modules[cls.__module__]))
+        except UnsupportedHintError as error:
+            if not lenient:
+                raise UnsupportedHintError(f"field {name!r} of {cls.__name__}: {error}") from None
+            hint = ANY
+        text = default_text(default) if optional else None
+        fields.append(Field(name, hint, default=text, init=init))
+    return tuple(fields)
+
+
+def _typed_dict_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
+    fields: list[Field] = []
+    for name, annotation in _annotations(cls).items():
+        # Postponed annotations hide NotRequired from the class itself, so it is looked for here.
+        word = getattr(getattr(annotation, "__origin__", None), "_name", "")
+        required = name in cls.__required_keys__ if word not in _PRESENCE else word == "Required"
+        try:
+            hint = parser.parse(annotation, vars(sys.modules[cls.__module__]))
+        except UnsupportedHintError as error:
+            raise UnsupportedHintError(f"key {name!r} of {cls.__name__}: {error}") from None
+        fields.append(Field(name, hint, default=None if required else SERVER_DEFAULT))
+    return tuple(fields)
+
+
+_PRESENCE = frozenset({"Required", "NotRequired"})
+
+
+def _annotations(cls: Any) -> dict[str, Any]:
+    import typing
+
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except Exception as error:
+        raise UnsupportedHintError(
+            f"the hints of {cls.__name__} cannot be resolved ({type(error).__name__}: {error})"
+        ) from None
+
+
+def default_text(value: Any) -> str:
+    """Source text of a default: a literal, an enum's member, or `SERVER_DEFAULT`."""
+    if is_literal(value):
+        text = repr(value)
+        return text if len(text) <= _MAX_DEFAULT else SERVER_DEFAULT
+    return SERVER_DEFAULT
+
+
+def enum_text(member: Any) -> str:
+    """Source text of a member's value; its name where the value is no literal."""
+    return repr(member.value if is_literal(member.value) else member.name)
+
+
+def is_literal(value: Any) -> bool:
+    """Whether `repr(value)` is source text that makes exactly this value."""
+    kind = type(value)
+    if kind in (str, int, bool, bytes, type(None)):
+        return True
+    if kind is float:
+        return math.isfinite(value)
+    if kind in (list, tuple):
+        return all(map(is_literal, value))
+    if kind is dict:
+        return all(is_literal(k) and is_literal(v) for k, v in value.items())
+    return False
+
+
+def _is_enum(cls: type) -> bool:
+    enum = sys.modules.get("enum")
+    return enum is not None and issubclass(cls, enum.Enum)
