@@ -10,11 +10,19 @@ from seer.isolation._beneath import (
     write_bytes,
 )
 from seer.isolation._choose import backends, choose
+from seer.isolation._network import (
+    PROXY_PORT,
+    Script,
+    proxy_environment,
+    proxy_launch,
+    script,
+)
 from seer.isolation._policy import BackendName, JailNetwork, Limits, Mount, Policy
 from seer.isolation._system import JAIL_UIDS
 
 __all__ = [
     "JAIL_UIDS",
+    "PROXY_PORT",
     "Backend",
     "BackendName",
     "JailNetwork",
@@ -23,12 +31,16 @@ __all__ = [
     "Mount",
     "Need",
     "Policy",
+    "Script",
     "backends",
     "choose",
     "chown_tree",
     "connect_beneath",
     "make_dirs",
     "open_beneath",
+    "proxy_environment",
+    "proxy_launch",
     "read_bytes",
+    "script",
     "write_bytes",
 ]

@@ -1,0 +1,189 @@
+"""Put a process tree under limits of memory and processes that hold for the tree as a whole.
+
+Self-contained and standard library only: a copy of this file travels with the keeper of a machine.
+It works where this user may make control groups: version 2 below a delegated group, or version 1
+as root. Where it may not, `create` says why, and the caller has its own watchdog.
+"""
+
+# pathlib would be most of the import time of a keeper that has none otherwise.
+# ruff: noqa: PTH102, PTH106, PTH110, PTH112, PTH118, PTH120, PTH123
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+_MOUNT = "/sys/fs/cgroup"
+_CONTROLLERS = ("memory", "pids")
+
+
+class CgroupError(OSError):
+    """Control groups cannot be used here; the message says why."""
+
+
+class Cgroup:
+    """A control group; in version 1 it is one folder per controller."""
+
+    def __init__(self, folders: list[str]) -> None:
+        """Take hold of an existing group by its `folders`, for example in another process."""
+        self.folders = folders
+
+    def join(self, pid: int = 0) -> None:
+        """Move a process into the group; 0 is the caller, who does this just before `exec`."""
+        for folder in self.folders:
+            _write(folder, "cgroup.procs", str(pid))
+
+    def pids(self) -> list[int]:
+        """The processes in the group and below it, by their numbers in this namespace."""
+        found: set[int] = set()
+        for folder in self.folders:
+            for path, _, _ in os.walk(folder):
+                found.update(int(line) for line in _read(path, "cgroup.procs").split())
+        found.discard(0)
+        return sorted(found)
+
+    def usage(self) -> dict[str, int]:
+        """Current `memory` (bytes), `pids`, and how many processes were killed for memory."""
+        result: dict[str, int] = {}
+        for folder in self.folders:
+            for name in ("memory.current", "memory.usage_in_bytes"):
+                if os.path.exists(os.path.join(folder, name)):
+                    result["memory"] = int(_read(folder, name))
+            if os.path.exists(os.path.join(folder, "pids.current")):
+                result["pids"] = int(_read(folder, "pids.current"))
+            for name in ("memory.events", "memory.oom_control"):
+                for line in _read(folder, name).splitlines():
+                    key, _, value = line.partition(" ")
+                    if key == "oom_kill":
+                        result["oom_kills"] = int(value)
+        return result
+
+    def kill(self) -> None:
+        """Kill every process in the group; those that fork meanwhile are caught as well."""
+        for folder in self.folders:
+            if os.path.exists(os.path.join(folder, "cgroup.kill")):
+                _write(folder, "cgroup.kill", "1")
+                return
+        for _ in range(1000):
+            pids = self.pids()
+            if not pids:
+                return
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.001)
+
+    def remove(self, timeout: float = 5.0) -> None:
+        """Remove the group, waiting until its killed processes are gone. Twice is harmless.
+
+        Raises:
+            CgroupError: It still has processes after `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        for folder in self.folders:
+            for path, _, _ in os.walk(folder, topdown=False):
+                while True:
+                    try:
+                        os.rmdir(path)
+                        break
+                    except FileNotFoundError:
+                        break
+                    except OSError as error:
+                        if time.monotonic() > deadline:
+                            raise CgroupError(f"cannot remove {path!r}: {error}") from None
+                        time.sleep(0.002)
+
+
+def create(name: str, *, memory: int | None = None, pids: int | None = None) -> Cgroup:
+    """Make a group with limits.
+
+    Args:
+        name: A name of its own, for example the machine's id.
+        memory: Bytes, summed over the tree, swap included.
+        pids: Processes and threads, summed over the tree.
+
+    Raises:
+        CgroupError: This user may not, or a controller is missing. Nothing is left behind.
+    """
+    own = _own_groups()
+    unified = os.path.exists(os.path.join(_MOUNT, "cgroup.controllers"))
+    folders = [_place(own)] if unified else [_place_v1(own, name) for name in _CONTROLLERS]
+    group = Cgroup([os.path.join(folder, name) for folder in folders])
+    made: list[str] = []
+    try:
+        for folder in group.folders:
+            os.mkdir(folder)
+            made.append(folder)
+            _limit(folder, memory=memory, pids=pids)
+    except OSError as error:
+        Cgroup(made).remove()
+        raise CgroupError(f"control groups cannot be used here: {error}") from None
+    return group
+
+
+def _limit(folder: str, *, memory: int | None, pids: int | None) -> None:
+    def has(name: str) -> bool:
+        return os.path.exists(os.path.join(folder, name))
+
+    if memory is not None and has("memory.max"):
+        _write(folder, "memory.max", str(memory))
+        if has("memory.swap.max"):
+            _write(folder, "memory.swap.max", "0")
+    if memory is not None and has("memory.limit_in_bytes"):
+        _write(folder, "memory.limit_in_bytes", str(memory))
+        if has("memory.memsw.limit_in_bytes"):
+            _write(folder, "memory.memsw.limit_in_bytes", str(memory))
+    if pids is not None and has("pids.max"):
+        _write(folder, "pids.max", str(pids))
+
+
+def _own_groups() -> dict[str, str]:
+    """Controller -> this process's group; the empty name is version 2."""
+    groups: dict[str, str] = {}
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            for line in file:
+                _, names, path = line.rstrip("\n").split(":", 2)
+                for name in names.split(","):
+                    groups[name] = path
+    except OSError as error:
+        raise CgroupError(f"control groups cannot be used here: {error}") from None
+    return groups
+
+
+def _place(own: dict[str, str]) -> str:
+    """Version 2: the nearest group above this process that hands both controllers down."""
+    path = own.get("", "/")
+    while True:
+        folder = os.path.join(_MOUNT, path.strip("/")).rstrip("/")
+        handed = _read(folder, "cgroup.subtree_control").split()
+        if all(name in handed for name in _CONTROLLERS) and os.access(folder, os.W_OK):
+            return folder
+        if path in ("/", ""):
+            raise CgroupError(
+                "no control group above this process hands the memory and pids controllers down "
+                "to this user"
+            )
+        path = os.path.dirname(path)
+
+
+def _place_v1(own: dict[str, str], name: str) -> str:
+    folder = os.path.join(_MOUNT, name, own.get(name, "/").strip("/")).rstrip("/")
+    if name not in own or not os.path.isdir(folder):
+        raise CgroupError(f"the {name} controller is not mounted under {_MOUNT}")
+    return folder
+
+
+def _read(folder: str, name: str) -> str:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def _write(folder: str, name: str, value: str) -> None:
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write(value)

@@ -1,0 +1,432 @@
+"""The only way out of a jail with a network: an HTTP proxy that checks where a request goes.
+
+Runs outside the jail as a process of its own: `python -I proxy.py --fd N --policy-fd M`, where N
+is a listening Unix socket and M reads as the JSON of a `ProxyPolicy`. It ends when its standard
+input does, so its parent keeps a pipe there. Standard library only, self-contained.
+
+A name is resolved here, every address is judged, and the connection is made to the very address
+that was judged: a second answer of the name server changes nothing. It does not look inside TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import ipaddress
+import json
+import os
+import re
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+_REFUSED_V4 = tuple(
+    (ipaddress.IPv4Network(network), reason)
+    for network, reason in (
+        ("0.0.0.0/8", "this host"),
+        ("10.0.0.0/8", "private"),
+        ("100.64.0.0/10", "carrier-grade NAT"),
+        ("127.0.0.0/8", "loopback"),
+        ("168.63.129.16/32", "cloud metadata"),
+        ("169.254.0.0/16", "link-local or cloud metadata"),
+        ("172.16.0.0/12", "private"),
+        ("192.0.0.0/24", "reserved or cloud metadata"),
+        ("192.0.2.0/24", "documentation"),
+        ("192.88.99.0/24", "IPv6 relay"),
+        ("192.168.0.0/16", "private"),
+        ("198.18.0.0/15", "benchmarking"),
+        ("198.51.100.0/24", "documentation"),
+        ("203.0.113.0/24", "documentation"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved or broadcast"),
+    )
+)
+# Of IPv6 only what is routed publicly passes: 2000::/3. That leaves out loopback, ::, mapped and
+# NAT64 addresses (which lead back to IPv4), unique-local, link-local and multicast.
+_PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
+_REFUSED_V6 = tuple(
+    (ipaddress.IPv6Network(network), reason)
+    for network, reason in (
+        ("2001::/23", "Teredo or reserved"),
+        ("2001:db8::/32", "documentation"),
+        ("2002::/16", "6to4, leads back to IPv4"),
+        ("3fff::/20", "documentation"),
+    )
+)
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_HOP_HEADERS = frozenset(
+    (
+        *("connection", "keep-alive", "te", "trailer", "upgrade", "host"),
+        *("proxy-connection", "proxy-authenticate", "proxy-authorization"),
+    )
+)
+
+
+class Refused(Exception):
+    """A request that is not let through."""
+
+    def __init__(self, status: str, reason: str, *, host: str = "", port: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.host = host
+        self.port = port
+
+
+@dataclass(frozen=True)
+class ProxyPolicy:
+    """What the proxy lets through, and how much of it."""
+
+    label: str
+    """Who asks, as the log names it."""
+    hosts: list[str] | None = None
+    """Names that may be reached (`*.name` for all below it); None for all of the internet."""
+    log: str | None = None
+    """A file that gets one JSON line per refused request."""
+    uid: int | None = None
+    """As root: the user to become."""
+    names: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """Answers to give for names instead of asking the name server; they are judged all the same."""
+    max_connections: int = 128
+    header_bytes: int = 32768
+    header_timeout: float = 30.0
+    connect_timeout: float = 15.0
+    idle_timeout: float = 300.0
+    max_log_lines: int = 10000
+
+
+def refusal(address: Address) -> str | None:
+    """Why an address may not be reached; None when it may."""
+    if isinstance(address, ipaddress.IPv4Address):
+        for network, reason in _REFUSED_V4:
+            if address in network:
+                return reason
+        return None
+    if address not in _PUBLIC_V6:
+        return "not a public IPv6 address"
+    for network, reason in _REFUSED_V6:
+        if address in network:
+            return reason
+    return None
+
+
+def is_own(address: Address) -> bool:
+    """Whether the address is this machine's: then it is another name for loopback."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True
+
+
+def host_allowed(host: str, patterns: list[str] | None) -> bool:
+    """Whether a host is on the list."""
+    if patterns is None:
+        return True
+    name = host.rstrip(".").lower()
+    for pattern in patterns:
+        wanted = pattern.rstrip(".").lower()
+        if wanted.startswith("*.") and name.endswith(wanted[1:]):
+            return True
+        if name == wanted:
+            return True
+    return False
+
+
+def split_authority(authority: str, default_port: int | None) -> tuple[str, int]:
+    """Host and port of `host:port` or `[v6]:port`.
+
+    Raises:
+        Refused: It is not of that form.
+    """
+    host, colon, port_text = authority.rpartition(":")
+    if not colon or port_text.endswith("]"):
+        host, port_text = authority, "" if default_port is None else str(default_port)
+    if not _HOST.fullmatch(host) or not port_text.isascii() or not port_text.isdigit():
+        raise Refused("400 Bad Request", "not a host and port", host=authority[:253])
+    port = int(port_text)
+    if not 0 < port < 65536:
+        raise Refused("400 Bad Request", "no such port", host=host, port=min(port, 65536))
+    return host.strip("[]"), port
+
+
+class _Line:
+    """Two directions of one connection, which is idle when neither carries anything."""
+
+    def __init__(self, idle_timeout: float) -> None:
+        self._idle_timeout = idle_timeout
+        self._last = time.monotonic()
+
+    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass bytes on until the reader ends.
+
+        Raises:
+            TimeoutError: The line was idle for too long.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(self._idle_timeout):
+                    data = await reader.read(65536)
+            except TimeoutError:
+                if time.monotonic() - self._last >= self._idle_timeout:
+                    raise
+                continue
+            self._last = time.monotonic()
+            if not data:
+                break
+            writer.write(data)
+            async with asyncio.timeout(self._idle_timeout):
+                await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+class Proxy:
+    """Answers requests of one jail."""
+
+    def __init__(self, policy: ProxyPolicy) -> None:
+        self._policy = policy
+        self._open = 0
+        self._logged = 0
+        self._log: int | None = None
+        if policy.log is not None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._log = os.open(policy.log, flags, 0o600)
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection: one request, then bytes until both sides are done."""
+        self._open += 1
+        try:
+            if self._open > self._policy.max_connections:
+                raise Refused("503 Service Unavailable", "too many connections")
+            await self._serve(reader, writer)
+        except Refused as refused:
+            self._note(refused)
+            body = f"refused by the sandbox's network policy: {refused.reason}\n".encode()
+            head = f"HTTP/1.1 {refused.status}\r\nContent-Length: {len(body)}\r\n"
+            await _last_words(writer, f"{head}Connection: close\r\n\r\n".encode() + body)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # The peer went away; there is nobody to tell.
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request, headers = await self._head(reader)
+        method, target, version = request
+        if version not in ("HTTP/1.1", "HTTP/1.0"):
+            raise Refused("505 HTTP Version Not Supported", "not HTTP/1")
+        if method == "CONNECT":
+            host, port = split_authority(target, None)
+            upstream = await self._connect(host, port)
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            await self._tunnel((reader, writer), upstream)
+            return
+        try:
+            url = urlsplit(target)
+        except ValueError:
+            raise Refused("400 Bad Request", "not a URL", host=target[:253]) from None
+        if url.scheme != "http" or not url.netloc or "@" in url.netloc:
+            raise Refused("400 Bad Request", "only http:// URLs and CONNECT", host=target[:253])
+        host, port = split_authority(url.netloc, 80)
+        length = _body_length(headers)
+        upstream = await self._connect(host, port)
+        path = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {url.netloc}", "Connection: close"]
+        lines += [f"{name}: {value}" for name, value in headers if name.lower() not in _HOP_HEADERS]
+        upstream[1].write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        await self._exchange((reader, writer), upstream, length)
+
+    async def _head(
+        self, reader: asyncio.StreamReader
+    ) -> tuple[tuple[str, str, str], list[tuple[str, str]]]:
+        try:
+            async with asyncio.timeout(self._policy.header_timeout):
+                raw = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            raise Refused("431 Request Header Fields Too Large", "head too large") from None
+        lines = raw.decode("latin-1").split("\r\n")[:-2]
+        parts = lines[0].split(" ")
+        if len(parts) != 3 or not parts[0].isalpha() or not parts[1].isprintable():
+            raise Refused("400 Bad Request", "not an HTTP request")
+        headers: list[tuple[str, str]] = []
+        for line in lines[1:]:
+            name, colon, value = line.partition(":")
+            if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+                raise Refused("400 Bad Request", "a malformed header")
+            if any(ord(character) < 32 and character != "\t" for character in value):
+                raise Refused("400 Bad Request", "a malformed header")
+            headers.append((name, value.strip()))
+        return (parts[0], parts[1], parts[2]), headers
+
+    async def _connect(self, host: str, port: int) -> Ends:
+        if not host_allowed(host, self._policy.hosts):
+            raise Refused("403 Forbidden", "host is not on the list", host=host, port=port)
+        reason = "no such host"
+        for address in await self._resolve(host):
+            bad = refusal(address) or ("this machine's own" if is_own(address) else None)
+            if bad is not None:
+                reason = f"address {address} is refused: {bad}"
+                continue
+            try:
+                async with asyncio.timeout(self._policy.connect_timeout):
+                    return await asyncio.open_connection(str(address), port)
+            except (OSError, TimeoutError) as error:
+                reason = f"cannot be reached: {type(error).__name__}"
+        status = "403 Forbidden" if "refused" in reason else "502 Bad Gateway"
+        raise Refused(status, reason, host=host, port=port)
+
+    async def _resolve(self, host: str) -> list[Address]:
+        if host in self._policy.names:
+            return [ipaddress.ip_address(text) for text in self._policy.names[host]]
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._policy.connect_timeout):
+                found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, TimeoutError, UnicodeError):
+            return []
+        return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+
+    async def _tunnel(self, inner: Ends, outer: Ends) -> None:
+        line = _Line(self._policy.idle_timeout)
+        try:
+            await asyncio.gather(line.pump(inner[0], outer[1]), line.pump(outer[0], inner[1]))
+        finally:
+            outer[1].close()
+
+    async def _exchange(self, inner: Ends, outer: Ends, length: int | None) -> None:
+        """One request body out, everything back: a second request cannot ride along."""
+        line = _Line(self._policy.idle_timeout)
+        body = _send_chunks if length is None else _send_bytes
+        sending = asyncio.ensure_future(body(inner[0], outer[1], length or 0))
+        try:
+            await line.pump(outer[0], inner[1])
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+            outer[1].close()
+
+    def _note(self, refused: Refused) -> None:
+        if self._log is None or self._logged > self._policy.max_log_lines:
+            return
+        self._logged += 1
+        reason = refused.reason
+        if self._logged > self._policy.max_log_lines:
+            reason = "too many refusals; further ones are not logged"
+        line = {
+            "time": time.time(),
+            "caller": self._policy.label,
+            "host": refused.host,
+            "port": refused.port,
+            "reason": reason,
+        }
+        os.write(self._log, (json.dumps(line) + "\n").encode())
+
+
+async def _send_bytes(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: int
+) -> None:
+    while length:
+        data = await reader.read(min(length, 65536))
+        if not data:
+            return
+        length -= len(data)
+        writer.write(data)
+        await writer.drain()
+
+
+async def _send_chunks(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _length: int
+) -> None:
+    while True:
+        line = await reader.readuntil(b"\r\n")
+        size_text = line.split(b";", 1)[0].strip()
+        if not re.fullmatch(rb"[0-9A-Fa-f]{1,8}", size_text):
+            return
+        size = int(size_text, 16)
+        writer.write(b"%x\r\n" % size)
+        await _send_bytes(reader, writer, size)
+        # Trailers are not passed on: after the last chunk must come its empty line.
+        if await reader.readexactly(2) != b"\r\n":
+            return
+        writer.write(b"\r\n")
+        await writer.drain()
+        if not size:
+            return
+
+
+async def _last_words(writer: asyncio.StreamWriter, data: bytes) -> None:
+    try:
+        async with asyncio.timeout(5):
+            writer.write(data)
+            await writer.drain()
+    except (OSError, TimeoutError):
+        pass  # It does not listen; the connection is closed either way.
+
+
+def _body_length(headers: list[tuple[str, str]]) -> int | None:
+    """How long a request's body is; None when it comes in chunks.
+
+    Raises:
+        Refused: The headers leave it open to two readings.
+    """
+    lengths = [value for name, value in headers if name.lower() == "content-length"]
+    codings = [value for name, value in headers if name.lower() == "transfer-encoding"]
+    if len(lengths) + len(codings) > 1:
+        raise Refused("400 Bad Request", "an ambiguous body")
+    if codings:
+        if codings[0].lower() != "chunked":
+            raise Refused("400 Bad Request", "an unknown transfer coding")
+        return None
+    if lengths and not (lengths[0].isascii() and lengths[0].isdigit()):
+        raise Refused("400 Bad Request", "a malformed length")
+    return int(lengths[0]) if lengths else 0
+
+
+async def serve(listener: socket.socket, policy: ProxyPolicy, life: int) -> None:
+    """Serve on `listener` until the descriptor `life` reads as ended."""
+    proxy = Proxy(policy)
+    if policy.uid is not None and os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(policy.uid, policy.uid, policy.uid)
+        os.setresuid(policy.uid, policy.uid, policy.uid)
+        if sys.platform.startswith("linux"):
+            ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def look() -> None:
+        if not os.read(life, 4096):
+            ended.set()
+
+    loop.add_reader(life, look)
+    server = await asyncio.start_unix_server(
+        proxy.handle, sock=listener, limit=policy.header_bytes, backlog=512
+    )
+    await ended.wait()
+    server.close()
+    # Open tunnels end with the process; there is nothing to save in them.
+    os._exit(0)
+
+
+def main() -> None:
+    """Read the policy, and serve."""
+    parser = argparse.ArgumentParser(description="The filtering proxy of a jail.")
+    parser.add_argument("--fd", type=int, required=True, help="a listening Unix socket")
+    parser.add_argument("--policy-fd", type=int, required=True, help="reads as the policy's JSON")
+    arguments = parser.parse_args()
+    with os.fdopen(arguments.policy_fd, "rb") as file:
+        policy = ProxyPolicy(**json.load(file))
+    asyncio.run(serve(socket.socket(fileno=arguments.fd), policy, 0))
+
+
+if __name__ == "__main__":
+    main()
