@@ -29,15 +29,18 @@ def launch(command: list[str], *, shared: Path) -> Launch:
     """Prepare to run `command` in a jail with the host's folder `shared` writable at `SHARED`."""
     if os.geteuid() == 0:
         os.chown(shared, _USER, _USER)
+        shared.chmod(0o755)  # bwrap enters it before it has become that user
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = BENCH_PYTHON.parents[1] / "lib" / version / "site-packages"
+    mounts = [
+        Mount(Path(sys.base_prefix).resolve(), _PYTHON),
+        Mount(ROOT / "benchmarks", f"{_SOURCE}/benchmarks"),
+        Mount(shared, SHARED, writable=True),
+    ]
+    if site.exists():  # only arrays need packages
+        mounts.append(Mount(site, _SITE))
     policy = Policy(
-        mounts=(
-            Mount(Path(sys.base_prefix).resolve(), _PYTHON),
-            Mount(site, _SITE),
-            Mount(ROOT / "benchmarks", f"{_SOURCE}/benchmarks"),
-            Mount(shared, SHARED, writable=True),
-        ),
+        mounts=tuple(mounts),
         env={
             "PYTHONPATH": f"{_SOURCE}:{_SITE}",
             "PATH": "/usr/bin:/bin",

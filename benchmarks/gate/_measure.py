@@ -39,7 +39,7 @@ class Plan:
     seconds: float = 0.4
     fan_seconds: float = 1.0
     array_seconds: float = 1.5
-    array_warm: int = 6
+    array_warm: int = 12
 
 
 QUICK = Plan(

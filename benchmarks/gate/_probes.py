@@ -113,7 +113,11 @@ class Probe:
                 bufsize=0,
             )
         self._buffer = b""
-        self._receive(60)
+        try:
+            self._receive(60)
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, command: dict[str, Any], *, timeout: float = 120) -> dict[str, Any]:
         """Send one command and wait for its answer.

@@ -104,6 +104,7 @@ def _floor_ratios(results: Results) -> str:
 
 def page(results: Results, context: Context) -> str:
     """The whole page."""
+    plan = context.plan
     rows = _ranked(results)
     main = table(
         ["", *(title for _, title, _, _ in _COLUMNS)],
@@ -114,8 +115,8 @@ def page(results: Results, context: Context) -> str:
     )
     parts = [
         header("Calls through the gate, next to peers and floors", context.packages, context.where),
-        f"Medians of {context.plan.rounds} interleaved rounds ({context.plan.array_rounds} for arrays, "
-        f"{context.plan.start_rounds} for starting); every contestant in this one run.\n",
+        f"Medians of {plan.rounds} interleaved rounds ({plan.array_rounds} for arrays, "
+        f"{plan.start_rounds} for starting); every contestant in this one run.\n",
         main,
         "![Small call, one client](gate.png)\n",
         "## Bars\n",

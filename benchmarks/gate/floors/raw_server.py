@@ -1,5 +1,3 @@
-# pyright: basic
-# The libraries used here carry no types.
 """Server of the raw floor: a thread per connection, msgpack, the call inline."""
 
 from __future__ import annotations
@@ -8,8 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-import msgpack
-
+from benchmarks.gate._msgpack import pack, unpack
 from benchmarks.gate.floors._wire import LENGTH, answer, listen, receive
 
 if TYPE_CHECKING:
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
 
 def _serve(sock: socket.socket) -> None:
     while (data := receive(sock)) is not None:
-        data = msgpack.packb(answer(msgpack.unpackb(data)))
+        data = pack(answer(unpack(data)))
         sock.sendall(LENGTH.pack(len(data)) + data)
     sock.close()
 

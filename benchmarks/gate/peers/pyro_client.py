@@ -9,7 +9,8 @@ from typing import Any
 import Pyro5
 import Pyro5.api
 
-Pyro5.config.SERIALIZER = "msgpack"
+_config: Any = Pyro5.config
+_config.SERIALIZER = "msgpack"
 
 
 class PyroClient:

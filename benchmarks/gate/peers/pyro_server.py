@@ -35,8 +35,9 @@ class Work:
 
 def main(address: str) -> None:
     """Serve for ever at `./u:PATH`."""
-    Pyro5.config.SERVERTYPE = "multiplex"  # a thread pool ends at 80 and convoys on the GIL
-    Pyro5.config.SERIALIZER = "msgpack"
+    config: Any = Pyro5.config
+    config.SERVERTYPE = "multiplex"  # a thread pool ends at 80 and convoys on the GIL
+    config.SERIALIZER = "msgpack"
     daemon = Pyro5.api.Daemon(unixsocket=address.removeprefix("./u:"))
     daemon.register(Work(), "work")
     daemon.requestLoop()

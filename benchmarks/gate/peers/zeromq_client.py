@@ -1,13 +1,12 @@
-# pyright: basic
-# The libraries used here carry no types.
 """ZeroMQ: one REQ socket."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import msgpack
 import zmq
+
+from benchmarks.gate._msgpack import pack, unpack
 
 
 class ZmqClient:
@@ -22,8 +21,8 @@ class ZmqClient:
         self._sock.connect(address)
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        self._sock.send(msgpack.packb((name, arguments)))
-        reply = msgpack.unpackb(self._sock.recv())
+        self._sock.send(pack((name, arguments)))
+        reply = unpack(self._sock.recv())
         if "e" in reply:
             raise ValueError(reply["e"][1])
         return reply["r"]

@@ -1,18 +1,20 @@
-# pyright: basic
-# The libraries used here carry no types.
 """ZeroMQ: one REP socket, msgpack, arrays as a frame of their own."""
 
 from __future__ import annotations
 
 import sys
 import traceback
+from typing import TYPE_CHECKING, Any
 
-import msgpack
 import zmq
 
 from benchmarks.gate import _work
+from benchmarks.gate._msgpack import pack, unpack
 
-_FUNCTIONS = {
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "small": _work.small,
     "floats": _work.floats,
     "take": _work.take,
@@ -26,19 +28,19 @@ def main(address: str) -> None:
     sock = zmq.Context().socket(zmq.REP)
     sock.bind(address)
     while True:
-        name, arguments = msgpack.unpackb(sock.recv())
+        name, arguments = unpack(sock.recv())
         try:
             result = _FUNCTIONS[name](*arguments)
         except Exception as error:
             reply = {"e": [type(error).__name__, str(error), traceback.format_exc()]}
-            sock.send(msgpack.packb(reply))
+            sock.send(pack(reply))
             continue
         if name == "array":
             # The array changes with the next call: the frame must be gone before it comes, which
             # request and reply in turn ensure for one client. So no copy is needed here.
-            sock.send_multipart([msgpack.packb({"r": None}), result], copy=False)
+            sock.send_multipart([pack({"r": None}), result], copy=False)
         else:
-            sock.send(msgpack.packb({"r": result}))
+            sock.send(pack({"r": result}))
 
 
 if __name__ == "__main__":

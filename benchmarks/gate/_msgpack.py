@@ -1,0 +1,12 @@
+# pyright: basic
+"""msgpack with types: the library itself carries none. Runs in the peers' environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgpack
+
+pack: Callable[[Any], bytes] = cast("Any", msgpack.packb)
+unpack: Callable[[bytes], Any] = cast("Any", msgpack.unpackb)
