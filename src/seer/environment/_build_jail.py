@@ -1,0 +1,86 @@
+"""The jail in which packages are fetched and built: other people's code may run there.
+
+It sees an interpreter, uv, the package sources and its own folders, and nothing else of the
+user's. It has the network only when packages come from there.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.environment._process import Finished, run_program
+from seer.isolation import Backend, Limits, Mount, Policy, choose
+
+_UID = 61183
+"""As root, builds run as this user: the last of the block that jails use."""
+_LIMITS = Limits(processes=1024, file_size=64 << 30)
+
+
+@dataclass(frozen=True)
+class BuildFolder:
+    """A folder of the host that the jail may write to."""
+
+    source: Path
+    target: str
+
+
+class BuildJail:
+    """A build's surroundings: what it sees, and where."""
+
+    def __init__(
+        self,
+        *,
+        writable: Sequence[BuildFolder],
+        readable: Sequence[Mount],
+        env: Mapping[str, str],
+        online: bool,
+    ) -> None:
+        """Choose a backend; nothing runs yet.
+
+        Raises:
+            IsolationUnavailableError: This machine has no working jail.
+        """
+        self._backend: Backend = choose("auto")
+        self._writable = tuple(writable)
+        self._mounts = (
+            *readable,
+            *(Mount(folder.source, folder.target, writable=True) for folder in writable),
+        )
+        self._env = dict(env)
+        self._online = online
+        self._view = self._backend.view(self._mounts)
+
+    def path(self, target: str) -> str:
+        """Where the jail sees what was mounted at `target`, or below it."""
+        for mounted in sorted(self._view, key=len, reverse=True):
+            if target == mounted or target.startswith(mounted + "/"):
+                return self._view[mounted] + target[len(mounted) :]
+        return target
+
+    def set(self, name: str, value: str) -> None:
+        """Add a variable to the jail's environment."""
+        self._env[name] = value
+
+    async def run(
+        self, argv: Sequence[str], *, on_stderr: Callable[[str], None] | None = None
+    ) -> Finished:
+        """Run a program in the jail; paths in `argv` must come from `path`."""
+        root = os.geteuid() == 0
+        if root:
+            for folder in self._writable:
+                os.chown(folder.source, _UID, _UID)
+        policy = Policy(
+            mounts=self._mounts,
+            env=self._env,
+            network="host" if self._online else "none",
+            limits=_LIMITS,
+            uid=_UID if root else None,
+        )
+        launch = self._backend.launch(policy, argv)
+        try:
+            return await run_program(
+                launch.argv, env=launch.env, pass_fds=launch.pass_fds, on_stderr=on_stderr
+            )
+        finally:
+            launch.close()

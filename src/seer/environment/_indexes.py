@@ -1,0 +1,235 @@
+"""Where packages come from: the user's pip and uv settings, in terms that uv understands.
+
+uv reads its own settings; pip's are translated here, for machines that are set up for pip only.
+Addresses may hold credentials: they are for the build's environment, never for a command line.
+"""
+
+import configparser
+import netrc
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+
+_UV_SOURCES = (
+    *("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS"),
+    "UV_NO_INDEX",
+)
+_UV_OTHER = re.compile(
+    r"UV_(INDEX_[A-Z0-9_]+|INSECURE_HOST|HTTP_[A-Z_]+|SYSTEM_CERTS|NATIVE_TLS|EXCLUDE_NEWER"
+    r"|TORCH_BACKEND|REQUEST_TIMEOUT|OFFLINE)"
+)
+_NETWORK = re.compile(r"(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT")
+_DEFAULT = "https://index.example/simple"
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """The environment that gives uv the user's settings, and what that environment refers to."""
+
+    env: Mapping[str, str]
+    paths: tuple[Path, ...]
+    """Files and folders of this machine that uv must be able to read."""
+    config_files: tuple[Path, ...]
+    """uv's own configuration files, the system's first."""
+    online: bool
+    """Whether any source of packages is on the network."""
+    netrc: str
+    """The user's `.netrc`, reduced to the hosts of these sources."""
+
+    def hide(self, text: str) -> str:
+        """`text` without credentials in its addresses."""
+        return re.sub(r"(?<=://)[^/@\s]+@", "", text)
+
+
+def read_index_settings(environ: Mapping[str, str], *, home: Path | None = None) -> IndexSettings:
+    """Read the settings of uv and, where uv has none of a kind, of pip.
+
+    Args:
+        environ: The user's environment.
+        home: The user's home folder.
+    """
+    home = Path.home() if home is None else home
+    files = _uv_files(environ, home)
+    tables = [_load_toml(path) for path in files]
+    env = {name: value for name, value in environ.items() if _is_passed(name) and value}
+    declared = [url for table in tables for url in _toml_sources(table)]
+    if not declared and not any(environ.get(name) for name in _UV_SOURCES):
+        pip = _pip_settings(environ, home)
+        env |= _translate(pip, env)
+    sources = [*declared, *_env_sources(env)]
+    offline = any(env.get(name, "").lower() in ("1", "true", "yes") for name in _OFFLINE)
+    if not offline and not _replaces_default(env, tables):
+        sources.append(_DEFAULT)
+    certificates = [Path(env[name]) for name in _CERTIFICATES if name in env]
+    return IndexSettings(
+        env=env,
+        paths=tuple(dict.fromkeys([*_local(sources), *(p for p in certificates if p.exists())])),
+        config_files=tuple(files),
+        online=not offline and any(_host(url) for url in sources),
+        netrc=_netrc_for({_host(url) for url in sources}, environ, home),
+    )
+
+
+_OFFLINE = ("UV_NO_INDEX", "UV_OFFLINE")
+
+
+def _is_passed(name: str) -> bool:
+    return (
+        name in _UV_SOURCES
+        or name in _CERTIFICATES
+        or _UV_OTHER.fullmatch(name) is not None
+        or _NETWORK.fullmatch(name) is not None
+    )
+
+
+# --- uv -----------------------------------------------------------------------------------------
+
+
+def _uv_files(environ: Mapping[str, str], home: Path) -> list[Path]:
+    if environ.get("UV_NO_CONFIG"):
+        return []
+    explicit = environ.get("UV_CONFIG_FILE")
+    if explicit:
+        return [Path(explicit)]
+    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    return [p for p in (Path("/etc/uv/uv.toml"), user / "uv" / "uv.toml") if p.is_file()]
+
+
+def _load_toml(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        return tomllib.load(file)
+
+
+def _toml_sources(table: Mapping[str, Any]) -> list[str]:
+    found: list[str] = []
+    for part in (table, cast("Mapping[str, Any]", table.get("pip", {}))):
+        for index in cast("list[dict[str, str]]", part.get("index", [])):
+            found.append(index["url"])
+        for key in ("index-url", "extra-index-url", "find-links"):
+            value: Any = part.get(key, [])
+            found += [value] if isinstance(value, str) else value
+    return found
+
+
+def _env_sources(env: Mapping[str, str]) -> list[str]:
+    found: list[str] = []
+    for name in _UV_SOURCES[:-1]:
+        separator = r"[,\s]+" if name == "UV_FIND_LINKS" else r"\s+"
+        for entry in re.split(separator, env.get(name, "")):
+            # An index may be written as name=address.
+            found.append(re.sub(r"^[A-Za-z0-9_.-]+=", "", entry))
+    return [entry for entry in found if entry]
+
+
+def _replaces_default(env: Mapping[str, str], tables: Iterable[Mapping[str, Any]]) -> bool:
+    if "UV_DEFAULT_INDEX" in env or "UV_INDEX_URL" in env:
+        return True
+    for table in tables:
+        pip = cast("Mapping[str, Any]", table.get("pip", {}))
+        if "index-url" in table or "index-url" in pip:
+            return True
+        indexes = cast("list[dict[str, Any]]", table.get("index", []))
+        if any(index.get("default") for index in indexes):
+            return True
+    return False
+
+
+# --- pip ----------------------------------------------------------------------------------------
+
+
+def _pip_settings(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """pip's settings, later places overriding earlier ones, as pip does it."""
+    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    places = [
+        *(
+            Path(p) / "pip/pip.conf"
+            for p in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+        ),
+        Path("/etc/pip.conf"),
+        home / ".pip/pip.conf",
+        user / "pip/pip.conf",
+        Path(sys.prefix) / "pip.conf",
+    ]
+    explicit = environ.get("PIP_CONFIG_FILE")
+    if explicit == os.devnull:
+        places = []
+    elif explicit:
+        places.append(Path(explicit))
+    settings: dict[str, str] = {}
+    for place in places:
+        parser = configparser.RawConfigParser()
+        # A file that is missing or unreadable says nothing, as for pip.
+        parser.read(place)
+        for section in ("global", "install"):
+            if parser.has_section(section):
+                settings |= {k.replace("_", "-"): v for k, v in parser.items(section)}
+    for name, value in environ.items():
+        if name.startswith("PIP_") and value:
+            settings[name[4:].lower().replace("_", "-")] = value
+    return settings
+
+
+def _translate(pip: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    result: dict[str, str] = {}
+    if "index-url" in pip:
+        result["UV_DEFAULT_INDEX"] = pip["index-url"]
+    if "extra-index-url" in pip:
+        result["UV_INDEX"] = " ".join(pip["extra-index-url"].split())
+        # pip takes the best version of all indexes; uv by default stops at the first index.
+        result["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    if "find-links" in pip:
+        result["UV_FIND_LINKS"] = ",".join(pip["find-links"].split())
+    if pip.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+        result["UV_NO_INDEX"] = "1"
+    if "trusted-host" in pip:
+        result["UV_INSECURE_HOST"] = " ".join(pip["trusted-host"].split())
+    if "cert" in pip:
+        result["SSL_CERT_FILE"] = pip["cert"]
+    if "client-cert" in pip:
+        result["SSL_CLIENT_CERT"] = pip["client-cert"]
+    if "proxy" in pip:
+        result |= {"HTTP_PROXY": pip["proxy"], "HTTPS_PROXY": pip["proxy"]}
+    return {name: value for name, value in result.items() if name not in env}
+
+
+# --- addresses ----------------------------------------------------------------------------------
+
+
+def _local(sources: Iterable[str]) -> list[Path]:
+    found: list[Path] = []
+    for source in sources:
+        if source.startswith("file://"):
+            path = Path(unquote(urlsplit(source).path))
+        elif "://" not in source:
+            path = Path(source).expanduser().absolute()
+        else:
+            continue
+        # An index's pages refer to files beside its folder.
+        found += [p for p in ([path.parent] if path.name == "simple" else [path]) if p.exists()]
+    return found
+
+
+def _host(source: str) -> str | None:
+    parts = urlsplit(source)
+    return parts.hostname if parts.scheme in ("http", "https") else None
+
+
+def _netrc_for(hosts: set[str | None], environ: Mapping[str, str], home: Path) -> str:
+    path = Path(environ.get("NETRC") or home / ".netrc")
+    try:
+        entries = netrc.netrc(str(path)).hosts
+    except (OSError, netrc.NetrcParseError):
+        return ""
+    lines = [
+        f"machine {host} login {login} password {password}"
+        for host, (login, _, password) in entries.items()
+        if host in hosts
+    ]
+    return "".join(line + "\n" for line in lines)

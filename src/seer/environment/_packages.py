@@ -1,0 +1,307 @@
+"""Package environments: folders with a sandbox's Python packages, made once per set of wishes.
+
+An environment is a relocatable virtual environment for the interpreter that jails have at
+`/seer/python`. What the machine has already is linked into it; the rest is fetched by uv in a
+build jail. It is meant to be mounted read-only.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from seer.environment._indexes import IndexSettings, read_index_settings
+from seer.environment._installed import (
+    Installed,
+    fingerprint,
+    installed_packages,
+    link_package,
+    write_stubs,
+)
+from seer.environment._paths import cache_dir, locked
+from seer.environment._process import run_program
+from seer.environment._uv import BuildFailed, UvBuild, resolve_offline
+from seer.errors import PackageError
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 2
+JAIL_PYTHON = "/seer/python/bin/python3"
+"""The interpreter, as programs in a jail see it."""
+
+OnText = Callable[[str], None]
+
+
+async def build_environment(
+    requirements: Sequence[str], *, python: str | None = None, on_progress: OnText | None = None
+) -> Path:
+    """Make, or find, the environment that meets the requirements.
+
+    Args:
+        requirements: Packages in PEP 508 form.
+        python: The Python version wanted; None is the version that Seer runs under.
+        on_progress: Called with a few words on what is going on.
+
+    Returns:
+        The environment's folder; its packages are in `lib/python3.X/site-packages`.
+
+    Raises:
+        PackageError: A package cannot be resolved, fetched or built; with the resolver's words.
+        IsolationUnavailableError: Something must be fetched, and there is no jail to do it in.
+    """
+    check_python_version(python)
+    say: OnText = on_progress if on_progress is not None else _say_nothing
+    wanted = sorted(dict.fromkeys(requirement.strip() for requirement in requirements))
+    settings = read_index_settings(os.environ)
+    root = cache_dir() / "envs"
+    root.mkdir(mode=0o700, exist_ok=True)
+    key = _key(wanted, settings)
+    environment = root / key
+    async with locked(root / f"{key}.lock"):
+        if not environment.is_dir():
+            draft = Path(tempfile.mkdtemp(prefix="draft-", dir=root))
+            try:
+                await _Build(wanted, settings, draft, say).run()
+                await asyncio.to_thread((draft / "env").rename, environment)
+            finally:
+                await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
+        os.utime(environment)
+    return environment
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+def check_python_version(wanted: str | None) -> None:
+    """Refuse a Python version other than the one that Seer runs under.
+
+    Raises:
+        PackageError: This machine's sandboxes cannot have that version.
+    """
+    running = platform.python_version()
+    if wanted is not None and wanted != running and not running.startswith(f"{wanted}."):
+        raise PackageError(
+            f"python_version={wanted!r}: sandboxes on this machine run Python {running}; "
+            f"run Seer under Python {wanted}, or use a remote provider"
+        )
+
+
+async def check_system_packages(names: Sequence[str]) -> None:
+    """Check that Debian packages are installed on this machine.
+
+    Raises:
+        PackageError: Some are not; the message has the command that installs them.
+    """
+    if not names:
+        return
+    if shutil.which("dpkg-query") is None:
+        raise PackageError(
+            f"system_packages={list(names)!r} cannot be checked: this machine has no dpkg-query"
+        )
+    ended = await run_program(
+        ["dpkg-query", "--show", "--showformat=${Package}\t${db:Status-Status}\n", "--", *names],
+        env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"},
+    )
+    present = {
+        line.partition("\t")[0]
+        for line in ended.stdout.splitlines()
+        if line.endswith("\tinstalled")
+    }
+    missing = [name for name in names if name not in present]
+    if missing:
+        raise PackageError(
+            f"system packages are not installed: {', '.join(missing)}; "
+            f"install them with: sudo apt install {' '.join(missing)}"
+        )
+
+
+def _key(requirements: Sequence[str], settings: IndexSettings) -> str:
+    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    status = base.stat()
+    identity = [
+        _FORMAT,
+        list(requirements),
+        sorted(settings.env.items()),
+        sys.version,
+        platform.machine(),
+        platform.libc_ver(),
+        [str(base), status.st_size, status.st_mtime_ns],
+        fingerprint(),
+    ]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a resolution means: packages to link, and pins to fetch."""
+
+    linked: tuple[Installed, ...]
+    fetched: tuple[str, ...]
+
+
+class _Build:
+    """One build, in a temporary folder of its own."""
+
+    def __init__(
+        self, requirements: Sequence[str], settings: IndexSettings, draft: Path, say: OnText
+    ) -> None:
+        self._requirements = requirements
+        self._settings = settings
+        self._draft = draft
+        self._say = say
+        self._installed: dict[str, Installed] = {}
+
+    async def run(self) -> None:
+        self._installed = await asyncio.to_thread(installed_packages)
+        for _ in range(1 + len(self._installed)):
+            stubs = self._draft / "stubs"
+            shutil.rmtree(stubs, ignore_errors=True)
+            stubs.mkdir(mode=0o755)
+            await asyncio.to_thread(write_stubs, self._installed.values(), stubs)
+            plan, fetched = await self._resolve(stubs)
+            try:
+                await asyncio.to_thread(self._assemble, plan, fetched)
+                return
+            except _BrokenPackage as broken:
+                # It lacks files; let the resolver decide again as if it were not there.
+                logger.warning("package %s is damaged here, and not taken over", broken.name)
+                del self._installed[broken.name]
+
+    async def _resolve(self, stubs: Path) -> tuple[_Plan, Path | None]:
+        pins = [package.pin for package in self._installed.values()]
+        resolved = None
+        if not any(Requirement(r).url for r in self._requirements):
+            self._say("resolving")
+            resolved = await resolve_offline(self._requirements, pins, stubs)
+        if resolved is not None:
+            plan = self._plan(resolved)
+            if not plan.fetched:
+                return plan, None
+        return await self._fetch(pins, stubs)
+
+    async def _fetch(self, pins: Sequence[str], stubs: Path) -> tuple[_Plan, Path]:
+        build = UvBuild(self._settings, self._draft, stubs, on_progress=self._say)
+        urls = any(Requirement(r).url for r in self._requirements)
+        # Wheels first: then no code of a package runs at all, not even in the jail.
+        for allow_build in (True,) if urls else (False, True):
+            try:
+                self._say("resolving")
+                resolved = await build.resolve(self._requirements, pins, allow_build=allow_build)
+                plan = self._plan(resolved)
+                self._say(f"installing {len(plan.fetched)} packages")
+                return plan, await build.install(plan.fetched, allow_build=allow_build)
+            except BuildFailed as error:
+                if allow_build:
+                    raise PackageError(
+                        f"packages {list(self._requirements)!r} cannot be installed:\n{error}"
+                    ) from None
+                logger.info("wheels do not suffice, source packages are tried: %s", error)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _plan(self, resolved: Sequence[str]) -> _Plan:
+        linked: list[Installed] = []
+        fetched: list[str] = []
+        for line in resolved:
+            requirement = Requirement(line)
+            package = self._installed.get(canonicalize_name(requirement.name))
+            if package is not None and str(requirement.specifier) == f"=={package.version}":
+                linked.append(package)
+            else:
+                fetched.append(line)
+        return _Plan(tuple(linked), tuple(fetched))
+
+    def _assemble(self, plan: _Plan, fetched: Path | None) -> None:
+        environment = self._draft / "env"
+        shutil.rmtree(environment, ignore_errors=True)
+        _write_skeleton(environment)
+        copied = 0
+        for number, package in enumerate(plan.linked, 1):
+            self._say(f"linking {package.name} ({number}/{len(plan.linked)})")
+            try:
+                copied += link_package(package, environment)
+            except FileNotFoundError:
+                raise _BrokenPackage(package.name) from None
+        if copied > 10**8:
+            logger.warning(
+                "%d MB of installed packages were copied, because Seer's cache is on another "
+                "filesystem; set XDG_CACHE_HOME to one that both share",
+                copied // 10**6,
+            )
+        if fetched is not None:
+            _take_over(fetched, environment)
+        _open_folders(environment)
+
+
+class _BrokenPackage(Exception):
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _write_skeleton(environment: Path) -> None:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (environment / "lib" / version / "site-packages").mkdir(parents=True)
+    (environment / "bin").mkdir()
+    (environment / "lib64").symlink_to("lib")
+    (environment / "bin" / "python3").symlink_to(JAIL_PYTHON)
+    for name in ("python", version):
+        (environment / "bin" / name).symlink_to("python3")
+    (environment / "pyvenv.cfg").write_text(
+        f"home = {Path(JAIL_PYTHON).parent}\n"
+        "include-system-site-packages = false\n"
+        f"version = {platform.python_version()}\n"
+        "relocatable = true\n"
+    )
+
+
+def _take_over(fetched: Path, environment: Path) -> None:
+    """Move what the build jail made into the environment.
+
+    The jail ran strangers' code, so nothing it left is followed: only plain files are taken, into
+    folders made here, and never over a file that is there already.
+    """
+    for parent, folders, names in os.walk(fetched):
+        relative = Path(parent).relative_to(fetched)
+        folders[:] = [f for f in folders if not Path(parent, f).is_symlink()]
+        for name in names:
+            source, target = Path(parent, name), environment / relative / name
+            mode = source.lstat().st_mode
+            if not stat.S_ISREG(mode) or _is_scaffolding(relative, name) or os.path.lexists(target):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.rename(target)
+            if os.geteuid() == 0:
+                os.chown(target, 0, 0, follow_symlinks=False)
+            target.chmod(0o755 if mode & 0o100 else 0o644)
+
+
+def _is_scaffolding(relative: Path, name: str) -> bool:
+    """What uv puts into every new environment, beside the packages."""
+    if relative == Path("bin"):
+        return bool(re.match(r"(python|activate|deactivate|pydoc)", name))
+    return relative == Path() or name in ("_virtualenv.py", "_virtualenv.pth")
+
+
+def _open_folders(environment: Path) -> None:
+    """Let the sandbox's user walk through, whatever this process's umask is."""
+    environment.chmod(0o755)
+    for parent, folders, _ in os.walk(environment):
+        for name in folders:
+            path = Path(parent, name)
+            if not path.is_symlink():
+                path.chmod(0o755)
+    (environment / "pyvenv.cfg").chmod(0o644)

@@ -1,0 +1,213 @@
+"""Drive uv: resolve requirements, and install pins, in a build jail.
+
+Which packages the machine has already is told to uv as wheels without content (`stubs`), so it
+can choose them like any other; they are never what it installs.
+"""
+
+import os
+import re
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from seer.environment._build_jail import BuildFolder, BuildJail
+from seer.environment._indexes import IndexSettings
+from seer.environment._paths import cache_dir
+from seer.environment._process import Finished, run_program
+from seer.isolation import Mount
+
+_PYTHON = "/seer/python"
+_UV = "/seer/uv/uv"
+_WORK = "/seer/build"
+_CACHE = "/seer/cache"
+_STUBS = "/seer/stubs"
+_COMPILE = ("pip", "compile", "--no-header", "--no-annotate", "--no-strip-extras")
+
+
+class BuildFailed(Exception):
+    """uv could not do it; the message has its own words."""
+
+
+def find_uv() -> Path:
+    """The uv program that the `uv` package brings."""
+    from uv import find_uv_bin
+
+    return Path(find_uv_bin())
+
+
+async def resolve_offline(
+    requirements: Sequence[str], pins: Sequence[str], stubs: Path
+) -> list[str] | None:
+    """Resolve with installed packages only: no network, no jail, no code of theirs.
+
+    Returns:
+        The pins, or None where that is not possible.
+    """
+    with tempfile.TemporaryDirectory(prefix="seer-resolve-") as name:
+        folder = Path(name)
+        (folder / "wanted.in").write_text("\n".join(requirements) + "\n")
+        (folder / "out.txt").write_text("\n".join(pins) + "\n")
+        ended = await run_program(
+            [
+                *(str(find_uv()), *_COMPILE, "--no-config", "--no-index", "--no-build"),
+                *("--find-links", str(stubs), "--python", sys.executable, "--no-cache"),
+                *("--output-file", "out.txt", "wanted.in"),
+            ],
+            env={"PATH": os.defpath, "HOME": name},
+            cwd=folder,
+        )
+        return _pins(folder / "out.txt") if ended.exit_code == 0 else None
+
+
+class UvBuild:
+    """uv in a build jail. One object serves one environment."""
+
+    def __init__(
+        self,
+        settings: IndexSettings,
+        draft: Path,
+        stubs: Path,
+        *,
+        on_progress: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._draft = draft
+        self._stubs = stubs
+        self._on_progress = on_progress
+
+    async def resolve(
+        self, requirements: Sequence[str], pins: Sequence[str], *, allow_build: bool
+    ) -> list[str]:
+        """The pins that meet the requirements, installed versions preferred.
+
+        Raises:
+            BuildFailed: There is no solution.
+        """
+        work = self._fresh("resolve")
+        (work / "wanted.in").write_text("\n".join(requirements) + "\n")
+        # uv takes the pins in an existing output file as preferences, not as bounds.
+        (work / "out.txt").write_text("\n".join(pins) + "\n")
+        # What is needed to build a package must be the real thing, not a wheel without content.
+        (work / "build.txt").write_text("\n".join(pin.replace("==", "!=") for pin in pins) + "\n")
+        for name in ("wanted.in", "out.txt", "build.txt"):
+            (work / name).chmod(0o666)
+        jail = self._jail(work, allow_build=allow_build)
+        await self._uv(
+            jail,
+            *(*_COMPILE, *_only(allow_build), "--find-links", jail.path(_STUBS)),
+            *("--build-constraints", jail.path(f"{_WORK}/build.txt")),
+            *("--python", jail.path(f"{_PYTHON}/bin/python3")),
+            *("--output-file", jail.path(f"{_WORK}/out.txt"), jail.path(f"{_WORK}/wanted.in")),
+        )
+        return _pins(work / "out.txt")
+
+    async def install(self, pins: Sequence[str], *, allow_build: bool) -> Path:
+        """Install exactly these into a new environment; its folder.
+
+        Raises:
+            BuildFailed: Something could not be fetched or built.
+        """
+        work = self._fresh("install")
+        (work / "pins.txt").write_text("\n".join(pins) + "\n")
+        (work / "pins.txt").chmod(0o644)
+        jail = self._jail(work, allow_build=allow_build)
+        environment = jail.path(f"{_WORK}/env")
+        python = jail.path(f"{_PYTHON}/bin/python3")
+        await self._uv(jail, "venv", "--relocatable", "--python", python, environment)
+        await self._uv(
+            jail,
+            *("pip", "install", "--no-deps", "--compile-bytecode", *_only(allow_build)),
+            *("--python", f"{environment}/bin/python3"),
+            *("--requirement", jail.path(f"{_WORK}/pins.txt")),
+        )
+        return work / "env"
+
+    async def _uv(self, jail: BuildJail, *arguments: str) -> Finished:
+        ended = await jail.run([jail.path(_UV), *arguments], on_stderr=self._told)
+        if ended.exit_code != 0:
+            words = ended.stderr.strip() or f"uv exited with {ended.exit_code}"
+            raise BuildFailed(self._settings.hide(words))
+        return ended
+
+    def _told(self, line: str) -> None:
+        self._on_progress(self._settings.hide(line.strip()))
+
+    def _jail(self, work: Path, *, allow_build: bool) -> BuildJail:
+        home = self._fresh(f"home-{work.name}")
+        readable = [
+            Mount(Path(sys.base_prefix), _PYTHON),
+            Mount(find_uv(), _UV),
+            Mount(self._stubs, _STUBS),
+            *(Mount(path, str(path)) for path in self._settings.paths if not _is_system(path)),
+        ]
+        config = self._write_home(home)
+        writable = [
+            BuildFolder(work, _WORK),
+            BuildFolder(self._cache(allow_build=allow_build), _CACHE),
+            BuildFolder(home, "/seer/home"),
+            BuildFolder(self._fresh(f"tmp-{work.name}"), "/tmp"),
+        ]
+        env = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": "/seer/home",
+            "LANG": "C.UTF-8",
+            "NETRC": "/seer/home/.netrc",
+            "UV_CACHE_DIR": _CACHE,
+            "UV_LINK_MODE": "copy",
+            "UV_NO_PROGRESS": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+            **self._settings.env,
+            **config,
+        }
+        jail = BuildJail(
+            writable=writable, readable=readable, env=env, online=self._settings.online
+        )
+        if sysconfig.get_config_var("Py_ENABLE_SHARED"):
+            # Away from its own place the interpreter would load the system's library instead.
+            jail.set("LD_LIBRARY_PATH", jail.path(f"{_PYTHON}/lib"))
+        return jail
+
+    def _cache(self, *, allow_build: bool) -> Path:
+        """The shared cache, or an own one where strangers' code could change what others get."""
+        if allow_build:
+            return self._fresh("cache")
+        shared = cache_dir() / "uv"
+        shared.mkdir(mode=0o700, exist_ok=True)
+        # uv remembers interpreters by their path, which is the same for all in these jails.
+        for known in shared.glob("interpreter-*"):
+            shutil.rmtree(known, ignore_errors=True)
+        return shared
+
+    def _write_home(self, home: Path) -> dict[str, str]:
+        (home / ".netrc").write_text(self._settings.netrc)
+        (home / ".netrc").chmod(0o644)
+        if not self._settings.config_files:
+            return {"UV_NO_CONFIG": "1"}
+        # The last is the user's own; uv would merge both, but a jail has one place for them.
+        for number, path in enumerate(self._settings.config_files):
+            shutil.copyfile(path, home / f"uv-{number}.toml")
+            (home / f"uv-{number}.toml").chmod(0o644)
+        return {"UV_CONFIG_FILE": f"/seer/home/uv-{len(self._settings.config_files) - 1}.toml"}
+
+    def _fresh(self, name: str) -> Path:
+        folder = self._draft / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        return folder
+
+
+def _only(allow_build: bool) -> tuple[str, ...]:
+    return () if allow_build else ("--no-build",)
+
+
+def _is_system(path: Path) -> bool:
+    """Whether a jail with a network shows this path anyway."""
+    return str(path).startswith(("/usr/", "/etc/ssl/certs"))
+
+
+def _pins(path: Path) -> list[str]:
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line and not re.match(r"[#-]", line)]
