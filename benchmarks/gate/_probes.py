@@ -78,16 +78,23 @@ def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def end(process: subprocess.Popen[Any], *, grace: float = 3.0) -> None:
-    """End a process and everything below it."""
-    below = tree([process.pid])
+    """End a process and everything below it, and wait until all of it is gone."""
+    below = [pid for pid in tree([process.pid]) if pid != process.pid]
+    watched: list[int] = []
+    for pid in below:
+        with suppress(OSError):
+            watched.append(os.pidfd_open(pid))
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(grace)
-    send_signal([pid for pid in below if pid != process.pid], signal.SIGKILL)
+    send_signal(below, signal.SIGKILL)
     if process.poll() is None:
         process.kill()
     process.wait()
+    for descriptor in watched:
+        select.select([descriptor], [], [], grace)
+        os.close(descriptor)
 
 
 class Probe:
