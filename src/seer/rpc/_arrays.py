@@ -264,12 +264,16 @@ def open_png(data: bytes) -> Any:
 
 
 def _shape(found: dict[str, Any]) -> tuple[int, ...]:
-    shape: Any = found["shape"]
-    if type(shape) is not list or not all(type(n) is int and n >= 0 for n in shape):  # pyright: ignore
+    shape = found["shape"]
+    if not _is_list(shape) or not all(type(n) is int and n >= 0 for n in shape):
         raise ProtocolError(f"shape {shape!r} is no list of sizes")
-    if len(shape) > 32:  # pyright: ignore
+    if len(shape) > 32:
         raise ProtocolError("an array of more than 32 dimensions")
-    return tuple(shape)  # pyright: ignore
+    return tuple(shape)
+
+
+def _is_list(value: Any) -> bool:
+    return type(value) is list
 
 
 def _check_size(shape: tuple[int, ...], width: int, data: memoryview) -> None:

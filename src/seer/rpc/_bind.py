@@ -68,14 +68,12 @@ class Binder:
         positional = self._positional
         if given > len(positional):
             self._bind_rest(args)
-        index = 0
-        for name, exact, convert in positional:
+        for index, (name, exact, convert) in enumerate(positional):
             if index == given:
                 break
             value = args[index]
             if type(value) is not exact:
                 args[index] = self._convert(name, convert, value)
-            index += 1
         if kwargs:
             kwargs = self._bind_keywords(given, kwargs)
         for place, name in self._required:

@@ -216,7 +216,7 @@ class _Reader:
             return returns.args[0] if returns.args else ANY
         if returns.kind != "any":
             self.problems.append(
-                f"{self.name}(): with batch={self.options.batch} it must return a list with one item "
-                f"per call, not {returns}"
+                f"{self.name}(): with batch={self.options.batch} it must return a list with one "
+                f"item per call, not {returns}"
             )
         return returns

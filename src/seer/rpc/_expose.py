@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 else:
 
-    def overload(function):
-        return function
+    def overload(_function: object) -> None:
+        """Stands in for typing's, which is slow to import and has no effect when running."""
 
 
 CONTEXT = "__seer_interface__"
@@ -67,15 +67,21 @@ def enter(context: Context) -> None:
     _latest = context
 
 
-def _context(depth: int = 2) -> Context:
-    found = sys._getframe(depth).f_globals.get(CONTEXT)
-    return found if isinstance(found, Context) else _latest
+def _caller(depth: int) -> Context | None:
+    """The interface whose code called; None where the caller is no interface."""
+    frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
+    found = frame.f_globals.get(CONTEXT)
+    return found if isinstance(found, Context) else None
+
+
+def _context() -> Context:
+    return _caller(2) or _latest
 
 
 @overload
 def expose(function: F, /) -> F: ...
 @overload
-def expose(
+def expose(  # noqa: F811
     *,
     timeout: float | None = None,
     max_calls: int | None = None,
@@ -86,7 +92,7 @@ def expose(
     idempotent: bool = False,
     stateful: bool = True,
 ) -> Callable[[F], F]: ...
-def expose(function: Any = None, /, **options: Any) -> Any:
+def expose(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     """Mark a function as callable through the gate; the function itself is not changed.
 
     Used bare (`@expose`) or with options (`@expose(timeout=30, batch=8)`); see `Options` for what
@@ -97,12 +103,12 @@ def expose(function: Any = None, /, **options: Any) -> Any:
         ValueError: An option has a value that cannot work.
     """
     # A helper module may mark its own functions; only what the file itself marks is exposed.
-    context = sys._getframe(1).f_globals.get(CONTEXT)
+    context = _caller(1)
     chosen = Options(**options)
 
     def mark(function: Any) -> Any:
         _check_function(function)
-        if isinstance(context, Context):
+        if context is not None:
             context.exposed.append((function, chosen))
         setattr(function, MARK, chosen)
         return function
@@ -135,8 +141,8 @@ def _check_function(function: Any) -> None:
         )
     if outer and not outer.endswith("<locals>"):
         raise ServeError(
-            f"@expose takes functions, and {inner.__qualname__} is a method of a class; write a function "
-            "that calls it"
+            f"@expose takes functions, and {inner.__qualname__} is a method of a class; write a "
+            "function that calls it"
         )
 
 

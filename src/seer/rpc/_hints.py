@@ -129,7 +129,7 @@ class Hint:
 
     def walk(self) -> list[Hint]:
         """This hint and all inside it (not inside the classes it names)."""
-        found = [self]
+        found: list[Hint] = [self]
         for hint in found:
             found.extend(hint.args)
         return found
@@ -234,7 +234,8 @@ class Parser:
     def _parse_form(self, annotation: Any, names: dict[str, Any]) -> Hint:
         """Everything that is no plain class: unions, generics, literals and typing's forms."""
         typing = sys.modules.get("typing")
-        origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
+        origin = getattr(annotation, "__origin__", None)
+        args: Any = getattr(annotation, "__args__", ())
         if hasattr(annotation, "__metadata__"):
             return self.parse(origin, names)
         if hasattr(annotation, "__supertype__"):
@@ -304,8 +305,8 @@ def resolve(annotation: Any, names: dict[str, Any]) -> Any:
         return resolve(eval(text, names), names)
     except Exception as error:
         raise UnsupportedHintError(
-            f"{text!r} cannot be resolved ({type(error).__name__}: {error}); import what it names at "
-            "the top level of the file, not under TYPE_CHECKING"
+            f"{text!r} cannot be resolved ({type(error).__name__}: {error}); import what it names "
+            "at the top level of the file, not under TYPE_CHECKING"
         ) from None
 
 
@@ -314,7 +315,7 @@ def is_named(cls: type) -> bool:
     marks = ("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__", "__pydantic_fields__")
     if any(hasattr(cls, mark) for mark in (*marks, "__required_keys__")):
         return True
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+    if tuple in cls.__mro__ and hasattr(cls, "_fields"):
         return True
     enum = sys.modules.get("enum")
     return enum is not None and issubclass(cls, enum.Enum)
@@ -374,10 +375,10 @@ def _literal(args: tuple[Any, ...]) -> Hint:
 
 
 def _array_dtype(args: tuple[Any, ...]) -> str | None:
-    """The dtype in `NDArray[np.float32]`; None where it is abstract, of no fixed width or absent."""
+    """The dtype in `NDArray[np.float32]`; None where it is abstract or of no fixed width."""
     numpy = sys.modules["numpy"]
     inner = getattr(args[1], "__args__", ()) if len(args) == 2 else ()
-    scalar = inner[0] if inner else None
+    scalar: Any = inner[0] if inner else None
     if scalar is numpy.object_:
         raise UnsupportedHintError("arrays of objects cannot be sent")
     concrete = set(numpy.sctypeDict.values())

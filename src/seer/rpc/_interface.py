@@ -10,10 +10,9 @@ from __future__ import annotations
 import sys
 
 from ..errors import ServeError  # noqa: TID252 (shipped under the same tree)
-from . import _expose
 from ._blind import Scrubber
 from ._describe import Problem, describe_functions
-from ._expose import CONTEXT, Context
+from ._expose import CONTEXT, Context, enter, expose, get_model_path, list_configured_models
 from ._hints import Parser
 from ._schema import Schema
 
@@ -168,9 +167,9 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
     module.__dict__.update(
         {
             CONTEXT: context,
-            "expose": _expose.expose,
-            "get_model_path": _expose.get_model_path,
-            "list_configured_models": _expose.list_configured_models,
+            "expose": expose,
+            "get_model_path": get_model_path,
+            "list_configured_models": list_configured_models,
         }
     )
     folder = path.rpartition("/")[0]
@@ -180,7 +179,7 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
     before = sys.modules.get(module.__name__)
     # Dataclasses and pydantic look up a class's module by its name.
     sys.modules[module.__name__] = module
-    _expose.enter(context)
+    enter(context)
     try:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:

@@ -11,7 +11,8 @@ class Options:
     """How a function may be called.
 
     Attributes:
-        timeout: Seconds that one call may run, however long the caller would wait; None for no limit.
+        timeout: Seconds that one call may run, however long the caller would wait; None for no
+            limit.
         max_calls: How many calls are served in all; None for no limit.
         max_concurrency: How many calls run at once. Functions that are not async share one lane by
             default, so that module state is safe without locks.
@@ -65,7 +66,7 @@ class Options:
         return {
             name: value
             for name in self.__slots__
-            if (value := getattr(self, name)) != _DEFAULTS[name]
+            if (value := getattr(self, name)) != getattr(_plain, name)
         }
 
 
@@ -88,5 +89,4 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-_DEFAULTS: dict[str, Any] = {}
-_DEFAULTS = {name: getattr(Options(), name) for name in Options.__slots__}
+_plain = Options()

@@ -5,6 +5,10 @@ Used by `_values` for whatever is not plain JSON already. Arrays, tensors and im
 the library it belongs to is loaded anyway.
 """
 
+# Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import json
@@ -36,6 +40,18 @@ NUMBERS = frozenset({int, float})
 STRINGS = frozenset({str})
 _EXACT: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float__))
 _TIMES = ("datetime", "date", "time")  # a datetime is a date too, so it is asked first
+
+
+class ServerDefault:
+    """Stands in generated code for a default that only the server knows; it is never sent."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+SERVER_DEFAULT = ServerDefault()
 
 
 class Unsendable(Exception):
@@ -70,7 +86,7 @@ class Packer:
         Raises:
             Unsendable: Some part cannot be sent.
         """
-        kind: type = type(value)
+        kind: Any = type(value)
         if kind in LEAVES:
             return value
         if depth <= 0:
@@ -138,7 +154,7 @@ class Packer:
 
     def _pack_numbers(self, value: list[Any]) -> Any:
         """Raw memory for a list of floats only or of 64-bit ints only; None for any other."""
-        first = type(value[0])
+        first: Any = type(value[0])
         if first is float:
             tag, raw = "floats", raw_floats(value)
         elif first is int:
@@ -178,7 +194,9 @@ class Packer:
         """Records, enums and other small values of the standard library."""
         names = field_names(type(value))
         if names is not None:
-            return self._pack_dict({name: getattr(value, name) for name in names}, depth)
+            fields = {name: getattr(value, name, SERVER_DEFAULT) for name in names}
+            given = {name: item for name, item in fields.items() if item is not SERVER_DEFAULT}
+            return self._pack_dict(given, depth)
         if isinstance(value, known_class("enum", "Enum")):
             return self.pack(value.value, depth - 1)
         for base, exact in _EXACT:
@@ -235,7 +253,7 @@ def _marshalled(value: list[Any]) -> bytes | None:
 
 def pack_huge_ints(tree: Any) -> Any:
     """The same tree with ints past Python's limit of digits in base 16, which has no limit."""
-    kind = type(tree)
+    kind: Any = type(tree)
     if kind is int and tree.bit_length() > 2048:
         return {TAG: "int", "hex": hex(tree)}
     if kind is list:
@@ -245,16 +263,16 @@ def pack_huge_ints(tree: Any) -> Any:
     return tree
 
 
-def field_names(kind: type) -> tuple[str, ...] | None:
+def field_names(kind: Any) -> tuple[str, ...] | None:
     """The fields of a record class: dataclass, attrs, msgspec or pydantic. None for others."""
     if hasattr(kind, "__dataclass_fields__"):
         return tuple(field.name for field in sys.modules["dataclasses"].fields(kind))
     if hasattr(kind, "__attrs_attrs__"):
-        return tuple(attribute.name for attribute in kind.__attrs_attrs__)  # pyright: ignore
+        return tuple(attribute.name for attribute in kind.__attrs_attrs__)
     if hasattr(kind, "__struct_fields__"):
-        return kind.__struct_fields__  # pyright: ignore
+        return kind.__struct_fields__
     if hasattr(kind, "__pydantic_fields__"):
-        return tuple(kind.__pydantic_fields__)  # pyright: ignore
+        return tuple(kind.__pydantic_fields__)
     return None
 
 
@@ -264,7 +282,7 @@ def known_class(module: str, name: str) -> Any:
     return () if found is None else getattr(found, name)
 
 
-def type_name(kind: type) -> str:
+def type_name(kind: Any) -> str:
     """The class as people write it: `torch.nn.Linear`, not where its file happens to lie."""
     module, name = kind.__module__, kind.__qualname__
     if module == "builtins":

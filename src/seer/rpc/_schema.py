@@ -11,7 +11,7 @@ from __future__ import annotations
 from ._bind import Binder
 from ._hints import Hint
 from ._options import Options
-from ._types import SERVER_DEFAULT, TypeDef, check_name
+from ._types import TypeDef, check_default, check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Parameter:
         name: Its name.
         kind: As in `inspect.Parameter`, in lower case.
         hint: What it may be. For a batched parameter this is the hint of one item.
-        default: None where it must be given; else Python source of a literal, or `SERVER_DEFAULT` for
-            a default that stays on the server.
+        default: None where it must be given; else Python source of a literal, or `SERVER_DEFAULT`
+            for a default that stays on the server.
         note: The description in `Annotated[..., "..."]`, or empty.
         batched: Whether the function gets a list of what the calls of a batch gave for it.
     """
@@ -286,21 +286,3 @@ class Schema:
             for inner in hint.walk():
                 if inner.kind == "named" and inner.detail not in self.types:
                     raise ValueError(f"the class {inner.detail!r} is not described")
-
-
-def check_default(text: Any) -> str | None:
-    """The source of a default, if it is a literal.
-
-    Raises:
-        ValueError: It is not.
-    """
-    if text is None or text == SERVER_DEFAULT:
-        return text
-    import ast
-
-    try:
-        value = ast.literal_eval(text)
-    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise ValueError(f"the default {text!r} is no literal: {error}") from None
-    # The source that is used is the one made here, never the one that came.
-    return repr(value)

@@ -63,9 +63,9 @@ def _pack_frame(packer: Packer, frame: Any, depth: int) -> Any:
 def _pack_index(packer: Packer, index: Any, depth: int) -> Any:
     """None for the default 0, 1, 2, ...; else one column per level."""
     pandas = sys.modules["pandas"]
-    if isinstance(index, pandas.RangeIndex) and index.equals(pandas.RangeIndex(len(index))):
-        if index.name is None:
-            return None
+    plain = isinstance(index, pandas.RangeIndex) and index.equals(pandas.RangeIndex(len(index)))
+    if plain and index.name is None:
+        return None
     levels = range(index.nlevels)
     return [_pack_column(packer, index.names[i], index.get_level_values(i), depth) for i in levels]
 
@@ -119,15 +119,19 @@ def unpack_series(unpacker: Unpacker, found: dict[str, Any]) -> Any:
 
 
 def _columns(found: Any) -> list[Any]:
-    if type(found) is not list:
+    if not _is_list(found):
         raise ProtocolError("columns must be a list")
-    for column in found:  # pyright: ignore
-        if type(column) is not list or len(column) != 3:  # pyright: ignore
+    for column in found:
+        if not _is_list(column) or len(column) != 3:
             raise ProtocolError("a column must be a name, a dtype and values")
-        dtype: Any = column[1]
+        dtype = column[1]
         if dtype is not None and not (type(dtype) is str and _DTYPE.fullmatch(dtype)):
             raise ProtocolError(f"columns of dtype {dtype!r} are not accepted")
-    return found  # pyright: ignore
+    return found
+
+
+def _is_list(value: Any) -> bool:
+    return type(value) is list
 
 
 def _series(pandas: Any, column: Any, index: Any) -> Any:

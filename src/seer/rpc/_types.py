@@ -5,6 +5,10 @@ fields, generated from these descriptions, so that it can build and read such va
 server's code. How the server builds the real classes is in `_convert`.
 """
 
+# Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import math
@@ -49,7 +53,8 @@ class TypeDef:
 
     Attributes:
         name: Its name in hints.
-        kind: `record` (any class with fields), `tuple` (a NamedTuple), `dict` (a TypedDict), `enum`.
+        kind: `record` (any class with fields), `tuple` (a NamedTuple), `dict` (a TypedDict) or
+            `enum`.
         doc: Its docstring.
         fields: Its fields; for an enum its members, whose `default` is the value.
         cls: The class itself, on the server.
@@ -87,8 +92,13 @@ class TypeDef:
         if found["kind"] not in ("record", "tuple", "dict", "enum"):
             raise ValueError(f"unknown kind of type {found['kind']!r}")
         fields = [
-            Field(check_name(name), Hint.from_json(hint), default=default, init=bool(init))
-            for name, hint, default, init in found["fields"]
+            Field(
+                str(field) if found["kind"] == "dict" else check_name(field),
+                Hint.from_json(hint),
+                default=check_default(default),
+                init=bool(init),
+            )
+            for field, hint, default, init in found["fields"]
         ]
         return cls(check_name(name), found["kind"], tuple(fields), doc=str(found["doc"]))
 
@@ -104,6 +114,22 @@ def check_name(name: Any) -> str:
     if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
         raise ValueError(f"{name!r} is no Python name")
     return name
+
+
+def check_default(text: Any) -> str | None:
+    """Source of a default, made anew from the text if that is a literal.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if text is None or text == SERVER_DEFAULT:
+        return text
+    import ast
+
+    try:
+        return repr(ast.literal_eval(text))
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(f"the default {text!r} is no literal: {error}") from None
 
 
 def describe_classes(parser: Parser) -> dict[str, TypeDef]:
@@ -127,14 +153,17 @@ def _describe(parser: Parser, name: str, cls: Any) -> TypeDef:
     if hasattr(cls, "__required_keys__"):
         return TypeDef(name, "dict", _typed_dict_fields(parser, cls), doc=doc, cls=cls)
     if issubclass(cls, tuple):
-        defaults: dict[str, Any] = cls._field_defaults  # pyright: ignore[reportAttributeAccessIssue]
-        found = [(f, f in defaults, defaults.get(f), True) for f in cls._fields]  # pyright: ignore
-        fields = _fields(parser, cls, found)
-        return TypeDef(name, "tuple", fields, doc=_own_doc(cls, doc), cls=cls)
+        return TypeDef(name, "tuple", _tuple_fields(parser, cls), doc=_own_doc(cls, doc), cls=cls)
     return TypeDef(name, "record", _record_fields(parser, cls), doc=_own_doc(cls, doc), cls=cls)
 
 
-def _own_doc(cls: type, doc: str) -> str:
+def _tuple_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
+    defaults: dict[str, Any] = cls._field_defaults
+    names: tuple[str, ...] = cls._fields
+    return _fields(parser, cls, [(f, f in defaults, defaults.get(f), True) for f in names])
+
+
+def _own_doc(cls: Any, doc: str) -> str:
     """The docstring, unless it is the signature that dataclasses and named tuples make up."""
     return "" if doc.startswith(f"{cls.__name__}(") else doc
 
@@ -148,7 +177,7 @@ def _record_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
             (
                 f.name,
                 f.default is not missing or f.default_factory is not missing,
-                f.default,
+                _made(f.default, f.default_factory, missing),
                 f.init,
             )
             for f in dataclasses.fields(cls)
@@ -166,6 +195,11 @@ def _record_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
         found = [(name, not f.is_required(), f.default, True) for name, f in pydantic_fields]
     # These libraries check their own fields, so what the gate does not know may pass.
     return _fields(parser, cls, found, lenient=True)
+
+
+def _made(default: Any, factory: Any, missing: Any) -> Any:
+    """The default of a dataclass's field; what an empty container's factory makes is a literal."""
+    return factory() if default is missing and factory in (list, dict) else default
 
 
 def _fields(
@@ -228,7 +262,7 @@ def enum_text(member: Any) -> str:
 
 def is_literal(value: Any) -> bool:
     """Whether `repr(value)` is source text that makes exactly this value."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in (str, int, bool, bytes, type(None)):
         return True
     if kind is float:

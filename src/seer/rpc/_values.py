@@ -12,6 +12,10 @@ so it needs the standard library only and reaches its neighbours by relative imp
 may live under another name there. `MODULES` lists what such a copy needs.
 """
 
+# Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 import json
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
     from ._pack import AnyBuffer, Extra
     from ._unpack import Restorers
 
-MODULES = ("_arrays", "_pack", "_tables", "_unpack", "_values")
+MODULES = ("_arrays", "_pack", "_restore", "_tables", "_unpack", "_values")
 
 _NODES = LEAVES | {list, dict}
 
@@ -196,7 +200,7 @@ def _encode(value: Any, buffers: list[AnyBuffer], frames: bool, extra: Extra | N
 
 def _is_plain(value: Any, depth: int) -> bool:
     """Whether the C encoder alone writes `value` so that it reads back the same."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is dict:
         if not STRINGS.issuperset(map(type, value)) or TAG in value:
             return False
@@ -223,11 +227,11 @@ def _make_dump(make_encoder: Any) -> Callable[[Any], str]:
     encoder = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
     if make_encoder is None:
         return encoder.encode
-    quote = json.encoder.encode_basestring  # pyright: ignore
+    quote = getattr(json.encoder, "encode_basestring")  # noqa: B009 (not in the type stubs)
     write = make_encoder(None, encoder.default, quote, None, ":", ",", False, False, True)
     join = "".join
     return lambda value: join(write(value, 0))
 
 
 _dump = _make_dump(getattr(json.encoder, "c_make_encoder", None))
-_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once
+_scan: Callable[[str, int], tuple[Any, int]] = getattr(json.JSONDecoder(), "scan_once")  # noqa: B009
