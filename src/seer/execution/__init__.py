@@ -1,0 +1,36 @@
+"""Sessions: where an agent's code runs. They know nothing of tool protocols or vendors."""
+
+from seer.execution._capture import OnOutput
+from seer.execution._cli import CliSession, acreate_cli_session, create_cli_session
+from seer.execution._images import Image
+from seer.execution._local import LocalSession, acreate_local_session, create_local_session
+from seer.execution._registry import open_sessions
+from seer.execution._result import (
+    ExecutionError,
+    ExecutionResult,
+    Output,
+    RichOutput,
+    StreamText,
+)
+from seer.execution._session import Session, SessionKind
+from seer.execution._terminal import Terminal
+
+__all__ = [
+    "CliSession",
+    "ExecutionError",
+    "ExecutionResult",
+    "Image",
+    "LocalSession",
+    "OnOutput",
+    "Output",
+    "RichOutput",
+    "Session",
+    "SessionKind",
+    "StreamText",
+    "Terminal",
+    "acreate_cli_session",
+    "acreate_local_session",
+    "create_cli_session",
+    "create_local_session",
+    "open_sessions",
+]

@@ -1,0 +1,90 @@
+"""Run one IPython kernel in a session's machine. It runs there, beside the agent's code.
+
+Nothing on the controller trusts what it does: its connection key, its sockets and its messages
+can all be forged by the code it runs. It imports only what the session's environment has.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ipykernel.iostream import OutStream
+from ipykernel.kernelapp import IPKernelApp
+from traitlets.config import Config
+
+CHUNK = 512 * 1024
+READY = b"seer-kernel-ready\n"
+
+
+class ChunkedOutStream(OutStream):
+    """Sends long text as several messages, so that none exceeds what the client takes."""
+
+    def _flush_buffers(self) -> Iterator[tuple[dict[str, Any], str]]:
+        parent: dict[str, Any]
+        for parent, data in super()._flush_buffers():
+            for start in range(0, len(data), CHUNK):
+                yield parent, data[start : start + CHUNK]
+
+
+class KernelApp(IPKernelApp):
+    """An IPython kernel on Unix sockets, without the debugger's extra connection."""
+
+    def init_control(self, context: Any) -> None:
+        shell, self.shell_socket = self.shell_socket, _NoEndpoint()
+        try:
+            super().init_control(context)  # pyright: ignore[reportUnknownMemberType]
+        finally:
+            self.shell_socket = shell
+
+    def init_iopub(self, context: Any) -> None:
+        # Output must not be dropped while the client is busy; memory is the machine's own bound.
+        context.sndhwm = 0
+        super().init_iopub(context)  # pyright: ignore[reportUnknownMemberType]
+
+
+class _NoEndpoint:
+    """Stands for the shell socket while the debugger looks for something to connect to.
+
+    A jail may refuse every `connect`, and the client would then try again for ever.
+    """
+
+    def getsockopt(self, option: int) -> bytes:
+        return b""
+
+
+def main() -> None:
+    """Start the kernel described by the JSON object in the first argument."""
+    settings = json.loads(sys.argv[1])
+    del sys.argv[1:]
+    workdir = Path.cwd()
+    folder = Path(settings["folder"])
+    # Socket paths are short when relative; the limit for absolute ones is 107 bytes.
+    os.chdir(folder)
+    config = Config()
+    config.Session.key = settings["key"].encode()
+    config.KernelApp.connection_file = str(folder / "connection.json")
+    config.KernelApp.transport = "ipc"
+    config.KernelApp.ip = "z"
+    config.KernelApp.outstream_class = ChunkedOutStream.__module__ + ".ChunkedOutStream"
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.banner1 = ""
+    (folder / "profile").mkdir()
+    config.ProfileDir.location = str(folder / "profile")
+    ready = os.dup(1)
+    app = KernelApp.instance(config=config, log_level="CRITICAL")
+    for index, name in enumerate(("shell", "iopub", "stdin", "control", "hb"), 1):
+        setattr(app, f"{name}_port", index)
+    app.initialize([])  # pyright: ignore[reportUnknownMemberType]
+    os.chdir(workdir)
+    sys.path[:0] = settings["path"]
+    os.write(ready, READY)
+    os.close(ready)
+    app.start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""What every session needs before it opens: a name, a folder, a place to run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.errors import ConfigError
+from seer.execution._private import PrivateFolder
+from seer.execution._site import MEMORY, Isolation, LocalSite, SandboxLike, SandboxSite, Site
+from seer.workspace import Workspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class JailOptions:
+    """How a jail on this machine should be; without meaning in a sandbox."""
+
+    workspace_dir: str | os.PathLike[str] | None = None
+    packages: Sequence[str] = ()
+    isolation: Isolation = "auto"
+    memory: int | None = MEMORY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """All that a session starts from."""
+
+    name: str
+    workspace: Workspace
+    site: Site
+    private: PrivateFolder
+
+
+@asynccontextmanager
+async def make_ready(
+    kind: str,
+    sandbox: SandboxLike | None,
+    workspace: Workspace | None,
+    *,
+    name: str | None,
+    jail: JailOptions,
+) -> AsyncGenerator[Ready]:
+    """Make ready what a session needs; nothing of it is left when the block fails.
+
+    Raises:
+        ConfigError: The name or the folder cannot be used, or options of a local jail were given
+            with a sandbox.
+    """
+    workspace = workspace if workspace is not None else Workspace()
+    name = _check_name(name, kind)
+    if sandbox is not None and jail != JailOptions():
+        raise ConfigError(
+            "sandbox",
+            sandbox,
+            "workspace_dir, packages, isolation and memory belong to a jail on this machine; "
+            "leave them out, or give them to the SandboxConfig",
+        )
+    folder = _make_folder(jail.workspace_dir, name) if sandbox is None else None
+    private = PrivateFolder(kind)
+    try:
+        if sandbox is None:
+            assert folder is not None
+            site: Site = LocalSite(
+                workspace,
+                name=name,
+                folder=folder,
+                private=private,
+                packages=jail.packages,
+                isolation=jail.isolation,
+                memory=jail.memory,
+            )
+        else:
+            site = SandboxSite(workspace, sandbox, session_id=private.name, name=name)
+        yield Ready(name=name, workspace=workspace, site=site, private=private)
+    except BaseException:
+        private.remove()
+        raise
+
+
+def _check_name(name: str | None, kind: str) -> str:
+    if name is None:
+        return f"{kind}-{secrets.token_hex(3)}"
+    if not name.strip() or len(name) > 80 or not name.isprintable():
+        raise ConfigError("name", name, "a session's name has 1 to 80 printable characters")
+    return name
+
+
+def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Path:
+    if workspace_dir is None:
+        slug = "".join(c if c.isalnum() or c in "-_" else "-" for c in name).strip("-") or "session"
+        folder = Path("workspace") / f"{slug}-{secrets.token_hex(3)}"
+    else:
+        folder = Path(workspace_dir)
+    folder = folder.absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError("workspace_dir", str(folder), "is not a folder")
+    real = folder.resolve()
+    home = Path.home().resolve()
+    if real == home or real in home.parents:
+        raise ConfigError(
+            "workspace_dir", str(folder), "an agent will own it; give it a folder of its own"
+        )
+    real.mkdir(parents=True, exist_ok=True)
+    return real

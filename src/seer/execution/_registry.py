@@ -1,0 +1,25 @@
+"""The sessions that are open in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from seer.execution._session import Session
+
+_open: dict[str, Session] = {}
+
+
+def add_session(session: Session) -> None:
+    """Note a session that has just been opened."""
+    _open[session.session_id] = session
+
+
+def drop_session(session: Session) -> None:
+    """Forget a session that closes."""
+    _open.pop(session.session_id, None)
+
+
+def open_sessions() -> list[Session]:
+    """All sessions of this process that are open, oldest first."""
+    return list(_open.values())

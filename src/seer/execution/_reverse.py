@@ -1,0 +1,84 @@
+"""A door in a machine that leads back to a socket of this host.
+
+A session in a sandbox reaches an interface that is served elsewhere only through it: programs in
+the machine connect to a Unix socket there, and the controller passes the bytes on. The socket of
+this host is one caller's own, so whoever comes through the door is that caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+from seer.errors import SandboxLostError
+from seer.execution._dial import SocketChannel, connect_path
+from seer.providers import Channel, Machine
+
+logger = logging.getLogger(__name__)
+
+_MOST = 64
+"""Connections at once; more wait."""
+
+
+class ReverseDoor:
+    """Passes connections from a machine to a socket of this host until it is closed."""
+
+    def __init__(self) -> None:
+        self._accepting: asyncio.Task[None] | None = None
+        self._relays: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def open(cls, machine: Machine, path: str, target: Path) -> ReverseDoor:
+        """Listen on `path` in the machine for connections to `target` on this host."""
+        self = cls()
+        self._accepting = asyncio.create_task(self._accept(machine, path, target))
+        return self
+
+    async def close(self) -> None:
+        """Close the door and every connection through it."""
+        tasks = [*self._relays, *([self._accepting] if self._accepting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _accept(self, machine: Machine, path: str, target: Path) -> None:
+        room = asyncio.Semaphore(_MOST)
+        try:
+            async for channel in machine.listen(path):
+                await room.acquire()
+                task = asyncio.create_task(self._serve(channel, target))
+                self._relays.add(task)
+                task.add_done_callback(self._relays.discard)
+                task.add_done_callback(lambda _: room.release())
+        except SandboxLostError as error:
+            logger.debug("the door %s is gone with its machine: %s", path, error)
+
+    async def _serve(self, channel: Channel, target: Path) -> None:
+        try:
+            near = SocketChannel(await asyncio.to_thread(connect_path, target))
+        except OSError as error:
+            logger.warning("nothing listens on the gate's socket any more: %s", error)
+            await channel.close()
+            return
+        await relay(channel, near)
+
+
+async def relay(one: Channel, other: Channel) -> None:
+    """Pass bytes both ways until either side ends; then both are closed."""
+
+    async def copy(source: Channel, target: Channel) -> None:
+        with contextlib.suppress(SandboxLostError):
+            while data := await source.read(256 * 1024):
+                await target.write(data)
+
+    ways = [asyncio.create_task(copy(one, other)), asyncio.create_task(copy(other, one))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        await one.close()
+        await other.close()

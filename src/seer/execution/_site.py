@@ -1,0 +1,215 @@
+"""Where a session's code runs: a machine of its own in the local jail, or a sandbox's machine.
+
+A site sees to what both need: libraries on the path, workspace files in the folder, a door to
+each served interface. What runs there (a kernel, shells) is not its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath, PurePosixPath
+from typing import Literal, Protocol
+
+from seer.environment import build_environment
+from seer.errors import RemoteFileError, SandboxLostError
+from seer.execution._folder import HostFolder
+from seer.execution._private import PrivateFolder
+from seer.execution._reverse import ReverseDoor
+from seer.isolation import BackendName, Mount
+from seer.providers import Machine, MachineSpec, get_provider
+from seer.workspace import GateSocket, Workspace, install_files, install_libraries
+
+logger = logging.getLogger(__name__)
+
+PACKAGES = ("ipykernel", "matplotlib", "numpy", "pandas", "scipy")
+"""What every local session can import."""
+
+MEMORY = 8 * 1024**3
+DISK = 8 * 1024**3
+_CODE = "/seer/code"
+_INSIDE = Path(__file__).parent / "_inside"
+_INSIDE_FILES = ("kernel_main.py", "pty_main.py", "shell.sh", "shrink_image.py")
+
+Isolation = BackendName | Literal["auto"]
+
+
+class SandboxLike(Protocol):
+    """What a session needs of a sandbox."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """A machine made ready for a session."""
+
+    machine: Machine
+    inside: str
+    """The folder with Seer's own programs, as seen in the machine."""
+    libraries: str
+    """The folder that belongs on `sys.path`, as seen in the machine."""
+    env: Mapping[str, str]
+    """Added to the environment of what the session runs."""
+
+
+class Site(ABC):
+    """Gives a session its machine, and a new one when that is lost."""
+
+    def __init__(self, workspace: Workspace, *, session_id: str, name: str) -> None:
+        self._workspace = workspace
+        self._session_id = session_id
+        self._name = name
+        self._callers: dict[str, GateSocket] = {}
+        self._ground: Ground | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    @abstractmethod
+    def workspace_dir(self) -> PurePath:
+        """The session's folder."""
+
+    async def ground(self) -> Ground:
+        """The machine, made ready when it was not.
+
+        Raises:
+            StartError, ProviderError, IsolationError, PackageError: It cannot be had.
+            SandboxLostError: It belongs to a sandbox that is gone.
+        """
+        async with self._lock:
+            if self._ground is None:
+                for library in self._workspace.libraries:
+                    if library.gate is not None and library.name not in self._callers:
+                        caller = await library.gate.open_caller(self._name)
+                        self._callers[library.name] = caller
+                self._ground = await self._prepare()
+            return self._ground
+
+    async def lost(self) -> None:
+        """Forget a machine that is gone; the next `ground` is another one."""
+        async with self._lock:
+            if self._ground is not None:
+                await self._release(self._ground)
+            self._ground = None
+
+    async def close(self) -> None:
+        """Release the machine and close every caller's socket."""
+        try:
+            await self.lost()
+        finally:
+            callers, self._callers = self._callers, {}
+            for caller in callers.values():
+                await caller.aclose()
+
+    @abstractmethod
+    async def _prepare(self) -> Ground:
+        """Make a machine ready; `self._callers` are open."""
+
+    @abstractmethod
+    async def _release(self, ground: Ground) -> None:
+        """Give up what `_prepare` made."""
+
+
+class LocalSite(Site):
+    """A jail of its own on this host."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        *,
+        name: str,
+        folder: Path,
+        private: PrivateFolder,
+        packages: Sequence[str] = (),
+        isolation: Isolation = "auto",
+        memory: int | None = MEMORY,
+    ) -> None:
+        super().__init__(workspace, session_id=private.name, name=name)
+        self._folder = folder
+        self._private = private
+        self._packages = tuple(packages)
+        self._isolation: Isolation = isolation
+        self._memory = memory
+
+    @property
+    def workspace_dir(self) -> Path:
+        """A folder of this host."""
+        return self._folder
+
+    async def _prepare(self) -> Ground:
+        code = self._private.folder("code", 0o755)
+        host = HostFolder(code)
+        for name in _INSIDE_FILES:
+            await host.write_file(f"inside/{name}", (_INSIDE / name).read_bytes())
+        await host.ensure_dir("lib")
+        await install_libraries(self._workspace, host, root="lib")
+        environment = await build_environment([*PACKAGES, *self._packages])
+        spec = MachineSpec(
+            label="session",
+            note=self._name,
+            workdir=self._folder,
+            python_env=environment,
+            mounts=(Mount(code, _CODE),),
+            gates={name: caller.path for name, caller in self._callers.items()},
+            network="none",
+            isolation=self._isolation,
+            memory=self._memory,
+            disk=DISK,
+        )
+        machine = await get_provider("local").start(spec)
+        try:
+            await install_files(self._workspace, machine, root=machine.layout.workdir)
+        except BaseException:
+            await machine.terminate()
+            raise
+        seen = machine.path(_CODE)
+        return Ground(machine=machine, inside=f"{seen}/inside", libraries=f"{seen}/lib", env={})
+
+    async def _release(self, ground: Ground) -> None:
+        await ground.machine.terminate()
+
+
+class SandboxSite(Site):
+    """The machine of a `Sandbox`, which belongs to whoever started it."""
+
+    def __init__(
+        self, workspace: Workspace, sandbox: SandboxLike, *, session_id: str, name: str
+    ) -> None:
+        super().__init__(workspace, session_id=session_id, name=name)
+        self._sandbox = sandbox
+        self._doors: list[ReverseDoor] = []
+
+    @property
+    def workspace_dir(self) -> PurePosixPath:
+        """A folder in the sandbox."""
+        return PurePosixPath(self._sandbox.machine.layout.workdir)
+
+    async def _prepare(self) -> Ground:
+        machine = self._sandbox.machine
+        base = self._base(machine)
+        for name in _INSIDE_FILES:
+            await machine.write_file(f"{base}/inside/{name}", (_INSIDE / name).read_bytes())
+        await install_libraries(self._workspace, machine, root=f"{base}/lib")
+        await install_files(self._workspace, machine, root=machine.layout.workdir)
+        env: dict[str, str] = {}
+        for name, caller in self._callers.items():
+            path = f"{base}/{name}.sock"
+            self._doors.append(await ReverseDoor.open(machine, path, caller.path))
+            env[f"SEER_GATE_{name.upper()}"] = f"path:{path}"
+        return Ground(machine=machine, inside=f"{base}/inside", libraries=f"{base}/lib", env=env)
+
+    async def _release(self, ground: Ground) -> None:
+        doors, self._doors = self._doors, []
+        for door in doors:
+            await door.close()
+        try:
+            await ground.machine.exec(["rm", "-rf", "--", self._base(ground.machine)])
+        except (SandboxLostError, RemoteFileError) as error:
+            logger.debug("the sandbox is gone, and with it the session's files: %s", error)
+
+    def _base(self, machine: Machine) -> str:
+        return f"{machine.layout.run}/{self._session_id}"

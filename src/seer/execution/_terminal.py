@@ -1,0 +1,154 @@
+"""An interactive program on a terminal of its own in a session's machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+from seer._sync import on_loop, run_sync
+from seer.errors import SandboxLostError, SandboxStateError
+from seer.execution._site import Ground
+from seer.providers import Process
+
+_KEPT = 1024 * 1024
+"""Bytes of output that wait to be read; of more, the oldest are dropped."""
+
+
+class Terminal:
+    """A running interactive program: write keys, read what it draws."""
+
+    def __init__(self, terminal_id: str, process: Process, on_close: Callable[[], object]) -> None:
+        self.terminal_id = terminal_id
+        self._process = process
+        self._on_close = on_close
+        self._held = bytearray()
+        self._dropped = 0
+        self._news = asyncio.Event()
+        self._exit_code: int | None = None
+        self._reader = asyncio.create_task(self._read_process())
+
+    @classmethod
+    async def start(
+        cls,
+        terminal_id: str,
+        ground: Ground,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        size: tuple[int, int],
+        on_close: Callable[[], object],
+    ) -> Terminal:
+        """Start a program.
+
+        Raises:
+            SandboxLostError: The machine is gone.
+        """
+        rows, columns = _checked(*size)
+        program = [ground.machine.layout.python, f"{ground.inside}/pty_main.py"]
+        process = await ground.machine.spawn(
+            [*program, str(rows), str(columns), *argv], env=env, stdin=True
+        )
+        return cls(terminal_id, process, on_close)
+
+    def write(self, text: str) -> None:
+        """Type `text`; Enter is `\\r`, Ctrl-C is `\\x03`.
+
+        Raises:
+            SandboxStateError: The program has ended.
+        """
+        run_sync(self._write(b"i", text.encode()))
+
+    async def awrite(self, text: str) -> None:
+        """Like `write`."""
+        await on_loop(self._write(b"i", text.encode()))
+
+    def read(self, *, wait: float = 1.0, quiet: float = 0.2) -> str:
+        """What the program has drawn since the last read.
+
+        Args:
+            wait: Seconds to wait for the first output.
+            quiet: Once there is some, seconds of silence after which it is returned.
+        """
+        return run_sync(self._read(wait, quiet))
+
+    async def aread(self, *, wait: float = 1.0, quiet: float = 0.2) -> str:
+        """Like `read`."""
+        return await on_loop(self._read(wait, quiet))
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Give the terminal another size."""
+        run_sync(self._write(b"s", struct.pack(">HH", *_checked(rows, columns))))
+
+    async def aresize(self, rows: int, columns: int) -> None:
+        """Like `resize`."""
+        await on_loop(self._write(b"s", struct.pack(">HH", *_checked(rows, columns))))
+
+    @property
+    def exit_code(self) -> int | None:
+        """The program's exit code; None while it runs."""
+        return self._exit_code
+
+    def close(self) -> None:
+        """Hang the program up, and kill it. Closing twice is harmless."""
+        run_sync(self._close())
+
+    async def aclose(self) -> None:
+        """Like `close`."""
+        await on_loop(self._close())
+
+    async def _write(self, kind: bytes, payload: bytes) -> None:
+        if self._exit_code is not None:
+            raise SandboxStateError(f"the program of terminal {self.terminal_id!r} has ended")
+        await self._process.write(kind + len(payload).to_bytes(4, "big") + payload)
+
+    async def _read(self, wait: float, quiet: float) -> str:
+        pause = wait
+        while self._exit_code is None:
+            self._news.clear()
+            had = len(self._held) + self._dropped
+            if had and pause == wait:
+                pause = quiet
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+            except TimeoutError:
+                break
+            pause = quiet
+        data, self._held = bytes(self._held), bytearray()
+        dropped, self._dropped = self._dropped, 0
+        mark = (
+            f"[... {dropped:,} bytes were not read in time and are lost ...]\n" if dropped else ""
+        )
+        return mark + data.decode(errors="replace")
+
+    async def _read_process(self) -> None:
+        code = -9
+        with contextlib.suppress(SandboxLostError):
+            async for _, data in self._process.output():
+                self._held += data
+                if len(self._held) > _KEPT:
+                    self._dropped += len(self._held) - _KEPT
+                    del self._held[:-_KEPT]
+                self._news.set()
+                await asyncio.sleep(0)
+            code = await self._process.wait()
+        self._exit_code = code
+        self._news.set()
+
+    async def _close(self) -> None:
+        self._on_close()
+        with contextlib.suppress(SandboxLostError):
+            await self._process.kill()
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        if self._exit_code is None:
+            self._exit_code = -9
+
+
+def _checked(rows: int, columns: int) -> tuple[int, int]:
+    if not (1 <= rows <= 1000 and 1 <= columns <= 1000):
+        raise ValueError(f"rows={rows!r}, columns={columns!r}: each must be 1 to 1000")
+    return rows, columns

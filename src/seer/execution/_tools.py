@@ -1,0 +1,39 @@
+"""Where a session's tool server comes from.
+
+Tool servers are built on sessions, so a session must not know them. It finds them as programs
+find plug-ins: by name, when first asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from seer.execution._session import Session
+
+_SERVER_PACKAGE = "seer.mcp"
+
+
+class ToolDoor(Protocol):
+    """An open way for agents into a session."""
+
+    @property
+    def config(self) -> Mapping[str, Mapping[str, Any]]:
+        """How agents start the tool server."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the way, and every connection that came through it."""
+        ...
+
+
+class _ToolServers(Protocol):
+    async def open_session_door(self, session: Session) -> ToolDoor: ...
+
+
+async def open_tool_door(session: Session) -> ToolDoor:
+    """Open a way for agents into `session`."""
+    servers = cast("_ToolServers", importlib.import_module(_SERVER_PACKAGE))
+    return await servers.open_session_door(session)

@@ -1,0 +1,98 @@
+"""All that an execution printed, as bytes: whole on disk once it is long, its ends in memory."""
+
+import os
+import re
+from pathlib import Path
+
+SHOWN = 20_000
+"""Bytes of one execution that an agent is shown."""
+ON_DISK = 256 * 1024 * 1024
+"""Bytes of one execution that are kept."""
+_HEAD, _TAIL = SHOWN * 3 // 5, SHOWN * 2 // 5
+
+_TERMINAL_CODES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]"
+)
+
+
+class Transcript:
+    """Append-only text. The file lies in a folder that no agent can reach."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._file: int | None = None
+        self._spilled = False
+        self.length = 0
+        """Bytes written, kept or not."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it is longer than what is kept of it."""
+        return self.length > ON_DISK
+
+    @property
+    def ends_line(self) -> bool:
+        """Whether more text would start on a new line."""
+        last = self._tail or self._head
+        return not last or last.endswith(b"\n")
+
+    def write(self, text: str) -> None:
+        """Append text."""
+        data = text.encode(errors="replace")
+        kept = data[: max(0, ON_DISK - self.length)]
+        before = self.length
+        self.length += len(data)
+        if before < SHOWN:
+            self._head += data[: SHOWN - before]
+        if self.length > SHOWN:
+            self._spill(kept, before)
+            self._tail += data[-_TAIL:]
+            del self._tail[:-_TAIL]
+
+    def shown(self, result_id: str) -> str:
+        """The text as an agent is shown it: tidy, and with a mark where some is left out."""
+        if self.length <= SHOWN:
+            return tidy(self._head.decode(errors="replace"))
+        head = self._head[:_HEAD].decode(errors="ignore")
+        tail = self._tail.decode(errors="ignore")
+        mark = (
+            f"\n[... {self.length - _HEAD - len(self._tail):,} bytes left out; "
+            f"read_output(result_id={result_id!r}, offset={_HEAD}) reads on from here ...]\n"
+        )
+        return tidy(head) + mark + tidy(tail)
+
+    def read(self, offset: int, length: int) -> str:
+        """A part of it by byte offset; bytes of a character cut at either end are left out."""
+        if not self._spilled:
+            return self._head[offset : offset + length].decode(errors="ignore")
+        with self._path.open("rb") as file:
+            file.seek(offset)
+            return file.read(length).decode(errors="ignore")
+
+    def close(self) -> None:
+        """Release the file's descriptor; the text stays readable and may still grow."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _spill(self, data: bytes, before: int) -> None:
+        if self._file is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = os.open(self._path, flags, 0o600)
+        if not self._spilled:
+            self._spilled = True
+            data = bytes(self._head[:before]) + data
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._file, view) :]
+
+
+def tidy(text: str) -> str:
+    """Text without terminal codes, and of each overwritten line only its last state."""
+    text = _TERMINAL_CODES.sub("", text).replace("\r\n", "\n").replace("\0", "")
+    if "\r" in text:
+        lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
+        text = "\n".join(lines)
+    return text
