@@ -128,7 +128,10 @@ def size(field: str, value: object) -> int:
         match = _SIZE.fullmatch(value.strip())
         if match is None:
             raise ConfigError(field, value, 'is no size; write bytes as an int, or e.g. "16GiB"')
-        value = int(float(match[1]) * _UNITS[match[2]])
+        parsed = int(float(match[1]) * _UNITS[match[2]])
+        if parsed < 1:
+            raise ConfigError(field, value, "must be at least 1 byte")
+        return parsed
     return count(field, value)
 
 

@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ from seer.errors import PackageError
 logger = logging.getLogger(__name__)
 
 _FORMAT = 2
+_LIFE = 60 * 24 * 3600.0
+_DRAFT_LIFE = 24 * 3600.0
 JAIL_PYTHON = "/seer/python/bin/python3"
 """The interpreter, as programs in a jail see it."""
 
@@ -76,6 +79,7 @@ async def build_environment(
             try:
                 await _Build(wanted, settings, draft, say).run()
                 await asyncio.to_thread((draft / "env").rename, environment)
+                await asyncio.to_thread(_prune, root)
             finally:
                 await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
         os.utime(environment)
@@ -244,6 +248,14 @@ class _Build:
         if fetched is not None:
             _take_over(fetched, environment)
         _open_folders(environment)
+
+
+def _prune(root: Path) -> None:
+    """Remove environments, and remains of builds that were killed, that are long out of use."""
+    for folder in root.iterdir():
+        age = time.time() - folder.lstat().st_mtime
+        if folder.is_dir() and age > (_DRAFT_LIFE if folder.name.startswith("draft-") else _LIFE):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _BrokenPackage(Exception):
