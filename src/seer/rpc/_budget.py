@@ -1,0 +1,204 @@
+"""Budgets: how much may be used, and the meters that count it.
+
+A `Budget` is what the user writes. A `Meter` counts against one, in memory that the supervisor
+shares with the interface process, so that a crash does not reset what was used. Every call passes
+three: that of the whole interface, that of its function, that of its caller.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from ..errors import BudgetExceededError  # noqa: TID252
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FIELDS = ("calls", "seconds", "gpu_seconds", "bytes")
+WIDTH = len(FIELDS)
+_lock = allocate_lock()
+
+
+class Budget:
+    """Limits on what is used; None for no limit.
+
+    Attributes:
+        calls: How many calls (each counts as its function's `cost`).
+        seconds: How long functions may run in all.
+        gpu_seconds: The same, counted only while the interface's process uses a GPU.
+        bytes: How many bytes of arguments and results, arrays included.
+    """
+
+    __slots__ = FIELDS
+
+    def __init__(
+        self,
+        *,
+        calls: float | None = None,
+        seconds: float | None = None,
+        gpu_seconds: float | None = None,
+        bytes: float | None = None,
+    ) -> None:
+        self.calls = _limit("calls", calls)
+        self.seconds = _limit("seconds", seconds)
+        self.gpu_seconds = _limit("gpu_seconds", gpu_seconds)
+        self.bytes = _limit("bytes", bytes)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{k}={v!r}" for k, v in self.to_json().items())
+        return f"Budget({given})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Budget) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.to_json().items()))
+
+    def to_json(self) -> dict[str, float]:
+        """The limits that there are."""
+        return {name: v for name in FIELDS if (v := getattr(self, name)) is not None}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, float]) -> Budget:
+        """Read what `to_json` gave.
+
+        Raises:
+            ValueError: It names something else, or a limit is no number of 0 or more.
+        """
+        unknown = sorted(set(found) - set(FIELDS))
+        if unknown:
+            raise ValueError(f"a budget has no {unknown[0]!r}; it has {', '.join(FIELDS)}")
+        return cls(**found)
+
+
+def _limit(name: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    if type(value) not in (int, float) or not 0 <= value < float("inf"):
+        raise ValueError(f"Budget({name}={value!r}): it must be a number, 0 or more, or None")
+    return value
+
+
+class Meter:
+    """Counts what is used of one budget.
+
+    Args:
+        whose: What it belongs to, for messages: `the interface`, `function 'f'`, `this caller`.
+        budget: The limits; may be replaced at any time.
+        cells: Shared memory as doubles.
+        base: Where this meter's cells begin.
+        flat: Whether a call counts as one here, whatever its cost.
+    """
+
+    __slots__ = ("_base", "_cells", "budget", "flat", "whose")
+
+    def __init__(
+        self, whose: str, budget: Budget, cells: memoryview, base: int, *, flat: bool = False
+    ) -> None:
+        self.flat = flat
+        self.whose = whose
+        self.budget = budget
+        self._cells = cells
+        self._base = base
+
+    def used(self) -> dict[str, float]:
+        """What was used so far."""
+        base = self._base
+        return dict(zip(FIELDS, self._cells[base : base + WIDTH].tolist(), strict=True))
+
+    def left(self) -> dict[str, float]:
+        """What is left of each limit that there is."""
+        used = self.used()
+        return {name: max(limit - used[name], 0) for name, limit in self.budget.to_json().items()}
+
+    def over(self, field: str) -> BudgetExceededError:
+        """The error that says this limit is used up."""
+        limit = getattr(self.budget, field)
+        unit = {"calls": "calls", "bytes": "bytes"}.get(field, "s")
+        what = "GPU time" if field == "gpu_seconds" else "running time" if unit == "s" else field
+        return BudgetExceededError(
+            f"the budget of {self.whose} is used up: {limit:g} {unit} of {what} were allowed,"
+            f" {self.used()[field]:.6g} are used"
+        )
+
+
+def admit(meters: tuple[Meter, ...], cost: float) -> None:
+    """Take one call of `cost` from all meters, or from none.
+
+    Raises:
+        BudgetExceededError: One of them has not enough left.
+    """
+    with _lock:
+        for meter in meters:
+            budget = meter.budget
+            cells, base = meter._cells, meter._base  # pyright: ignore[reportPrivateUsage]
+            calls = 1.0 if meter.flat else cost
+            if budget.calls is not None and cells[base] + calls > budget.calls:
+                raise meter.over("calls")
+            if budget.seconds is not None and cells[base + 1] >= budget.seconds:
+                raise meter.over("seconds")
+            if budget.gpu_seconds is not None and cells[base + 2] >= budget.gpu_seconds:
+                raise meter.over("gpu_seconds")
+            if budget.bytes is not None and cells[base + 3] >= budget.bytes:
+                raise meter.over("bytes")
+        _count(meters, cost, 1.0)
+
+
+def give_back(meters: tuple[Meter, ...], cost: float) -> None:
+    """Undo `admit`, for a call that was never executed."""
+    with _lock:
+        _count(meters, cost, -1.0)
+
+
+def _count(meters: tuple[Meter, ...], cost: float, sign: float) -> None:
+    for meter in meters:
+        calls = sign if meter.flat else sign * cost
+        meter._cells[meter._base] += calls  # pyright: ignore[reportPrivateUsage]
+
+
+def charge(
+    meters: tuple[Meter, ...],
+    *,
+    seconds: float = 0.0,
+    gpu_seconds: float = 0.0,
+    size: float = 0.0,
+) -> None:
+    """Count what a call has used, beyond what `admit` took."""
+    with _lock:
+        for meter in meters:
+            cells, base = meter._cells, meter._base  # pyright: ignore[reportPrivateUsage]
+            cells[base + 1] += seconds
+            if gpu_seconds:
+                cells[base + 2] += gpu_seconds
+            cells[base + 3] += size
+
+
+def check_bytes(meters: tuple[Meter, ...], size: int) -> None:
+    """Refuse to send `size` bytes that some meter has no room for.
+
+    Raises:
+        BudgetExceededError: With the first meter that has not enough left.
+    """
+    for meter in meters:
+        limit = meter.budget.bytes
+        if limit is not None and meter.used()["bytes"] + size > limit:
+            raise BudgetExceededError(
+                f"the budget of {meter.whose} has room for {max(limit - meter.used()['bytes'], 0):g}"
+                f" bytes more; this call's arguments and result have {size}"
+            )
+
+
+def seconds_left(meters: tuple[Meter, ...], *, gpu: bool) -> tuple[float, Meter | None]:
+    """How long a call may run before some meter is used up, and which one that is."""
+    least, which = float("inf"), None
+    for meter in meters:
+        budget = meter.budget
+        if budget.seconds is None and budget.gpu_seconds is None:
+            continue
+        left = meter.left()
+        names = ("seconds", "gpu_seconds") if gpu else ("seconds",)
+        for name in names:
+            if name in left and left[name] < least:
+                least, which = left[name], meter
+    return least, which

@@ -1,0 +1,280 @@
+"""Shared memory for arrays: the server's slots, and the memfds that callers send.
+
+A slot is a memfd that is mapped and faulted in once and then used again and again: filling a fresh
+one costs about ten times as much as filling a warm one. It is sealed so that only this mapping can
+ever write to it: the caller maps it privately, so what it does to its arrays stays with it. A slot
+is used again only after the caller has said that its arrays are gone and nobody here reads it
+any more.
+
+A pool belongs to one connection, so no other caller, and no other process of the same caller, can
+name its slots. The bytes of all pools of one caller are bounded together by an `Allowance`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import threading
+from _thread import allocate_lock
+from queue import SimpleQueue
+
+from ..errors import ProtocolError  # noqa: TID252 (the parent has another name in a client's copy)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Register = Callable[[memoryview], Callable[[], None] | None]
+
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the mmap module has no name for
+_ADD_SEALS = 1033
+_GET_SEALS = 1034
+_SEAL, _SHRINK, _GROW, _WRITE, _FUTURE_WRITE = 1, 2, 4, 8, 16
+_GRAIN = 64 * 1024
+_CHUNK = 4 << 20
+DEFAULT_ALLOWANCE = 4 << 30
+
+
+class Slot:
+    """One segment of shared memory. `holders` counts who still reads it."""
+
+    __slots__ = ("_map", "_unregister", "fd", "holders", "index", "known", "lent", "size", "view")
+
+    def __init__(self, size: int, register: Register | None) -> None:
+        self.size = size
+        self.index = -1
+        self.holders = 0
+        self.known = False
+        """Whether the connection's other end has its descriptor."""
+        self.lent = False
+        """Whether the caller is one of the holders."""
+        self.fd = os.memfd_create("seer-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self.fd, size)
+            # Allocating the pages in one go and then entering them into the page table takes half
+            # the time of faulting them in one by one, and lets other threads run meanwhile.
+            os.posix_fallocate(self.fd, 0, size)
+            self._map = mmap.mmap(self.fd, size)
+            _populate(self._map, size)
+            fcntl.fcntl(self.fd, _ADD_SEALS, _SEAL | _SHRINK | _GROW | _FUTURE_WRITE)
+        except BaseException:
+            os.close(self.fd)
+            raise
+        self.view = memoryview(self._map)
+        self._unregister = None if register is None else register(self.view)
+
+    def close(self) -> None:
+        """Give the memory back; the caller's own mappings of it stay valid."""
+        if self._unregister is not None:
+            self._unregister()
+        try:
+            self.view.release()
+            self._map.close()
+        except BufferError:
+            # A reader (a digest, a reply on its way) still has a view: the memory goes with it.
+            del self.view, self._map
+        os.close(self.fd)
+
+
+def _populate(memory: mmap.mmap, size: int) -> None:
+    try:
+        # `madvise` holds the GIL, so it is done in pieces that take about a millisecond each.
+        for start in range(0, size, _CHUNK):
+            memory.madvise(_POPULATE_WRITE, start, min(_CHUNK, size - start))
+    except OSError:
+        # Linux before 5.14: the pages are then entered one by one on first use.
+        return
+
+
+class Allowance:
+    """How many bytes of slots one caller may hold, over all its connections."""
+
+    __slots__ = ("_lock", "limit", "used")
+
+    def __init__(self, limit: int = DEFAULT_ALLOWANCE) -> None:
+        self.limit = limit
+        self.used = 0
+        self._lock = allocate_lock()
+
+    def take(self, size: int) -> bool:
+        """Reserve `size` bytes; False if that would be too much."""
+        with self._lock:
+            if self.used + size > self.limit:
+                return False
+            self.used += size
+            return True
+
+    def give(self, size: int) -> None:
+        """Return reserved bytes."""
+        with self._lock:
+            self.used -= size
+
+
+class Pool:
+    """The slots of one connection."""
+
+    def __init__(self, allowance: Allowance, spares: Spares) -> None:
+        self._allowance = allowance
+        self._spares = spares
+        self._lock = allocate_lock()
+        self._slots: dict[int, Slot] = {}
+        self._free: list[Slot] = []
+        self._next = 0
+        self._closed = False
+
+    def take(self, size: int) -> Slot | None:
+        """A slot of at least `size` bytes, lent to the caller; None if it has too many."""
+        size = max((size + _GRAIN - 1) // _GRAIN * _GRAIN, _GRAIN)
+        with self._lock:
+            slot = self._find(size)
+            if slot is not None:
+                self._free.remove(slot)
+                slot.holders = 1
+        if slot is None:
+            slot = self._make(size)
+            if slot is None:
+                return None
+        with self._lock:
+            slot.lent = True
+            wanted = self._find(size) is None and not self._closed
+        if wanted:
+            self._spares.want(self, size)
+        return slot
+
+    def _find(self, size: int) -> Slot | None:
+        fitting = [s for s in self._free if size <= s.size <= 2 * size]
+        return min(fitting, key=lambda s: s.size) if fitting else None
+
+    def _make(self, size: int) -> Slot | None:
+        if not self._allowance.take(size):
+            self._trim(size)
+            if not self._allowance.take(size):
+                return None
+        try:
+            slot = Slot(size, self._spares.register)
+        except OSError:
+            # No memory, no descriptors, no memfds: the bytes go over the socket instead.
+            self._allowance.give(size)
+            return None
+        with self._lock:
+            if not self._closed:
+                slot.index = self._next
+                slot.holders = 1
+                self._next += 1
+                self._slots[slot.index] = slot
+                return slot
+        self._allowance.give(size)
+        slot.close()
+        return None
+
+    def _trim(self, size: int) -> None:
+        """Close free slots of other sizes until `size` more bytes fit, or none is left."""
+        while self._allowance.used + size > self._allowance.limit:
+            with self._lock:
+                if not self._free:
+                    return
+                slot = self._free.pop(0)
+                del self._slots[slot.index]
+            self._allowance.give(slot.size)
+            slot.close()
+
+    def add_spare(self, size: int) -> None:
+        """Make a free slot ahead of its use, unless there is one or the caller has too many."""
+        with self._lock:
+            if self._closed or self._find(size) is not None:
+                return
+        slot = self._make(size)
+        if slot is not None:
+            self.let_go(slot)
+
+    def let_go(self, slot: Slot) -> None:
+        """One holder of `slot` less; with the last it is free for use again."""
+        with self._lock:
+            slot.holders -= 1
+            if slot.holders:
+                return
+            if not self._closed:
+                self._free.append(slot)
+                return
+        self._allowance.give(slot.size)
+        slot.close()
+
+    def hold(self, slot: Slot) -> None:
+        """One more holder."""
+        with self._lock:
+            slot.holders += 1
+
+    def release(self, index: int) -> bool:
+        """Take back what was lent to the caller; False if it does not have that slot."""
+        with self._lock:
+            slot = self._slots.get(index)
+            if slot is None or not slot.lent:
+                return False
+            slot.lent = False
+        self.let_go(slot)
+        return True
+
+    def close(self) -> None:
+        """Give all memory back, what is still being read here as soon as it is not any more."""
+        with self._lock:
+            self._closed = True
+            unused: list[Slot] = []
+            for slot in self._slots.values():
+                if slot.lent:
+                    slot.lent = False
+                    slot.holders -= 1
+                if not slot.holders:
+                    unused.append(slot)
+            self._slots = {}
+            self._free = []
+        for slot in unused:
+            self._allowance.give(slot.size)
+            slot.close()
+
+
+class Spares:
+    """A thread that makes slots ahead of their use, so that a caller who keeps its arrays does not
+    wait for fresh memory each time. It starts with the first wish."""
+
+    def __init__(self, register: Register | None = None) -> None:
+        self.register = register
+        self._wishes: SimpleQueue[tuple[Pool, int]] = SimpleQueue()
+        self._started = False
+
+    def want(self, pool: Pool, size: int) -> None:
+        """Have a free slot of `size` bytes in `pool` soon."""
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._work, name="seer-spares", daemon=True).start()
+        self._wishes.put((pool, size))
+
+    def _work(self) -> None:
+        while True:
+            pool, size = self._wishes.get()
+            pool.add_spare(size)
+            del pool
+
+
+def map_sealed(fd: int, limit: int) -> mmap.mmap:
+    """Map a memfd that came from a caller, for reading, and close the descriptor.
+
+    Raises:
+        ProtocolError: It is not a memfd sealed against writing, shrinking and growing, so its
+            sender could change it, or cut it off, while it is read; or it is too large.
+    """
+    try:
+        try:
+            seals = fcntl.fcntl(fd, _GET_SEALS)
+        except OSError:
+            raise ProtocolError("a descriptor that came with the request is no memfd") from None
+        if seals & (_SHRINK | _GROW | _WRITE) != _SHRINK | _GROW | _WRITE:
+            raise ProtocolError(
+                "a memfd that came with the request is not sealed against write, shrink and grow"
+            )
+        size = os.fstat(fd).st_size
+        if not 0 < size <= limit:
+            raise ProtocolError(f"a memfd of {size} bytes came; 1 to {limit} are accepted")
+        return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    finally:
+        os.close(fd)

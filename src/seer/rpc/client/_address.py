@@ -1,0 +1,100 @@
+"""Where a gate is, and how to get a connection to it.
+
+`path:/run/seer/gates/tools.sock` is a Unix socket to connect to. `fd:N` is a door: a connected
+descriptor that hands out connections, for jails that may not connect by themselves. A byte
+written to it comes back with a connected socket.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+
+from ...errors import InterfaceDiedError, ProtocolError  # noqa: TID252
+
+PREFIX = "SEER_GATE_"
+
+
+def from_environment(name: str) -> str:
+    """The address of the interface `name` as this session was told it.
+
+    Raises:
+        ProtocolError: The session was not told one.
+    """
+    key = PREFIX + name.upper()
+    address = os.environ.get(key, "")
+    if not address:
+        raise ProtocolError(
+            f"the environment has no {key}: {name!r} is not served to this process, or the process"
+            " was started with another environment than its session's"
+        )
+    return address
+
+
+def connect(address: str) -> socket.socket:
+    """A new connection to the gate at `address`.
+
+    Raises:
+        ProtocolError: The address has no known form.
+        InterfaceDiedError: Nothing listens there any more.
+    """
+    kind, _, rest = address.partition(":")
+    if kind == "path" and rest:
+        return _connect_path(rest)
+    if kind == "fd" and rest.isdigit():
+        return _through_door(int(rest))
+    raise ProtocolError(f"a gate's address is {address!r}, neither path:... nor fd:N")
+
+
+def _connect_path(path: str) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        try:
+            connected.connect(path)
+        except OSError as error:
+            if "too long" not in str(error):
+                raise
+            # Paths have at most 107 bytes; through its folder's descriptor any path is short.
+            folder, name = os.path.split(path)
+            fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                connected.connect(f"/proc/self/fd/{fd}/{name}")
+            finally:
+                os.close(fd)
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        connected.close()
+        raise InterfaceDiedError(
+            f"nothing listens at the gate {path!r} any more ({error.strerror}): the sandbox that"
+            " served this interface has ended"
+        ) from None
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def _through_door(fd: int) -> socket.socket:
+    try:
+        door = socket.socket(fileno=os.dup(fd))
+    except OSError as error:
+        raise InterfaceDiedError(
+            f"the gate's door, descriptor {fd}, is not open in this process ({error.strerror}):"
+            " start programs with close_fds=False, or call from the session's main process"
+        ) from None
+    try:
+        door.setblocking(True)
+        door.send(b"c")
+        data, ancillary, _, _ = door.recvmsg(1, socket.CMSG_SPACE(4))
+    except OSError as error:
+        raise InterfaceDiedError(f"the gate's door is closed ({error.strerror})") from None
+    finally:
+        door.close()
+    for level, kind, rights in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(rights)
+            return socket.socket(fileno=numbers[0])
+    if data:
+        raise InterfaceDiedError("the gate's door opened no connection: the interface has ended")
+    raise InterfaceDiedError("the gate's door is closed: the sandbox has ended")

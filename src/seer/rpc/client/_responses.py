@@ -1,0 +1,165 @@
+"""Responses, read piece by piece from whatever brings the bytes.
+
+`ResponseReader` is fed bytes and descriptors and says when a response is whole. It does no input
+or output, so the blocking and the asynchronous connection share it.
+"""
+
+from __future__ import annotations
+
+from ._wire import (
+    FRAMES_TYPE,
+    MAX_HEAD,
+    STREAM_TYPE,
+    VERSION,
+    Piece,
+    WireError,
+    parse_headers,
+    parse_number,
+    parse_pieces,
+    parse_slots,
+)
+
+
+class Response:
+    """One response.
+
+    Attributes:
+        status: The HTTP status.
+        epoch: The incarnation of the interface that answered; empty where a proxy did.
+        text: The JSON text.
+        body: The whole body, for inline buffers.
+        pieces: Where the buffers are; empty for plain JSON.
+        slots: The (slot, size) of each descriptor that came.
+        streamed: Whether the body follows in chunks.
+        close: Whether the connection ends with this response.
+    """
+
+    __slots__ = ("body", "close", "epoch", "pieces", "slots", "status", "streamed", "text")
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self.epoch = ""
+        self.text: bytes | memoryview = b""
+        self.body: bytes | bytearray = b""
+        self.pieces: list[Piece] = []
+        self.slots: list[tuple[int, int]] = []
+        self.streamed = False
+        self.close = False
+
+
+class ResponseReader:
+    """Reads one response after the other off one connection."""
+
+    __slots__ = ("_body", "_epoch", "_filled", "_json_size", "_prefix", "_rest", "_value", "_wanted")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._prefix = b"\0"
+        self._epoch = ""
+        self._value: Response | None = None
+        self._body: bytearray | None = None
+        self._filled = 0
+        self._wanted = 0
+        self._json_size = 0
+
+    def feed(self, data: bytes) -> Response | None:
+        """Take bytes; the response, once it (or, of a stream, its head) is whole.
+
+        Raises:
+            WireError: It is not a response of the gate.
+        """
+        prefix = self._prefix
+        if data.startswith(prefix) and not self._rest and self._body is None:
+            # The usual answer: the same head as the last time but for the length.
+            start = len(prefix)
+            end = data.find(b"\r\n\r\n", start, start + 24)
+            if end > 0 and len(data) - end - 4 == int(data[start:end]):
+                response = Response(200)
+                response.epoch = self._epoch
+                response.text = data[end + 4 :]
+                return response
+        if self._body is not None:
+            self._body[self._filled : self._filled + len(data)] = data
+            return self.filled(len(data))
+        self._rest += data
+        while True:
+            end = self._rest.find(b"\r\n\r\n", 0, MAX_HEAD)
+            if end < 0:
+                if len(self._rest) >= MAX_HEAD:
+                    raise WireError("the response's head is too long")
+                return None
+            head, self._rest = self._rest[:end], self._rest[end + 4 :]
+            response = self._parse(head)
+            if response is not None:
+                break
+        if response.streamed:
+            return response
+        if len(self._rest) > self._wanted:
+            raise WireError("more bytes came than the response announced")
+        self._value = response
+        self._body = bytearray(self._wanted)
+        first, self._rest = self._rest, b""
+        self._body[: len(first)] = first
+        self._filled = 0
+        return self.filled(len(first))
+
+    def take_rest(self) -> bytes:
+        """Bytes that came after a stream's head."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    @property
+    def room(self) -> memoryview | None:
+        """Where the rest of the body can be read to directly, if the head is through."""
+        return None if self._body is None else memoryview(self._body)[self._filled :]
+
+    def filled(self, count: int) -> Response | None:
+        """Note that `count` bytes were read into `room`; the response, once it is whole."""
+        self._filled += count
+        response, body = self._value, self._body
+        if response is None or body is None or self._filled < self._wanted:
+            return None
+        self._value = self._body = None
+        response.body = body
+        response.text = bytes(body) if not response.pieces else bytes(body[: self._json_size])
+        return response
+
+    def _parse(self, head: bytes) -> Response | None:
+        line, *lines = head.split(b"\r\n")
+        if not line.startswith(b"HTTP/1.1 ") or not line[9:12].isdigit():
+            raise WireError(f"the gate answered {line[:60]!r}, which is not HTTP/1.1")
+        status = int(line[9:12])
+        if status < 200:
+            return None
+        headers = parse_headers(lines)
+        spoken = headers.get(b"seer-gate", b"")
+        if spoken != b"%d" % VERSION:
+            raise WireError(
+                f"the gate speaks version {spoken.decode('ascii', 'replace')!r} of its protocol,"
+                f" this client version {VERSION}: make the session anew, so that both match"
+            )
+        response = Response(status)
+        response.epoch = headers.get(b"seer-epoch", b"").decode("ascii", "replace")
+        response.close = headers.get(b"connection") == b"close"
+        kind = headers.get(b"content-type")
+        if headers.get(b"transfer-encoding") == b"chunked" and kind == STREAM_TYPE:
+            response.streamed = True
+            return response
+        length = headers.get(b"content-length")
+        if length is None:
+            raise WireError("the response has no content-length")
+        self._wanted = parse_number(length, "content-length")
+        if kind == FRAMES_TYPE:
+            self._json_size = parse_number(headers.get(b"seer-json", b""), "seer-json")
+            response.pieces = parse_pieces(
+                headers.get(b"seer-buffers", b""),
+                json_size=self._json_size,
+                body_size=self._wanted,
+            )
+            slots = headers.get(b"seer-slots")
+            if slots is not None:
+                response.slots = parse_slots(slots)
+        elif status == 200 and lines[-1].startswith(b"content-length: "):
+            self._prefix = head[: len(head) - len(length)]
+            self._epoch = response.epoch
+        return response

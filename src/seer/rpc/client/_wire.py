@@ -1,0 +1,151 @@
+"""The words both ends of the gate's wire share, and the layout of a message's buffers.
+
+The wire is a subset of HTTP/1.1 over a Unix stream socket: `docs/wire.md` describes it in full.
+This module is pure: it knows bytes and descriptors' numbers, no sockets and no values.
+"""
+
+from __future__ import annotations
+
+VERSION = 1
+"""Sent by both sides with every message as `seer-gate`; there is no other version yet."""
+
+JSON_TYPE = b"application/json"
+FRAMES_TYPE = b"application/x-seer-frames"
+STREAM_TYPE = b"application/x-ndjson"
+
+MAX_HEAD = 16 * 1024
+MAX_DESCRIPTORS = 64
+"""Most descriptors on one message (the kernel's own bound is 253)."""
+INLINE_ALIGN = 16
+SLOT_ALIGN = 64
+SHARE_FROM = 256 * 1024
+"""Buffers of at least this many bytes travel through shared memory where both ends can."""
+KEEP_ALIVE = 10.0
+"""Seconds between two interim `102 Processing` of a call that is still running."""
+
+TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""The bytes a header's name may have."""
+CONTROL = bytes(range(0x20)) + b"\x7f"
+"""The bytes no header's value may have."""
+
+
+class WireError(Exception):
+    """A message broke the protocol; the connection cannot be used any further.
+
+    Attributes:
+        status: The HTTP status a server answers it with.
+    """
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def aligned(offset: int, to: int) -> int:
+    """The first multiple of `to` that is not below `offset`."""
+    return (offset + to - 1) // to * to
+
+
+def parse_headers(lines: list[bytes]) -> dict[bytes, bytes]:
+    """Parse header lines strictly: names in lower case, no folding, no name twice.
+
+    Raises:
+        WireError: A line is malformed or a name occurs twice.
+    """
+    headers: dict[bytes, bytes] = {}
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        name = name.lower()
+        if not colon or not name or name.translate(None, TOKEN):
+            raise WireError(f"malformed header line {line[:80]!r}")
+        value = value.strip(b" \t")
+        if value.translate(None, CONTROL) != value:
+            raise WireError(f"control characters in header {name[:80]!r}")
+        if name in headers:
+            raise WireError(f"header {name[:80]!r} occurs twice")
+        headers[name] = value
+    return headers
+
+
+def parse_number(text: bytes, what: str) -> int:
+    """Parse a plain decimal number: digits only, at most 15 of them.
+
+    Raises:
+        WireError: It is anything else.
+    """
+    if not text.isdigit() or len(text) > 15:
+        raise WireError(f"{what} is {text[:40]!r}, which is not a plain decimal number")
+    return int(text)
+
+
+class Piece:
+    """Where one buffer of a message lies.
+
+    Attributes:
+        place: `i` in the body after the JSON text, `m` in the memfd number `index` that came with
+            the message, `s` in the pool's slot number `index`.
+        index: The number of memfd or slot; 0 for `i`.
+        offset: Where it begins there; for `i`, in the body.
+        size: How many bytes it has.
+    """
+
+    __slots__ = ("index", "offset", "place", "size")
+
+    def __init__(self, place: str, index: int, offset: int, size: int) -> None:
+        self.place = place
+        self.index = index
+        self.offset = offset
+        self.size = size
+
+
+def format_pieces(pieces: list[Piece]) -> bytes:
+    """Write the value of the header `seer-buffers`."""
+    return b",".join(
+        b"i%d" % piece.size
+        if piece.place == "i"
+        else b"%s%d+%d+%d" % (piece.place.encode(), piece.index, piece.offset, piece.size)
+        for piece in pieces
+    )
+
+
+def parse_pieces(value: bytes, *, json_size: int, body_size: int) -> list[Piece]:
+    """Parse `seer-buffers` and check that its inline pieces fill the body exactly.
+
+    Raises:
+        WireError: It is malformed, or does not fit the body.
+    """
+    pieces: list[Piece] = []
+    end = json_size
+    for item in value.split(b","):
+        place, rest = item[:1], item[1:]
+        if place == b"i":
+            size = parse_number(rest, "an inline buffer's size")
+            offset = aligned(end, INLINE_ALIGN)
+            end = offset + size
+            pieces.append(Piece("i", 0, offset, size))
+        elif place in (b"m", b"s"):
+            numbers = rest.split(b"+")
+            if len(numbers) != 3:
+                raise WireError(f"malformed buffer {item[:60]!r}")
+            index, offset, size = (parse_number(n, "a buffer's place") for n in numbers)
+            pieces.append(Piece(place.decode(), index, offset, size))
+        else:
+            raise WireError(f"malformed buffer {item[:60]!r}")
+    if end != body_size:
+        raise WireError(f"the body has {body_size} bytes, its buffers end at {end}")
+    return pieces
+
+
+def parse_slots(value: bytes) -> list[tuple[int, int]]:
+    """Parse `seer-slots`: the (slot, size) of each descriptor that came with the message.
+
+    Raises:
+        WireError: It is malformed.
+    """
+    slots: list[tuple[int, int]] = []
+    for item in value.split(b","):
+        slot, equals, size = item.partition(b"=")
+        if not equals:
+            raise WireError(f"malformed slot {item[:60]!r}")
+        slots.append((parse_number(slot, "a slot"), parse_number(size, "a slot's size")))
+    return slots

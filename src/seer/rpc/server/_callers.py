@@ -1,0 +1,100 @@
+"""Who may call: listening sockets, and the connections that come through them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+
+from .._budget import Budget, Meter
+from ._calls import Caller
+from ._connection import Connection
+from ._failures import error_text
+from ._replies import plain_message
+from ._shared import FIRST_CALLER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._gate import Gate
+    from ._loop import Loop
+    from ._shared import Shared
+
+MAX_CONNECTIONS = 1024
+"""Connections that one caller may have at once."""
+
+
+class Callers:
+    """Accepts connections for all callers, on the leading thread."""
+
+    def __init__(self, gate: Gate, loop: Loop, shared: Shared, max_body: int) -> None:
+        self._gate = gate
+        self._loop = loop
+        self._shared = shared
+        self._max_body = max_body
+        self._listeners: dict[str, socket.socket] = {}
+        # Given up for a moment when descriptors run out, to tell the peer instead of spinning.
+        self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+
+    def add(self, name: str, index: int, budget: Budget, listener: socket.socket) -> None:
+        """Accept connections of a caller."""
+        base = self._shared.meter_base(FIRST_CALLER + index)
+        caller = Caller(name, index, Meter("this caller", budget, self._shared.cells, base))
+        self._gate.callers[name] = caller
+        self._listeners[name] = listener
+        self._loop.watch(listener.fileno(), select.EPOLLIN, lambda _: self._accept(caller))
+
+    def remove(self, name: str) -> None:
+        """End a caller: its connections, calls, handles and arrays go."""
+        caller = self._gate.callers.pop(name, None)
+        listener = self._listeners.pop(name, None)
+        if listener is not None:
+            self._loop.unwatch(listener.fileno())
+            listener.close()
+        if caller is None:
+            return
+        for connection in list(caller.connections):
+            connection.close()
+        for call in list(caller.calls.values()):
+            self._gate.stop_call(call, "gone")
+        caller.handles.clear()
+
+    def _accept(self, caller: Caller) -> None:
+        listener = self._listeners.get(caller.name)
+        if listener is None:
+            return
+        for _ in range(64):
+            try:
+                connected, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    return
+                self._turn_away(listener)
+                return
+            if len(caller.connections) >= MAX_CONNECTIONS:
+                self._say_full(connected)
+                continue
+            caller.connections.add(
+                Connection(connected, caller, self._loop, self._gate, self._max_body)
+            )
+
+    def _turn_away(self, listener: socket.socket) -> None:
+        os.close(self._reserve)
+        try:
+            connected, _ = listener.accept()
+            self._say_full(connected)
+        except OSError:
+            return
+        finally:
+            self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+
+    def _say_full(self, connected: socket.socket) -> None:
+        text = error_text("GateError", "the gate has no room for another connection; use fewer")
+        try:
+            connected.send(plain_message(503, self._gate.prefix, text, close=True))
+        except OSError:
+            return
+        finally:
+            connected.close()

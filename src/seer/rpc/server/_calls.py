@@ -1,0 +1,144 @@
+"""A call on its way through the interface process, and the caller it belongs to."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from .._handles import HandleTable
+from .._pool import Allowance
+from ..client._wire import KEEP_ALIVE
+from ._results import Results
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .._budget import Meter
+    from .._wire import Request
+    from ._connection import Connection
+    from ._entries import Entry
+    from ._replies import Reply
+
+QUEUED, RUNNING, DONE = 0, 1, 2
+
+
+class Call:
+    """One call of one function. Its state changes under the caller's lock.
+
+    Attributes:
+        owner: The caller.
+        entry: The function.
+        target: The handle that is fetched, for that kind of call.
+        expires: When it must be over (monotonic); infinite where nobody said.
+        by_budget: Whether `expires` comes from a budget, not from a deadline.
+        lost_at: When the last connection that waits for it was lost; 0 while there is one.
+        beat_at: When its connections get the next sign of life.
+        cause: Why it was told to stop: `deadline`, `budget`, `cancel` or `gone`; else empty.
+        runner: What runs it, once it runs; has `interrupt(call)`.
+        connections: Who waits for its answer.
+        streaming: Whether parts of the answer are on their way.
+    """
+
+    __slots__ = (
+        "batch",
+        "beat_at",
+        "body",
+        "buffers",
+        "by_budget",
+        "bytes_in",
+        "cause",
+        "connections",
+        "entry",
+        "expires",
+        "frames",
+        "id",
+        "linger",
+        "lost_at",
+        "owner",
+        "queued_at",
+        "runner",
+        "shared",
+        "started_at",
+        "state",
+        "streaming",
+        "target",
+    )
+
+    def __init__(self, owner: Caller, entry: Entry, request: Request, now: float) -> None:
+        self.owner = owner
+        self.entry = entry
+        self.target = ""
+        self.id = request.call
+        self.frames = request.frames
+        self.shared = request.shared
+        self.linger = request.linger
+        self.expires = float("inf") if request.deadline is None else now + request.deadline
+        self.by_budget = False
+        self.queued_at = now
+        self.started_at = 0.0
+        self.lost_at = 0.0
+        self.beat_at = now + KEEP_ALIVE
+        self.state = QUEUED
+        self.cause = ""
+        self.runner: Any = None
+        self.connections: list[Connection] = []
+        self.streaming = False
+        self.batch = 1
+        self.body: bytes | bytearray | memoryview = b""
+        self.buffers: list[Any] = []
+        self.bytes_in = request.length
+
+
+class Caller:
+    """A socket, and all that belongs to who is behind it: calls, results, handles, arrays."""
+
+    __slots__ = (
+        "allowance",
+        "bytes_pending",
+        "calls",
+        "connections",
+        "handles",
+        "index",
+        "lock",
+        "meter",
+        "name",
+        "results",
+    )
+
+    def __init__(self, name: str, index: int, meter: Meter) -> None:
+        self.name = name
+        self.index = index
+        self.meter = meter
+        self.lock = allocate_lock()
+        self.calls: dict[str, Call] = {}
+        self.results = Results()
+        self.connections: set[Connection] = set()
+        self.handles = HandleTable()
+        self.allowance = Allowance()
+        self.bytes_pending = 0
+        """Bytes of request bodies that were announced and are not yet used up."""
+
+    def begin(self, call: Call, runner: Any, now: float) -> bool:
+        """Mark `call` as running; False if it was stopped before."""
+        with self.lock:
+            if call.state != QUEUED or call.cause:
+                return False
+            call.state = RUNNING
+            call.runner = runner
+            call.started_at = now
+            return True
+
+    def finish(self, call: Call, reply: Reply) -> list[Connection]:
+        """Mark `call` as done and keep its reply; who waits for it, or nobody if it was done."""
+        with self.lock:
+            if call.state == DONE:
+                return []
+            call.state = DONE
+            call.runner = None
+            del self.calls[call.id]
+            self.bytes_pending -= call.bytes_in
+            waiting = call.connections
+            call.connections = []
+            if call.id[0] != "~" and not call.streaming:
+                self.results.add(call.id, call.entry.name, reply)
+            return waiting

@@ -1,0 +1,76 @@
+"""Messages between the supervisor and the interface process: JSON, with descriptors alongside."""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LENGTH = struct.Struct("<I")
+_ANCILLARY = socket.CMSG_SPACE(4 * 8)
+
+
+class Channel:
+    """One end of a socket pair. Both ends trust each other."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket = end
+        self._buffer = bytearray()
+        self._descriptors: list[int] = []
+
+    def fileno(self) -> int:
+        """The descriptor, for polling."""
+        return self.socket.fileno()
+
+    def send(self, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+        """Send a message, waiting if need be.
+
+        Raises:
+            OSError: The other end is gone.
+        """
+        text = json.dumps(message).encode()
+        data = memoryview(_LENGTH.pack(len(text)) + text)
+        rights = array.array("i", descriptors or [])
+        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+        sent = self.socket.sendmsg([data[:65536]], control)
+        while sent < len(data):
+            sent += self.socket.send(data[sent:])
+
+    def receive(self) -> list[tuple[dict[str, Any], list[int]]] | None:
+        """Read what is there; the messages that are whole now, or None at the end.
+
+        Descriptors go with the first message that is read together with them: messages that carry
+        some are answered before the next is sent.
+        """
+        try:
+            data, ancillary, _, _ = self.socket.recvmsg(1 << 20, _ANCILLARY)
+        except ConnectionError:
+            return None
+        if not data:
+            return None
+        for level, kind, rights in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(rights)
+                self._descriptors.extend(numbers)
+        self._buffer += data
+        messages: list[tuple[dict[str, Any], list[int]]] = []
+        while len(self._buffer) >= 4:
+            (size,) = _LENGTH.unpack_from(self._buffer)
+            if len(self._buffer) < 4 + size:
+                break
+            message: dict[str, Any] = json.loads(bytes(self._buffer[4 : 4 + size]))
+            del self._buffer[: 4 + size]
+            count = message.get("descriptors", 0)
+            taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
+            messages.append((message, taken))
+        return messages
+
+    def close(self) -> None:
+        """Close this end."""
+        self.socket.close()

@@ -1,0 +1,152 @@
+"""The interface process as its supervisor sees it: start, watch, kill, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+
+from ._channel import Channel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TAIL_BYTES = 8192
+STOPPED_FOR = 5.0
+"""Seconds that a stopped process (SIGSTOP) is given to go on before it is killed."""
+
+
+class Child:
+    """One incarnation.
+
+    Attributes:
+        epoch: Its name.
+        pid: Its process id.
+        channel: Messages to and from it.
+        stderr: Where its standard error can be read.
+        killed_because: Why the supervisor killed it; empty if it did not.
+        poisoned: Why it ended itself; empty if it did not.
+    """
+
+    def __init__(self, run: Callable[[Channel, str], int], forget: Callable[[], None]) -> None:
+        self.epoch = os.urandom(8).hex()
+        self.killed_because = ""
+        self.poisoned = ""
+        self.started = time.monotonic()
+        self._stopped_at = 0.0
+        self._tail = b""
+        self._ooms = _oom_kills()
+        ours, theirs = socket.socketpair()
+        self.stderr, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                ours.close()
+                os.close(self.stderr)
+                forget()
+                os.dup2(write_end, 2)
+                os.close(write_end)
+                status = run(Channel(theirs), self.epoch)
+            except BaseException:
+                import traceback
+
+                os.write(2, traceback.format_exc().encode())
+            finally:
+                _flush_streams()
+                os._exit(status)
+        theirs.close()
+        os.close(write_end)
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self.channel = Channel(ours)
+
+    def forward_stderr(self) -> bool:
+        """Pass on what it wrote to standard error; False at the end of it."""
+        # A pipe that can be written to takes 4096 bytes without blocking.
+        if not select.select([], [2], [], 0)[1]:
+            time.sleep(0.001)
+            return True
+        data = os.read(self.stderr, 4096)
+        if not data:
+            return False
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
+        os.write(2, data)
+        return True
+
+    def tail(self, lines: int = 10) -> str:
+        """The last lines it wrote to standard error."""
+        text = self._tail.decode("utf-8", "replace")
+        return "\n".join(text.rstrip().splitlines()[-lines:])
+
+    def drain_stderr(self) -> None:
+        """Pass on what is left after it has ended."""
+        while select.select([self.stderr], [], [], 0)[0]:
+            if not self.forward_stderr():
+                return
+
+    def kill(self, because: str) -> None:
+        """Kill it."""
+        if not self.killed_because:
+            self.killed_because = because
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+
+    def check_stopped(self, now: float) -> None:
+        """Kill it if it has been stopped for a while: its callers would wait for ever."""
+        flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        try:
+            info = os.waitid(os.P_PID, self.pid, flags)
+        except ChildProcessError:
+            return
+        with open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123 (import time)
+            state = file.read().rpartition(b")")[2].split()[0]
+        if info is None or state != b"T":
+            self._stopped_at = 0.0
+        elif not self._stopped_at:
+            self._stopped_at = now
+        elif now - self._stopped_at > STOPPED_FOR:
+            self.kill(f"it was stopped by a signal for {STOPPED_FOR:g} s")
+
+    def reap(self) -> str:
+        """Collect it after its end; how it ended, in words."""
+        _, status = os.waitpid(self.pid, 0)
+        self.drain_stderr()
+        os.close(self.pidfd)
+        os.close(self.stderr)
+        self.channel.close()
+        if self.poisoned:
+            return f"a CUDA error made the process unusable: {self.poisoned}"
+        if self.killed_because:
+            return f"it was killed because {self.killed_because}"
+        code = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            return f"it exited with status {code}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        ended = f"it was killed by {name}"
+        if -code == signal.SIGKILL:
+            grown = _oom_kills() > self._ooms
+            ended += ", out of memory" if grown else " (often: out of memory)"
+        return ended
+
+
+def _oom_kills() -> int:
+    try:
+        with open("/proc/vmstat", "rb") as file:  # noqa: PTH123 (import time)
+            for line in file:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        return 0
+    return 0
+
+
+def _flush_streams() -> None:
+    import contextlib
+    import sys
+
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()

@@ -1,0 +1,133 @@
+"""What to serve, as the controller writes it: one JSON object in a file."""
+
+from __future__ import annotations
+
+import json
+
+from .._budget import Budget
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+RESTARTS = ("never", "on-failure")
+
+
+class CallerConfig:
+    """A caller: its name, where its socket shall be, and its budget."""
+
+    __slots__ = ("budget", "name", "socket")
+
+    def __init__(self, name: str, socket: str, budget: Budget) -> None:
+        self.name = name
+        self.socket = socket
+        self.budget = budget
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> CallerConfig:
+        """Read one.
+
+        Raises:
+            ValueError: It is malformed.
+        """
+        if set(found) - {"name", "socket", "budget"}:
+            raise ValueError(f"a caller has name, socket and budget, not {sorted(found)}")
+        return cls(
+            str(found["name"]), str(found["socket"]), Budget.from_json(found.get("budget") or {})
+        )
+
+
+class ServerConfig:
+    """How to serve one interface.
+
+    Attributes:
+        name: The interface's name.
+        file: The interface file.
+        control: Path of the control socket; no jail ever sees it.
+        callers: Who may call from the start.
+        models: Model names and their paths.
+        hidden: Names among them that no agent may learn, each with its alias.
+        blind: Whether nothing of the server's inside may be shown; None: if there are hidden models.
+        tracebacks: Whether callers see tracebacks.
+        restart: `never` or `on-failure`.
+        budget: Of the whole interface.
+        function_budgets: Of single functions.
+        record: Folder to record calls in; empty for no record.
+        record_results: Whether the record holds results too, or digests of them only.
+        grace: Seconds between telling a function to stop and killing the process.
+        max_body: Bytes one request may have.
+    """
+
+    __slots__ = (
+        "blind",
+        "budget",
+        "callers",
+        "control",
+        "file",
+        "function_budgets",
+        "grace",
+        "hidden",
+        "max_body",
+        "models",
+        "name",
+        "record",
+        "record_results",
+        "restart",
+        "tracebacks",
+    )
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        file: str,
+        control: str,
+        callers: list[CallerConfig] | None = None,
+        models: dict[str, str] | None = None,
+        hidden: dict[str, str] | None = None,
+        blind: bool | None = None,
+        tracebacks: bool = True,
+        restart: str = "never",
+        budget: Budget | None = None,
+        function_budgets: dict[str, Budget] | None = None,
+        record: str = "",
+        record_results: bool = True,
+        grace: float = 2.0,
+        max_body: int = 1 << 30,
+    ) -> None:
+        if restart not in RESTARTS:
+            raise ValueError(f"restart={restart!r}: it must be one of {', '.join(RESTARTS)}")
+        self.name = name
+        self.file = file
+        self.control = control
+        self.callers = callers or []
+        self.models = models or {}
+        self.hidden = hidden or {}
+        self.blind = blind
+        self.tracebacks = tracebacks
+        self.restart = restart
+        self.budget = budget or Budget()
+        self.function_budgets = function_budgets or {}
+        self.record = record
+        self.record_results = record_results
+        self.grace = grace
+        self.max_body = max_body
+
+    @classmethod
+    def from_json(cls, text: str) -> ServerConfig:
+        """Read a configuration.
+
+        Raises:
+            ValueError: It is malformed.
+        """
+        found: dict[str, Any] = json.loads(text)
+        unknown = sorted(set(found) - set(cls.__slots__))
+        if unknown:
+            raise ValueError(f"the server's configuration has no {unknown[0]!r}")
+        found["callers"] = list(map(CallerConfig.from_json, found.get("callers") or []))
+        found["budget"] = Budget.from_json(found.get("budget") or {})
+        found["function_budgets"] = {
+            name: Budget.from_json(limits)
+            for name, limits in (found.get("function_budgets") or {}).items()
+        }
+        return cls(**found)

@@ -1,0 +1,318 @@
+"""One connection of a caller: bytes in, whole requests out, answers back.
+
+It reads on the leading thread only. Answers are written by whoever has them, straight to the
+socket; what the socket does not take at once is left to the leading thread. There is one request
+at a time on a connection: a peer that sends more before it has its answer is cut off.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+from _thread import allocate_lock
+from collections import deque
+
+from .._wire import Request, WireError, parse_request
+from ..client._wire import MAX_DESCRIPTORS, MAX_HEAD
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    from .._pool import Pool
+    from ._calls import Call, Caller
+    from ._loop import Loop
+
+    class Server(Protocol):
+        """What a connection needs of what is behind it."""
+
+        def handle(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
+            """Work on a whole request and, sooner or later, answer it."""
+            ...
+
+        def reserve(self, connection: Connection, request: Request) -> None:
+            """Agree to the body that a request announces, or raise `WireError`."""
+            ...
+
+        def refuse(self, connection: Connection, error: WireError) -> None:
+            """Answer a request that broke the protocol and finish the connection."""
+            ...
+
+        def lost(self, connection: Connection) -> None:
+            """Forget the connection, which is closed."""
+            ...
+
+READ = select.EPOLLIN | select.EPOLLRDHUP
+_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+_READ_SIZE = 65536
+_READ_AT_ONCE = 4 << 20
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Connection:
+    """A connected socket of `caller`.
+
+    Attributes:
+        call: The call that was made over it and has no answer yet.
+        busy: Whether a request is being worked on.
+        unsent: Bytes that wait until the peer reads.
+    """
+
+    __slots__ = (
+        "_body",
+        "_buffer",
+        "_filled",
+        "_lock",
+        "_loop",
+        "_out",
+        "_request",
+        "_server",
+        "busy",
+        "call",
+        "caller",
+        "closed",
+        "closing",
+        "descriptors",
+        "fd",
+        "max_body",
+        "pool",
+        "slot_calls",
+        "socket",
+        "unsent",
+    )
+
+    def __init__(
+        self, connected: socket.socket, caller: Caller, loop: Loop, server: Server, max_body: int
+    ) -> None:
+        connected.setblocking(False)
+        self.socket = connected
+        self.fd = connected.fileno()
+        self.caller = caller
+        self.call: Call | None = None
+        self.busy = False
+        self.closed = False
+        self.closing = False
+        self.unsent = 0
+        self.max_body = max_body
+        self.descriptors: list[int] = []
+        self.pool: Pool | None = None
+        self.slot_calls: dict[int, str] = {}
+        self._loop = loop
+        self._server = server
+        self._buffer = b""
+        self._request: Request | None = None
+        self._body: bytearray | None = None
+        self._filled = 0
+        self._out: deque[tuple[memoryview, list[int]]] = deque()
+        self._lock = allocate_lock()
+        loop.watch(self.fd, READ, self.on_events)
+
+    def on_events(self, events: int) -> None:
+        """Handle what epoll reports; on the leading thread."""
+        if events & select.EPOLLOUT:
+            self._flush()
+        if events & (select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR):
+            try:
+                self._read()
+            except WireError as error:
+                self._server.refuse(self, error)
+            except OSError:
+                self.close()
+
+    def _read(self) -> None:
+        if self._body is not None:
+            self._read_body()
+            return
+        data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
+        if ancillary:
+            self._take_descriptors(ancillary, flags)
+        if not data:
+            self.close()
+            return
+        if self.closing:
+            return
+        if self.busy:
+            raise WireError("a request came before the one before it was answered")
+        if self._request is not None:
+            raise WireError("a body came before it was asked for")
+        data = self._buffer + data if self._buffer else data
+        end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
+        if end < 0:
+            if len(data) >= MAX_HEAD:
+                raise WireError(f"the head has more than {MAX_HEAD} bytes", 431)
+            self._buffer = data
+            return
+        self._buffer = b""
+        request = parse_request(data[:end], max_body=self.max_body)
+        end += 4
+        have = len(data) - end
+        if have == request.length:
+            self._complete(request, data[end:] if have else b"")
+        elif have > request.length:
+            raise WireError("more bytes came than content-length says")
+        else:
+            self._start_body(request, data[end:])
+
+    def _start_body(self, request: Request, first: bytes) -> None:
+        self._server.reserve(self, request)
+        if request.expects and not first:
+            self.send(_CONTINUE)
+        self._request = request
+        self._body = bytearray(request.length)
+        self._body[: len(first)] = first
+        self._filled = len(first)
+
+    def _read_body(self) -> None:
+        body = self._body
+        request = self._request
+        assert body is not None
+        assert request is not None
+        room = memoryview(body)[self._filled : self._filled + _READ_AT_ONCE]
+        if request.memfds:
+            got, ancillary, flags, _ = self.socket.recvmsg_into([room], _ANCILLARY)
+            if ancillary:
+                self._take_descriptors(ancillary, flags)
+        else:
+            got = self.socket.recv_into(room)
+        room.release()
+        if not got:
+            self.close()
+            return
+        self._filled += got
+        if self._filled == request.length:
+            self._body = None
+            self._request = None
+            self._complete(request, body)
+
+    def _complete(self, request: Request, body: bytes | bytearray) -> None:
+        if len(self.descriptors) != request.memfds:
+            raise WireError(
+                f"{len(self.descriptors)} descriptors came, seer-memfds says {request.memfds}"
+            )
+        self.busy = True
+        self._server.handle(self, request, body)
+
+    def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+                self.descriptors.extend(numbers)
+        if flags & socket.MSG_CTRUNC or len(self.descriptors) > MAX_DESCRIPTORS:
+            raise WireError(f"more than {MAX_DESCRIPTORS} descriptors came, or none were left here")
+
+    def take_descriptors(self) -> list[int]:
+        """The descriptors that came with the request; the taker closes them."""
+        taken, self.descriptors = self.descriptors, []
+        return taken
+
+    def send(self, data: bytes) -> None:
+        """Send bytes without waiting; on any thread. A connection that is gone swallows them."""
+        with self._lock:
+            if self.closed:
+                return
+            if not self._out:
+                try:
+                    sent = self.socket.send(data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError:
+                    return
+                if sent == len(data):
+                    return
+                data = data[sent:]
+            self._queue(memoryview(data), [])
+
+    def send_parts(self, parts: Sequence[bytes], descriptors: list[int]) -> None:
+        """Send several parts, with descriptors on the first byte; otherwise like `send`."""
+        with self._lock:
+            if self.closed:
+                return
+            sent = 0
+            if not self._out:
+                try:
+                    sent = self.socket.sendmsg(parts, _rights(descriptors))
+                    descriptors = []
+                except BlockingIOError:
+                    sent = 0
+                except OSError:
+                    return
+            for part in parts:
+                if sent >= len(part):
+                    sent -= len(part)
+                    continue
+                self._queue(memoryview(part)[sent:], descriptors)
+                descriptors = []
+                sent = 0
+
+    def _queue(self, data: memoryview, descriptors: list[int]) -> None:
+        if not self._out:
+            self._loop.epoll.modify(self.fd, READ | select.EPOLLOUT)
+        self._out.append((data, descriptors))
+        self.unsent += len(data)
+
+    def _flush(self) -> None:
+        with self._lock:
+            try:
+                while self._out:
+                    data, descriptors = self._out[0]
+                    sent = self.socket.sendmsg([data], _rights(descriptors))
+                    self.unsent -= sent
+                    if sent < len(data):
+                        self._out[0] = (data[sent:], [])
+                        return
+                    self._out.popleft()
+            except BlockingIOError:
+                return
+            except OSError:
+                self._out.clear()
+                self.unsent = 0
+            if not self.closed:
+                self._loop.epoll.modify(self.fd, READ)
+            finished = self.closing
+        if finished:
+            self.close()
+
+    def wait_for_room(self, most: int, timeout: float) -> bool:
+        """Wait until at most `most` bytes are unsent; False if the peer reads nothing for that long.
+
+        For threads that make a long answer piece by piece.
+        """
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        while self.unsent > most and not self.closed:
+            if not poll.poll(timeout * 1000):
+                return False
+            self._flush()
+        return True
+
+    def finish(self) -> None:
+        """Close once everything is sent; nothing more is read."""
+        with self._lock:
+            self.closing = True
+            if self._out:
+                return
+        self.close()
+
+    def close(self) -> None:
+        """Close at once; on the leading thread. Closing twice is harmless."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            self._loop.unwatch(self.fd)
+            self.socket.close()
+            self._out.clear()
+            self._body = None
+        for fd in self.take_descriptors():
+            os.close(fd)
+        self._server.lost(self)
+
+
+def _rights(descriptors: list[int]) -> list[tuple[int, int, array.array[int]]]:
+    if not descriptors:
+        return []
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]

@@ -1,0 +1,106 @@
+"""Exposed functions as the server runs them: the schema's function, its meter and its lane."""
+
+from __future__ import annotations
+
+from .._budget import Budget, Meter
+from ._shared import FIRST_FUNCTION, Shared, padded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from .._options import Options
+    from .._schema import Function
+
+
+class Entry:
+    """One function that can be called.
+
+    Attributes:
+        name: Its name.
+        function: Its schema, or None for what the gate itself offers (fetching a handle).
+        target: What is called.
+        bind: Checks and converts arguments.
+        options: As in `@expose(...)`.
+        meter: Counts what it uses.
+        label: Its name as the supervisor reads it in shared memory.
+        lane: `main`, `threads`, `async` or `batch`.
+        returns_handle: Whether its result stays on the server.
+        runner: What runs its calls, where that is not the main thread.
+    """
+
+    __slots__ = (
+        "bind",
+        "function",
+        "label",
+        "lane",
+        "meter",
+        "name",
+        "options",
+        "returns_handle",
+        "runner",
+        "streams",
+        "target",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        target: Callable[..., Any],
+        bind: Callable[..., tuple[list[Any], dict[str, Any]]],
+        options: Options,
+        meter: Meter,
+        function: Function | None = None,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.bind = bind
+        self.options = options
+        self.meter = meter
+        self.function = function
+        self.label = padded(name)
+        self.returns_handle = function is not None and function.returns.kind == "handle"
+        self.streams = function is not None and function.is_generator
+        self.runner: Any = None
+        if function is not None and function.is_async:
+            self.lane = "async"
+        elif options.batch > 1:
+            self.lane = "batch"
+        elif options.max_concurrency is not None and options.max_concurrency > 1:
+            self.lane = "threads"
+        else:
+            self.lane = "main"
+
+
+def make_entries(
+    functions: Mapping[str, Function],
+    *,
+    budgets: Mapping[str, Budget],
+    shared: Shared,
+    places: dict[str, int],
+) -> dict[str, Entry]:
+    """Entries for all functions of an interface.
+
+    Args:
+        functions: The functions, with their targets.
+        budgets: Budgets of single functions, beside what `max_calls` says.
+        shared: Where meters count.
+        places: Numbers of the functions' meters, kept over reloads and restarts; grows here.
+    """
+    entries: dict[str, Entry] = {}
+    for name, function in functions.items():
+        budget = budgets.get(name, Budget())
+        most = function.options.max_calls
+        if most is not None:
+            limits = budget.to_json()
+            limits["calls"] = min(limits.get("calls", most), most)
+            budget = Budget.from_json(limits)
+        place = places.setdefault(name, len(places))
+        base = shared.meter_base(FIRST_FUNCTION + place)
+        meter = Meter(f"function {name!r}", budget, shared.cells, base, flat=True)
+        assert function.target is not None
+        entries[name] = Entry(
+            name, function.target, function.bind, function.options, meter, function
+        )
+    return entries

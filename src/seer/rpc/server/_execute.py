@@ -1,0 +1,249 @@
+"""Running one call: arguments in, function, result out. What all lanes have in common.
+
+`Executor` decodes and checks arguments, turns results and exceptions into replies, and does the
+accounting. Which thread calls the function, and how it is interrupted there, is the lanes' part.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from ...errors import (  # noqa: TID252
+    ArgumentError,
+    GateError,
+    ProtocolError,
+    ResultError,
+)
+from .._budget import charge, check_bytes, seconds_left
+from .._handles import Handle, part_of
+from .._pool import Pool
+from .._values import decode, encode
+from ._failures import Stopped, gate_failure, raised_text
+from ._gate import stop_error
+from ._replies import Reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .._blind import Scrubber
+    from .._budget import Meter
+    from ._calls import Call
+    from ._gate import Gate
+    from ._recorder import Recorder
+    from ._shared import Shared
+
+_FIELDS = frozenset({"args", "kwargs"})
+_monotonic = time.monotonic
+
+
+class Executor:
+    """Runs calls on whatever lane asks it to."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        shared: Shared,
+        *,
+        tracebacks: bool,
+        scrubber: Scrubber | None,
+        recorder: Recorder | None,
+        grace: float,
+        poisoned: Callable[[str], None],
+    ) -> None:
+        self.gate = gate
+        self.shared = shared
+        self.tracebacks = tracebacks
+        self.scrubber = scrubber
+        self.recorder = recorder
+        self.grace = grace
+        self._poisoned = poisoned
+
+    def meters(self, call: Call) -> tuple[Meter, Meter, Meter]:
+        """The meters a call passes."""
+        return (self.gate.meter, call.entry.meter, call.owner.meter)
+
+    def begin(self, call: Call, lane: int, runner: Any) -> bool:
+        """Mark `call` as running on `lane` and set its time limits; False if it was stopped."""
+        now = _monotonic()
+        if not call.owner.begin(call, runner, now):
+            return False
+        self.shared.begin(
+            lane, caller=call.owner.index, function=call.entry.label, call=call.id, now=now
+        )
+        timeout = call.entry.options.timeout
+        if timeout is not None and now + timeout < call.expires:
+            call.expires = now + timeout
+        left, meter = seconds_left(self.meters(call), gpu=uses_gpu())
+        if meter is not None and now + left < call.expires:
+            call.expires = now + left
+            call.by_budget = True
+        if call.expires != float("inf"):
+            self.shared.kill_after(lane, call.expires + self.grace)
+            if call.expires < self.gate.loop.wake_at:
+                self.gate.loop.wake_at = call.expires
+                self.gate.loop.ring()
+        return True
+
+    def arguments(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+        """Decode and check the arguments.
+
+        Raises:
+            GateError: They are malformed, or do not fit the function.
+        """
+        try:
+            return self._arguments(call)
+        except GateError:
+            raise
+        except Exception as error:  # a validator of the user's own, or no memory
+            raise ArgumentError(
+                f"{call.entry.name}() was not called, checking its arguments failed:"
+                f" {type(error).__name__}: {error}"
+            ) from None
+
+    def _arguments(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
+        entry = call.entry
+        value = decode(
+            call.body,
+            call.buffers,
+            torch="torch" in sys.modules,
+            extra={"handle": call.owner.handles.restore},
+        )
+        if type(value) is list and len(value) == 2:
+            args, kwargs = value
+        elif type(value) is dict and _FIELDS.issuperset(value):
+            args, kwargs = value.get("args", []), value.get("kwargs", {})
+        else:
+            raise ProtocolError(
+                'a call\'s body is {"args": [...], "kwargs": {...}}, with nothing else in it'
+            )
+        if type(args) is not list or type(kwargs) is not dict:
+            raise ProtocolError("a call's args must be a list and its kwargs an object")
+        if call.target:
+            args = [call.owner.handles.get(call.target), *args]
+        return entry.bind(args, kwargs, plain=not call.frames)
+
+    def result(self, call: Call, value: Any) -> Reply:
+        """The reply that carries a function's result, or says why it cannot be sent."""
+        buffers: list[Any] = []
+        if call.entry.returns_handle and type(value) is not Handle:
+            value = Handle(value)
+        try:
+            text = encode(
+                value,
+                buffers,
+                frames=call.frames,
+                function=call.entry.name,
+                extra=self.extra(call),
+            )
+            if self.scrubber is not None:
+                text = self.scrubber.data(text)
+            reply = Reply(200, b'{"result":%s}' % text)
+            if buffers:
+                reply.add_buffers(buffers, self._pool(call))
+            return reply
+        except GateError as error:
+            return self.refusal(error)
+        except Exception as error:  # properties of the user's classes, memory, a GPU's copy
+            return self.refusal(
+                ResultError(
+                    f"{call.entry.name}() returned a value that could not be sent:"
+                    f" {type(error).__name__}: {error}"
+                )
+            )
+
+    def extra(self, call: Call) -> Callable[[object], dict[str, Any] | None]:
+        """What `encode` asks about values it does not know: handles."""
+
+        def extra(value: object) -> dict[str, Any] | None:
+            return call.owner.handles.add(value) if type(value) is Handle else None
+
+        return extra
+
+    def _pool(self, call: Call) -> Pool | None:
+        if not call.shared or not call.connections:
+            return None
+        return self.gate.pool_of(call.connections[0], call.owner.allowance)
+
+    def refusal(self, error: GateError) -> Reply:
+        """The reply that carries an error of the gate itself."""
+        status, text = gate_failure(error)
+        return Reply(status, self.scrubbed(text), type(error).__name__)
+
+    def failure(self, call: Call, error: BaseException) -> Reply:
+        """The reply that carries what a function raised, or why it was stopped."""
+        if call.cause and isinstance(error, Stopped):
+            return self.refusal(stop_error(call, _monotonic()))
+        text = raised_text(error, tracebacks=self.tracebacks, skip=1)
+        return Reply(500, self.scrubbed(text), type(error).__name__)
+
+    def scrubbed(self, text: bytes) -> bytes:
+        """The text without the names of hidden models."""
+        return text if self.scrubber is None else self.scrubber.data(text)
+
+    def finish(self, call: Call, lane: int, reply: Reply, ended: float) -> None:
+        """Do the accounting, send the reply, record the call."""
+        self.shared.end(lane)
+        self.settle(call, reply, ended, ended - call.started_at)
+
+    def settle(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
+        """Account `seconds` of running to a call, send its reply, record it."""
+        meters = self.meters(call)
+        size = call.bytes_in + reply.size
+        try:
+            check_bytes(meters, size)
+        except GateError as error:
+            self._give_up(reply)
+            status, text = gate_failure(error)
+            reply = Reply(status, text, type(error).__name__)
+            size = 0
+        charge(meters, seconds=seconds, gpu_seconds=seconds if uses_gpu() else 0.0, size=size)
+        recorder = self.recorder
+        if recorder is None:
+            self.gate.finish(call, reply)
+            return
+        recorder.hold(reply)
+        self.gate.finish(call, reply)
+        recorder.add(call, reply, ended, seconds)
+
+    def _give_up(self, reply: Reply) -> None:
+        if reply.slot is not None and reply.pool is not None:
+            reply.slot.lent = False
+            reply.pool.let_go(reply.slot)
+
+    def check_poisoned(self, error: BaseException) -> None:
+        """End the process if a CUDA error has made it unusable; every further call would fail."""
+        text = str(error)
+        if "CUDA error" not in text and type(error).__name__ != "AcceleratorError":
+            return
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError as sticky:
+            self._poisoned(str(sticky).partition("\n")[0])
+
+
+def uses_gpu() -> bool:
+    """Whether this process has a GPU in use."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda is not None and cuda.is_initialized()
+
+
+def bind_fetch(
+    args: list[Any], kwargs: dict[str, Any], *, plain: bool = False
+) -> tuple[list[Any], dict[str, Any]]:
+    """Check the arguments of `POST /v1/fetch/<handle>`: the handle, and an index or nothing."""
+    index = args[1] if len(args) == 2 else None
+    if kwargs or len(args) > 2 or not (index is None or type(index) is list):
+        raise ArgumentError("fetch takes one argument, a list with one index for each axis")
+    return [part_of(args[0].value, index)], {}
+
+
+def fetch(part: Any) -> Any:
+    """What `POST /v1/fetch/<handle>` runs: the part was already taken with the arguments."""
+    return part

@@ -1,0 +1,184 @@
+"""Exceptions as data: what a caller may learn of a failure, and with which status.
+
+A class is never named so that the other side would import it: the name travels as text, with the
+builtin exceptions it derives from, and the caller builds a class of its own from those.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+
+from ...errors import (  # noqa: TID252
+    ArgumentError,
+    BudgetExceededError,
+    CallCancelledError,
+    DeadlineExceededError,
+    GateError,
+    HandleError,
+    InterfaceDiedError,
+    InterfaceRestartedError,
+    ProtocolError,
+    ResultError,
+    UnknownFunctionError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+STATUS: dict[type[BaseException], int] = {
+    ArgumentError: 422,
+    BudgetExceededError: 429,
+    CallCancelledError: 409,
+    DeadlineExceededError: 504,
+    HandleError: 404,
+    InterfaceDiedError: 503,
+    InterfaceRestartedError: 409,
+    ProtocolError: 400,
+    ResultError: 500,
+    UnknownFunctionError: 404,
+}
+
+_MAX_MESSAGE = 16 * 1024
+_MAX_FRAMES = 60
+_lines: dict[str, list[str]] = {}
+
+
+class Stopped(BaseException):
+    """Raised inside a function that must stop (deadline, cancel, caller gone).
+
+    Not an `Exception`, so that code which catches those does not swallow it by accident.
+    """
+
+
+def error_text(kind: str, message: str, **more: object) -> bytes:
+    """The JSON text of an error of Seer's own."""
+    return json.dumps({"error": {"type": kind, "message": message, **more}}).encode()
+
+
+def gate_failure(error: GateError) -> tuple[int, bytes]:
+    """Status and text for an error that the gate itself raised."""
+    return STATUS.get(type(error), 500), error_text(type(error).__name__, str(error))
+
+
+def raised_text(error: BaseException, *, tracebacks: bool, skip: int) -> bytes:
+    """The JSON text for an exception that an exposed function raised.
+
+    Args:
+        error: The exception.
+        tracebacks: Whether the caller may see where it was raised.
+        skip: How many of the outermost frames are Seer's own.
+    """
+    kind = type(error)
+    try:
+        message = str(error)
+    except Exception as problem:  # the class is the user's, and so is its bug
+        message = f"<the exception's text could not be made: {type(problem).__name__}>"
+    if len(message) > _MAX_MESSAGE:
+        message = message[:_MAX_MESSAGE] + f"... ({len(message)} characters)"
+    details: dict[str, Any] = {
+        "type": "RemoteError",
+        "name": kind.__name__,
+        "bases": builtin_bases(kind),
+        "message": message,
+    }
+    if tracebacks:
+        details["traceback"] = render(error, skip)
+    try:
+        return json.dumps({"error": details}).encode()
+    except UnicodeEncodeError:
+        return json.dumps({"error": details}, ensure_ascii=True).encode()
+
+
+_bases: dict[type[BaseException], list[str]] = {}
+
+
+def builtin_bases(kind: type[BaseException]) -> list[str]:
+    """The names of the builtin exceptions that `kind` is or derives from, nearest first."""
+    names = _bases.get(kind)
+    if names is None:
+        names = [c.__name__ for c in kind.__mro__ if getattr(builtins, c.__name__, None) is c]
+        names = [n for n in names if n not in ("object", "BaseException", "Exception")]
+        if len(_bases) < 1000:
+            _bases[kind] = names
+    return names
+
+
+def render(error: BaseException, skip: int) -> str:
+    """The traceback as Python prints it, made without re-reading files and without carets.
+
+    The standard module takes some 180 us for this, several times a whole call; it is used where an
+    exception has more to show than frames (causes, groups, notes, syntax errors).
+    """
+    if (
+        error.__cause__ is not None
+        or (error.__context__ is not None and not error.__suppress_context__)
+        or isinstance(error, (SyntaxError, BaseExceptionGroup))
+        or getattr(error, "__notes__", None)
+    ):
+        return _render_full(error, skip)
+    trace = error.__traceback__
+    for _ in range(skip):
+        if trace is not None:
+            trace = trace.tb_next
+    out = ["Traceback (most recent call last):\n"]
+    frames: list[str] = []
+    while trace is not None:
+        frames.append(_frame(trace))
+        trace = trace.tb_next
+    if len(frames) > _MAX_FRAMES:
+        cut = len(frames) - _MAX_FRAMES
+        half = _MAX_FRAMES // 2
+        frames[half:-half] = [f"  [{cut} frames left out]\n"]
+    out += frames
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    try:
+        text = str(error)
+    except Exception:  # the class is the user's
+        text = "<exception str() failed>"
+    out.append(f"{name}: {text}\n" if text else f"{name}\n")
+    return "".join(out)
+
+
+def _frame(trace: TracebackType) -> str:
+    code = trace.tb_frame.f_code
+    number = trace.tb_lineno
+    lines = _lines.get(code.co_filename)
+    if lines is None:
+        lines = _load(code.co_filename)
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    where = f'  File "{code.co_filename}", line {number}, in {code.co_name}\n'
+    return f"{where}    {line}\n" if line else where
+
+
+def _load(filename: str) -> list[str]:
+    import linecache
+
+    lines = linecache.getlines(filename)
+    if len(_lines) < 1000:
+        _lines[filename] = lines
+    return lines
+
+
+def forget_sources() -> None:
+    """Read source lines anew from now on (after a reload)."""
+    import linecache
+
+    _lines.clear()
+    linecache.checkcache()
+
+
+def _render_full(error: BaseException, skip: int) -> str:
+    import traceback
+
+    trace = error.__traceback__
+    for _ in range(skip):
+        if trace is not None:
+            trace = trace.tb_next
+    parts = traceback.format_exception(type(error), error, trace, limit=_MAX_FRAMES)
+    return "".join(parts)[: 4 * _MAX_MESSAGE]

@@ -1,0 +1,477 @@
+"""The gate itself: which requests there are, who may make them, and what becomes of each.
+
+Everything that a caller can reach is in `_ROUTES` and in the table of exposed functions. It runs on
+the leading thread; the functions' own work is done by the executor and its lanes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from ...errors import (  # noqa: TID252
+    BudgetExceededError,
+    CallCancelledError,
+    DeadlineExceededError,
+    GateError,
+    HandleError,
+    InterfaceRestartedError,
+    ProtocolError,
+    UnknownFunctionError,
+)
+from .._budget import Meter, admit, give_back
+from .._pool import Allowance, Pool, Spares, map_sealed
+from .._wire import Request, WireError, head_prefix
+from ..client._wire import KEEP_ALIVE
+from ._calls import DONE, QUEUED, Call, Caller
+from ._failures import error_text, gate_failure
+from ._replies import Reply, plain_message
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._batch import Gather
+    from ._connection import Connection
+    from ._entries import Entry
+    from ._loop import Loop
+
+MAX_PENDING = 2 << 30
+"""Bytes of request bodies that one caller may have on their way or in use."""
+_PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
+_CALL = "/v1/call/"
+
+
+class Gate:
+    """Answers the requests of all callers.
+
+    Args:
+        epoch: The name of this incarnation of the interface.
+        schema: The JSON text of the interface's schema.
+        entries: The functions by name.
+        submit: Hands a call to its lane.
+        loop: For timers.
+        spares: Makes array slots ahead.
+        observe: Told of every refused request: caller, what, error.
+    """
+
+    def __init__(
+        self,
+        *,
+        epoch: str,
+        schema: bytes,
+        entries: dict[str, Entry],
+        fetch: Entry,
+        meter: Meter,
+        submit: Callable[[Call], None],
+        loop: Loop,
+        spares: Spares,
+        observe: Callable[[Caller, str, str, str], None] | None,
+    ) -> None:
+        self.epoch = epoch
+        self.prefix = head_prefix(epoch)
+        self.schema = schema
+        self.entries = entries
+        self.meter = meter
+        self.callers: dict[str, Caller] = {}
+        self.gathers: list[Gather] = []
+        self.started = time.monotonic()
+        self._fetch = fetch
+        self._submit = submit
+        self.loop = loop
+        self._spares = spares
+        self._observe = observe
+        self._anonymous = 0
+        self._ok = (
+            b"HTTP/1.1 200 OK\r\n" + self.prefix + b"content-type: application/json\r\n"
+            b"content-length: "
+        )
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def handle(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
+        """Work on a whole request; on the leading thread."""
+        if request.close:
+            connection.closing = True
+        if request.release is not None:
+            self._release(connection, request.release)
+        path = request.path
+        try:
+            if path.startswith(_CALL):
+                if request.method != "POST":
+                    raise WireError("functions are called with POST", 405)
+                entry = self.entries.get(path[len(_CALL) :])
+                if entry is None:
+                    raise self._unknown(path[len(_CALL) :])
+                self._call(connection, request, body, entry)
+            else:
+                self._route(connection, request, body)
+        except WireError as error:
+            self.refuse(connection, error)
+        except GateError as error:
+            self._answer_error(connection, error, path)
+
+    def _unknown(self, name: str) -> UnknownFunctionError:
+        known = ", ".join(sorted(self.entries)) or "none"
+        return UnknownFunctionError(f"the interface exposes no function {name!r}; it has {known}")
+
+    def _call(
+        self, connection: Connection, request: Request, body: bytes | bytearray, entry: Entry
+    ) -> None:
+        if request.epoch and request.epoch != self.epoch:
+            raise InterfaceRestartedError(
+                "the interface was started again since this caller last heard of it, so its module"
+                " state and this caller's handles are gone; this call was not executed"
+            )
+        caller = connection.caller
+        if request.call:
+            with caller.lock:
+                if self._repeated(connection, request, entry):
+                    return
+        else:
+            self._anonymous += 1
+            request.call = f"~{self._anonymous}"
+        meters = (self.meter, entry.meter, caller.meter)
+        admit(meters, entry.options.cost)
+        now = time.monotonic()
+        call = Call(caller, entry, request, now)
+        try:
+            self._take_buffers(connection, request, body, call)
+        except ProtocolError:
+            give_back(meters, entry.options.cost)
+            raise
+        call.connections.append(connection)
+        connection.call = call
+        with caller.lock:
+            caller.calls[call.id] = call
+            caller.bytes_pending += call.bytes_in
+        when = min(call.expires, call.beat_at)
+        if when < self.loop.wake_at:
+            self.loop.wake_at = when
+        self._submit(call)
+
+    def _repeated(self, connection: Connection, request: Request, entry: Entry) -> bool:
+        """Whether the call's id is known: then it is never executed again."""
+        caller = connection.caller
+        running = caller.calls.get(request.call)
+        kept = None if running is not None else caller.results.get(request.call)
+        if running is None and kept is None:
+            return False
+        name = running.entry.name if running is not None else kept[0] if kept else ""
+        if name != entry.name:
+            raise ProtocolError(f"the id {request.call!r} was used for a call of {name!r} before")
+        if running is not None:
+            running.connections.append(connection)
+            running.lost_at = 0.0
+            connection.call = running
+        elif kept is not None:
+            self.send_reply(connection, kept[1])
+        return True
+
+    def _take_buffers(
+        self, connection: Connection, request: Request, body: bytes | bytearray, call: Call
+    ) -> None:
+        if request.pieces is None:
+            call.body = body
+            return
+        maps: list[memoryview] = []
+        for fd in connection.take_descriptors():
+            room = MAX_PENDING - connection.caller.bytes_pending - call.bytes_in
+            mapped = memoryview(map_sealed(fd, room))
+            call.bytes_in += len(mapped)
+            maps.append(mapped)
+        if request.json_size != request.length and isinstance(body, bytes):
+            body = bytearray(body)  # so that the arrays made of it can be written to
+        whole = memoryview(body)
+        call.body = whole[: request.json_size]
+        for piece in request.pieces:
+            source = whole if piece.place == "i" else maps[piece.index]
+            if piece.offset + piece.size > len(source):
+                raise ProtocolError("a buffer reaches past the end of its memfd")
+            call.buffers.append(source[piece.offset : piece.offset + piece.size])
+
+    def _route(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
+        parts = request.path.split("/")
+        if len(parts) < 3 or parts[1] != "v1":
+            raise WireError(f"there is no {request.path!r}; see /v1/schema", 404)
+        route = _ROUTES.get((request.method, parts[2], len(parts)))
+        if route is None:
+            raise WireError(f"there is no {request.method} {request.path!r}; see /v1/schema", 404)
+        route(self, connection, request, body, parts[3] if len(parts) > 3 else "")
+
+    def _get_health(
+        self, connection: Connection, _request: Request, _body: object, _argument: str
+    ) -> None:
+        waiting = sum(len(caller.calls) for caller in self.callers.values())
+        self.answer(
+            connection,
+            {
+                "epoch": self.epoch,
+                "seconds": time.monotonic() - self.started,
+                "calls": waiting,
+                "pid": os.getpid(),
+            },
+        )
+
+    def _get_schema(
+        self, connection: Connection, _request: Request, _body: object, _argument: str
+    ) -> None:
+        self.answer_text(connection, 200, self.schema)
+
+    def _get_budget(
+        self, connection: Connection, _request: Request, _body: object, _argument: str
+    ) -> None:
+        self.answer(connection, self.budget_of(connection.caller))
+
+    def budget_of(self, caller: Caller) -> dict[str, Any]:
+        """Limits and use of all meters that a caller's calls pass."""
+
+        def show(meter: Meter) -> dict[str, Any]:
+            return {
+                "limit": meter.budget.to_json(),
+                "used": meter.used(),
+                "left": meter.left(),
+            }
+
+        return {
+            "caller": show(caller.meter),
+            "interface": show(self.meter),
+            "functions": {name: show(entry.meter) for name, entry in self.entries.items()},
+        }
+
+    def _post_cancel(
+        self, connection: Connection, _request: Request, _body: object, call_id: str
+    ) -> None:
+        call = connection.caller.calls.get(call_id)
+        if call is not None:
+            self.stop_call(call, "cancel")
+        self.answer(connection, {"cancelled": call is not None})
+
+    def _get_result(
+        self, connection: Connection, request: Request, _body: object, call_id: str
+    ) -> None:
+        caller = connection.caller
+        with caller.lock:
+            running = caller.calls.get(call_id)
+            if running is not None:
+                running.connections.append(connection)
+                running.lost_at = 0.0
+                connection.call = running
+                return
+            kept = caller.results.get(call_id)
+        if kept is None:
+            if request.epoch and request.epoch != self.epoch:
+                raise InterfaceRestartedError("the interface was started again since that call")
+            raise HandleError(
+                f"there is no call {call_id!r}, or its result is not kept any more (results are"
+                " kept for ten minutes, within bounds)"
+            )
+        self.send_reply(connection, kept[1])
+
+    def _post_release(
+        self, connection: Connection, _request: Request, _body: object, _argument: str
+    ) -> None:
+        self.answer(connection, {})
+
+    def _post_fetch(
+        self, connection: Connection, request: Request, body: bytes | bytearray, handle: str
+    ) -> None:
+        connection.caller.handles.get(handle)
+        self._call(connection, request, body, self._fetch)
+        call = connection.call
+        if call is not None:
+            call.target = handle
+
+    def _post_free(
+        self, connection: Connection, _request: Request, _body: object, handle: str
+    ) -> None:
+        self.answer(connection, {"freed": connection.caller.handles.free(handle)})
+
+    # --- answers -----------------------------------------------------------------------------
+
+    def answer(self, connection: Connection, result: object) -> None:
+        """Answer with a plain JSON value."""
+        self.answer_text(connection, 200, json.dumps({"result": result}).encode())
+
+    def answer_text(self, connection: Connection, status: int, text: bytes) -> None:
+        """Answer with JSON text."""
+        connection.busy = False
+        connection.call = None
+        closing = connection.closing
+        connection.send(plain_message(status, self.prefix, text, close=closing))
+        if closing:
+            self.loop.post(connection.finish)
+
+    def _answer_error(self, connection: Connection, error: GateError, path: str) -> None:
+        status, text = gate_failure(error)
+        self._note(connection.caller, path, error)
+        for fd in connection.take_descriptors():
+            os.close(fd)
+        self.answer_text(connection, status, text)
+
+    def send_reply(self, connection: Connection, reply: Reply) -> None:
+        """Send the reply of a call; on any thread."""
+        connection.busy = False
+        connection.call = None
+        closing = connection.closing
+        if reply.last_chunk:
+            connection.send(reply.last_chunk)
+            if closing:
+                self.loop.post(connection.finish)
+            return
+        if not reply.pieces and reply.status == 200 and not closing:
+            connection.send(b"%s%d\r\n\r\n%s" % (self._ok, len(reply.text), reply.text))
+            return
+        if reply.slot is not None and reply.pool is not connection.pool:
+            reply = reply.unshared()
+        parts, descriptors = reply.message(self.prefix, close=closing)
+        connection.send_parts(parts, descriptors)
+        if reply.slot is not None:
+            reply.slot.known = True
+        if closing:
+            self.loop.post(connection.finish)
+
+    def refuse(self, connection: Connection, error: WireError) -> None:
+        """Answer what broke the protocol, and close."""
+        self._note(connection.caller, "", ProtocolError(str(error)))
+        connection.closing = True
+        if connection.call is not None:
+            self._detach(connection)
+        self.answer_text(connection, error.status, error_text("ProtocolError", str(error)))
+
+    def _note(self, caller: Caller, path: str, error: GateError) -> None:
+        if self._observe is not None:
+            self._observe(caller, path, type(error).__name__, str(error))
+
+    # --- connections -------------------------------------------------------------------------
+
+    def reserve(self, connection: Connection, request: Request) -> None:
+        """Agree to a body of the announced length."""
+        if connection.caller.bytes_pending + request.length > MAX_PENDING:
+            raise WireError(
+                f"this caller has {connection.caller.bytes_pending} bytes of arguments in use; with"
+                f" {request.length} more it would pass {MAX_PENDING}",
+                413,
+            )
+
+    def pool_of(self, connection: Connection, allowance: Allowance) -> Pool:
+        """The connection's pool, made on first use."""
+        if connection.pool is None:
+            connection.pool = Pool(allowance, self._spares)
+        return connection.pool
+
+    def _release(self, connection: Connection, slots: list[int]) -> None:
+        pool = connection.pool
+        for slot in slots:
+            if pool is None or not pool.release(slot):
+                raise WireError(f"slot {slot} was released, which this connection does not hold")
+            call = connection.slot_calls.pop(slot, None)
+            if call is not None:
+                connection.caller.results.drop(call)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is closed: its arrays go, and its call is cancelled unless it may linger."""
+        caller = connection.caller
+        caller.connections.discard(connection)
+        for call in connection.slot_calls.values():
+            caller.results.drop(call)
+        if connection.pool is not None:
+            connection.pool.close()
+        if connection.call is not None:
+            self._detach(connection)
+
+    def _detach(self, connection: Connection) -> None:
+        call, connection.call = connection.call, None
+        if call is None:
+            return
+        with call.owner.lock:
+            if connection in call.connections:
+                call.connections.remove(connection)
+            if call.connections or call.state == DONE:
+                return
+            call.lost_at = time.monotonic()
+        if call.linger <= 0:
+            self.stop_call(call, "gone")
+        else:
+            self.loop.wake_at = min(self.loop.wake_at, call.lost_at + call.linger)
+
+    # --- time --------------------------------------------------------------------------------
+
+    def due(self, now: float) -> None:
+        """Look at all calls: deadlines, keep-alives, callers that are gone, batches."""
+        next_at = float("inf")
+        for gather in self.gathers:
+            next_at = min(next_at, gather.due(now))
+        for caller in list(self.callers.values()):
+            for call in list(caller.calls.values()):
+                if now >= call.expires:
+                    self.stop_call(call, "budget" if call.by_budget else "deadline")
+                    continue
+                if call.lost_at and now >= call.lost_at + call.linger:
+                    self.stop_call(call, "gone")
+                    continue
+                if now >= call.beat_at:
+                    call.beat_at = now + KEEP_ALIVE
+                    for connection in list(call.connections):
+                        if not call.streaming:
+                            connection.send(_PROCESSING)
+                next_at = min(next_at, call.expires, call.beat_at)
+                if call.lost_at:
+                    next_at = min(next_at, call.lost_at + call.linger)
+        self.loop.wake_at = min(self.loop.wake_at, next_at)
+
+    def stop_call(self, call: Call, cause: str) -> None:
+        """Stop a call: take it out of the queue, or raise in its function."""
+        with call.owner.lock:
+            if call.cause or call.state == DONE:
+                return
+            call.cause = cause
+            call.expires = float("inf")
+            queued = call.state == QUEUED
+            runner = call.runner
+        if queued:
+            error = stop_error(call, time.monotonic())
+            give_back((self.meter, call.entry.meter, call.owner.meter), call.entry.options.cost)
+            status, text = gate_failure(error)
+            self.finish(call, Reply(status, text, type(error).__name__))
+        elif runner is not None:
+            runner.interrupt(call)
+
+    def finish(self, call: Call, reply: Reply) -> None:
+        """Send the reply of a call to whoever waits for it, and keep it; on any thread."""
+        waiting = call.owner.finish(call, reply)
+        for connection in waiting:
+            if reply.slot is not None and reply.pool is connection.pool:
+                connection.slot_calls[reply.slot.index] = call.id
+            self.send_reply(connection, reply)
+
+
+def stop_error(call: Call, now: float) -> GateError:
+    """What a caller is told of a call that was stopped."""
+    name = call.entry.name
+    if call.started_at:
+        state = f"it had run for {now - call.started_at:.3g} s"
+        state += f", after {call.started_at - call.queued_at:.3g} s in the queue"
+    else:
+        state = f"it had waited for {now - call.queued_at:.3g} s and was not executed"
+    if call.cause == "deadline":
+        return DeadlineExceededError(f"{name}() was stopped at its deadline: {state}")
+    if call.cause == "budget":
+        return BudgetExceededError(f"{name}() was stopped, its time budget is used up: {state}")
+    if call.cause == "gone":
+        return CallCancelledError(f"{name}() was cancelled, its caller had gone away: {state}")
+    return CallCancelledError(f"{name}() was cancelled: {state}")
+
+
+_ROUTES: dict[tuple[str, str, int], Callable[..., None]] = {
+    ("GET", "health", 3): Gate._get_health,  # pyright: ignore[reportPrivateUsage]
+    ("GET", "schema", 3): Gate._get_schema,  # pyright: ignore[reportPrivateUsage]
+    ("GET", "budget", 3): Gate._get_budget,  # pyright: ignore[reportPrivateUsage]
+    ("POST", "cancel", 4): Gate._post_cancel,  # pyright: ignore[reportPrivateUsage]
+    ("GET", "result", 4): Gate._get_result,  # pyright: ignore[reportPrivateUsage]
+    ("POST", "release", 3): Gate._post_release,  # pyright: ignore[reportPrivateUsage]
+    ("POST", "fetch", 4): Gate._post_fetch,  # pyright: ignore[reportPrivateUsage]
+    ("POST", "free", 4): Gate._post_free,  # pyright: ignore[reportPrivateUsage]
+}

@@ -1,0 +1,198 @@
+"""The heart of the interface process: who watches the sockets, and who runs the functions.
+
+Functions that run one at a time run on the main thread, the one that imported the module. While it
+is free it also watches the sockets, so a short call costs no change of threads at all. A second
+thread, the relief, looks at it every few milliseconds: when the main thread is stuck in a
+function, the relief takes over the sockets, so that health, budget and cancel are answered
+at once, and gives them back with the next call that finds the main thread free. While nothing
+runs, the relief is parked and costs nothing.
+
+This module knows descriptors and callables, nothing of HTTP, callers or values.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from _thread import allocate_lock
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    OnEvents = Callable[[int], None]
+
+TAKE_OVER = 0.005
+"""Seconds a function runs before the relief takes over the sockets."""
+PARK_AFTER = 20
+"""Looks at an idle main thread after which the relief parks itself."""
+SLICE = 0.002
+"""Seconds of queued calls the main thread runs before it looks at the sockets again."""
+
+_monotonic = time.monotonic
+
+
+class Loop:
+    """Sockets, timers and the main thread's work.
+
+    Args:
+        next_job: Gives the next job of the main thread, or None. Called on the main thread.
+        run_job: Runs it. Called on the main thread; must not raise.
+        has_jobs: Whether there is one. Called by whoever leads.
+        due: Called by the leader when `wake_at` has passed; it sets `wake_at` anew.
+    """
+
+    def __init__(
+        self,
+        *,
+        next_job: Callable[[], Any],
+        run_job: Callable[[Any], None],
+        has_jobs: Callable[[], bool],
+        due: Callable[[float], None],
+    ) -> None:
+        self.epoll = select.epoll()
+        self.wake_at = float("inf")
+        """When `due` must be called (monotonic). Only lowered by others than the leader."""
+        self._handlers: dict[int, OnEvents] = {}
+        self._next_job = next_job
+        self._run_job = run_job
+        self._has_jobs = has_jobs
+        self._due = due
+        self._lock = allocate_lock()
+        self._main_leads = True
+        self._main_waits = False
+        self._main_wake = allocate_lock()
+        self._main_wake.acquire()
+        self._running = 0
+        self._serial = 0
+        self._parked = True
+        self._park = allocate_lock()
+        self._park.acquire()
+        self._stopping = False
+        self._posted: deque[Callable[[], None]] = deque()
+        self._doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.watch(self._doorbell, select.EPOLLIN, self._on_doorbell)
+
+    def watch(self, fd: int, mask: int, handler: OnEvents) -> None:
+        """Call `handler(events)` on the leading thread whenever `fd` has one of `mask`."""
+        self._handlers[fd] = handler
+        self.epoll.register(fd, mask)
+
+    def unwatch(self, fd: int) -> None:
+        """Forget `fd`; must be called before it is closed."""
+        if self._handlers.pop(fd, None) is not None:
+            self.epoll.unregister(fd)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Have the leading thread call `action` soon; may be called on any thread."""
+        self._posted.append(action)
+        os.eventfd_write(self._doorbell, 1)
+
+    def ring(self) -> None:
+        """Make the leading thread look at jobs and timers again; may be called on any thread."""
+        os.eventfd_write(self._doorbell, 1)
+
+    def stop(self) -> None:
+        """Make `run` return after the job that is running."""
+        self._stopping = True
+        self.ring()
+        with self._lock:
+            if self._main_waits:
+                self._main_waits = False
+                self._main_wake.release()
+
+    def _on_doorbell(self, _events: int) -> None:
+        os.eventfd_read(self._doorbell)
+        while self._posted:
+            self._posted.popleft()()
+
+    def _step(self, *, block: bool) -> None:
+        """Wait for events, or only look, and handle them. Only the leader calls this."""
+        if block:
+            timeout = self.wake_at - _monotonic()
+            timeout = None if timeout == float("inf") else max(timeout, 0.0)
+        else:
+            timeout = 0.0
+        handlers = self._handlers
+        for fd, events in self.epoll.poll(timeout, 64):
+            handler = handlers.get(fd)
+            if handler is not None:
+                handler(events)
+        now = _monotonic()
+        if now >= self.wake_at:
+            self.wake_at = float("inf")
+            self._due(now)
+
+    def run(self) -> None:
+        """Serve on the calling thread, the process's main one, until `stop`."""
+        threading.Thread(target=self._relieve, name="seer-relief", daemon=True).start()
+        while not self._stopping:
+            if self._main_leads:
+                self._step(block=not self._has_jobs())
+                self._work(_monotonic() + SLICE)
+            else:
+                self._work(float("inf"))
+                with self._lock:
+                    if self._main_leads or self._has_jobs() or self._stopping:
+                        continue
+                    self._main_waits = True
+                self._main_wake.acquire()
+
+    def _work(self, until: float) -> None:
+        """Run jobs until there are none, `until` has passed or the relief has the sockets."""
+        led = self._main_leads
+        while not self._stopping:
+            job = self._next_job()
+            if job is None:
+                return
+            with self._lock:
+                self._serial += 1
+                self._running = self._serial
+                if self._parked:
+                    self._parked = False
+                    self._park.release()
+            self._run_job(job)
+            with self._lock:
+                self._running = 0
+                lost = led and not self._main_leads
+            if lost or _monotonic() > until:
+                return
+
+    def _relieve(self) -> None:
+        """The relief's life: watch the main thread, lead while it is stuck, park when idle."""
+        seen = 0
+        idle = 0
+        while not self._stopping:
+            time.sleep(TAKE_OVER)
+            with self._lock:
+                running = self._running
+                if running and running == seen:
+                    self._main_leads = False
+                elif self._serial == seen:
+                    idle += 1
+                    self._parked = idle > PARK_AFTER
+                else:
+                    idle = 0
+                seen = self._serial
+                parked, leads = self._parked, not self._main_leads
+            if leads:
+                self._lead()
+                idle = 0
+            elif parked:
+                self._park.acquire()
+                idle = 0
+
+    def _lead(self) -> None:
+        """Handle events until a job comes that finds the main thread waiting for one."""
+        while not self._stopping:
+            with self._lock:
+                if self._main_waits and self._has_jobs():
+                    self._main_leads = True
+                    self._main_waits = False
+                    self._main_wake.release()
+                    return
+            self._step(block=True)

@@ -1,0 +1,343 @@
+"""The interface process: it loads the file and serves what is exposed there until it ends.
+
+It is forked from the supervisor, which holds all sockets, so it begins with everything it needs.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+
+from ...errors import ServeError  # noqa: TID252
+from .._budget import Budget, Meter
+from .._interface import load
+from .._options import Options
+from .._pool import Spares
+from ._callers import Callers
+from ._entries import Entry, make_entries
+from ._execute import Executor, bind_fetch, fetch
+from ._failures import forget_sources
+from ._gate import Gate
+from ._lanes import MainLane, ThreadLanes
+from ._loop import Loop
+from ._queue import FairQueue
+from ._shared import FIRST_FUNCTION
+from ._streams import Streamer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .._interface import Interface
+    from ._batch import Gather
+    from ._calls import Call
+    from ._channel import Channel
+    from ._config import ServerConfig
+    from ._recorder import Recorder
+    from ._shared import Shared
+
+FAILED_TO_LOAD = 3
+POISONED = 4
+_FETCH_METER = FIRST_FUNCTION + 2000
+
+
+def serve(
+    config: ServerConfig,
+    *,
+    epoch: str,
+    shared: Shared,
+    channel: Channel,
+    listeners: list[tuple[str, int, Budget, socket.socket]],
+    places: dict[str, int],
+) -> int:
+    """Load the interface and serve it; the process's exit code."""
+    for name in ("SIGTERM", "SIGCHLD"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
+    try:
+        interface = load(
+            config.file,
+            config.name,
+            models=config.models,
+            hidden=config.hidden,
+            blind=config.blind,
+        )
+    except ServeError as error:
+        channel.send({"op": "failed", **describe(error)})
+        return FAILED_TO_LOAD
+    process = InterfaceProcess(config, interface, epoch, shared, channel, places)
+    for name, index, budget, listener in listeners:
+        process.callers.add(name, index, budget, listener)
+    process.run()
+    return 0
+
+
+def describe(error: ServeError) -> dict[str, Any]:
+    """A ServeError as data."""
+    message = str(error)
+    where = f"{error.file}:{error.line}: " if error.line is not None else f"{error.file}: "
+    if error.file and message.startswith(where):
+        message = message[len(where) :]
+    if error.remote_traceback:
+        message = message.removesuffix("\n" + error.remote_traceback)
+    return {
+        "message": message,
+        "file": error.file,
+        "line": error.line,
+        "remote_traceback": error.remote_traceback,
+    }
+
+
+class InterfaceProcess:
+    """Everything of one interface process, put together."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        interface: Interface,
+        epoch: str,
+        shared: Shared,
+        channel: Channel,
+        places: dict[str, int],
+    ) -> None:
+        self._config = config
+        self._interface = interface
+        self._shared = shared
+        self._channel = channel
+        self._places = places
+        self._queue = FairQueue()
+        self._lanes: list[ThreadLanes] = []
+        self._async: Any = None
+        self._next_lane = 1
+        self.loop = Loop(
+            next_job=self._queue.pop,
+            run_job=self._run_job,
+            has_jobs=self._queue.__len__,
+            due=self._due,
+        )
+        recorder = self._make_recorder()
+        cells = shared.cells
+        self.gate = Gate(
+            epoch=epoch,
+            schema=b"",
+            entries={},
+            fetch=Entry(
+                "handle.fetch",
+                fetch,
+                bind_fetch,
+                Options(),
+                Meter("fetching", Budget(), cells, shared.meter_base(_FETCH_METER)),
+            ),
+            meter=Meter("the interface", config.budget, cells, shared.meter_base(0)),
+            submit=self._submit,
+            loop=self.loop,
+            spares=Spares(register_with_gpu),
+            observe=None if recorder is None else recorder.refused,
+        )
+        self._executor = Executor(
+            self.gate,
+            shared,
+            tracebacks=config.tracebacks and not interface.blind,
+            scrubber=interface.scrubber if config.hidden else None,
+            recorder=recorder,
+            grace=config.grace,
+            poisoned=self._end_poisoned,
+        )
+        self._streamer = Streamer(self._executor)
+        self._main = MainLane(self._executor, self._streamer)
+        self.callers = Callers(self.gate, self.loop, shared, config.max_body)
+        self._adopt(interface)
+
+    def _make_recorder(self) -> Recorder | None:
+        if not self._config.record:
+            return None
+        from ._recorder import Recorder
+
+        return Recorder(
+            self._config.record,
+            results=self._config.record_results,
+            source_hash=self._interface.source_hash,
+            notify=self._notify,
+        )
+
+    def _notify(self, message: dict[str, Any]) -> None:
+        self.loop.post(lambda: self._tell(message))
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:
+            self.loop.stop()
+
+    def run(self) -> None:
+        """Say that it is ready, and serve until told to stop or until the supervisor is gone."""
+        self.loop.watch(self._channel.fileno(), select.EPOLLIN, self._on_channel)
+        # What is loaded now stays: the collector need not look at it again with every sweep.
+        gc.collect()
+        gc.freeze()
+        self._channel.send(self._ready("ready"))
+        self.loop.run()
+
+    def _ready(self, op: str) -> dict[str, Any]:
+        return {
+            "op": op,
+            "schema": self._interface.schema(),
+            "warnings": self._interface.warnings,
+            "places": self._places,
+        }
+
+    # --- jobs --------------------------------------------------------------------------------
+
+    def _submit(self, call: Call) -> None:
+        runner = call.entry.runner
+        if runner is None:
+            self._queue.put(call.owner, call)
+        else:
+            runner.submit(call)
+
+    def _run_job(self, job: Any) -> None:
+        if hasattr(job, "entry"):
+            self._main.run(job)
+        else:
+            job.run()
+
+    def _gather_ready(self, gather: Gather) -> None:
+        self._queue.put(gather, gather)
+        self.loop.ring()
+
+    def _due(self, now: float) -> None:
+        self.gate.due(now)
+
+    # --- the interface, first and after reloads ----------------------------------------------
+
+    def _adopt(self, interface: Interface) -> None:
+        """Serve `interface` from now on; calls that run finish with what they began with."""
+        import json
+
+        entries = make_entries(
+            interface.functions,
+            budgets=self._config.function_budgets,
+            shared=self._shared,
+            places=self._places,
+        )
+        old, self._lanes = self._lanes, []
+        gathers: list[Gather] = []
+        for entry in entries.values():
+            if entry.lane == "threads":
+                count = min(entry.options.max_concurrency or 1, 63)
+                lanes = ThreadLanes(self._executor, self._streamer, self._take_lanes(count), count)
+                self._lanes.append(lanes)
+                entry.runner = lanes
+            elif entry.lane == "async":
+                if self._async is None:
+                    from ._async import AsyncLane
+
+                    self._async = AsyncLane(self._executor, self._streamer)
+                entry.runner = self._async
+            elif entry.lane == "batch":
+                from ._batch import Gather
+
+                gather = Gather(entry, self._executor, self._main, self._gather_ready)
+                gathers.append(gather)
+                entry.runner = gather
+        self._interface = interface
+        self.gate.gathers = [*self.gate.gathers, *gathers][-1000:]
+        self.gate.schema = json.dumps({"result": interface.schema()}).encode()
+        self.gate.entries = entries
+        for lanes in old:
+            lanes.close()
+
+    def _take_lanes(self, count: int) -> int:
+        # Lanes only say who runs what; beyond 63 threads they are shared.
+        first = self._next_lane
+        if first + count > 64:
+            first = 1
+        self._next_lane = first + count
+        return first
+
+    # --- what the supervisor says ------------------------------------------------------------
+
+    def _on_channel(self, _events: int) -> None:
+        messages = self._channel.receive()
+        if messages is None:
+            # The supervisor is gone, and with it the machine's reason to run this.
+            os._exit(0)
+        for message, descriptors in messages:
+            getattr(self, "_do_" + message["op"])(message, descriptors)
+
+    def _do_add_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        listener = socket.socket(fileno=descriptors[0])
+        budget = Budget.from_json(message["budget"])
+        self.callers.add(message["name"], message["index"], budget, listener)
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_remove_caller(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        self.callers.remove(message["name"])
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_budget(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        budget = Budget.from_json(message["budget"])
+        if message["scope"] == "interface":
+            self.gate.meter.budget = budget
+        elif message["scope"] == "function":
+            entry = self.gate.entries.get(message["name"])
+            if entry is not None:
+                entry.meter.budget = budget
+        else:
+            caller = self.gate.callers.get(message["name"])
+            if caller is not None:
+                caller.meter.budget = budget
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_reload(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        self._queue.put("reload", _Reload(self, message["n"]))
+
+    def reload(self, number: int) -> None:
+        """Load the file again, on the main thread, between two calls."""
+        try:
+            interface = self._interface.reload()
+        except ServeError as error:
+            answer = {"op": "answer", "to": number, "error": describe(error)}
+        else:
+            forget_sources()
+            self._adopt(interface)
+            answer = {**self._ready("answer"), "to": number}
+        self.loop.post(lambda: self._tell(answer))
+
+    def _end_poisoned(self, reason: str) -> None:
+        self._tell({"op": "poisoned", "reason": reason})
+        os._exit(POISONED)
+
+
+class _Reload:
+    """A job of the main thread."""
+
+    __slots__ = ("_number", "_process")
+
+    def __init__(self, process: InterfaceProcess, number: int) -> None:
+        self._process = process
+        self._number = number
+
+    def run(self) -> None:
+        self._process.reload(self._number)
+
+
+def register_with_gpu(view: memoryview) -> Any:
+    """Pin a slot for a GPU's copies, where one is in use; what undoes it, or None."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if torch is None or cuda is None or not cuda.is_initialized():
+        return None
+    runtime = cuda.cudart()
+    address = torch.frombuffer(view, dtype=torch.uint8).data_ptr()
+    if int(runtime.cudaHostRegister(address, len(view), 0)) != 0:
+        return None
+    return lambda: runtime.cudaHostUnregister(address)

@@ -1,0 +1,49 @@
+"""Queues that are fair between callers: a caller that floods waits for itself only."""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from typing import Any
+
+
+class FairQueue:
+    """Jobs of many owners, given out one owner after the other. Safe on any thread."""
+
+    __slots__ = ("_lock", "_queues", "_turns")
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self._queues: dict[Hashable, deque[Any]] = {}
+        self._turns: deque[Hashable] = deque()
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def put(self, owner: Hashable, job: Any) -> None:
+        """Add a job at the end of its owner's queue."""
+        with self._lock:
+            queue = self._queues.get(owner)
+            if queue is None:
+                self._queues[owner] = deque((job,))
+                self._turns.append(owner)
+            else:
+                queue.append(job)
+
+    def pop(self) -> Any:
+        """The oldest job of the owner whose turn it is, or None."""
+        with self._lock:
+            if not self._turns:
+                return None
+            owner = self._turns.popleft()
+            queue = self._queues[owner]
+            job = queue.popleft()
+            if queue:
+                self._turns.append(owner)
+            else:
+                del self._queues[owner]
+            return job

@@ -1,0 +1,170 @@
+"""Answers on their way out: what a function gave, laid out for one connection.
+
+An answer is made once, for the connection that asked. Small ones are one piece of bytes; buffers
+from a certain size on go into slots of that connection's pool, the rest follows the JSON text. An
+answer that is fetched again over another connection has its slots written out inline.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from ..client._wire import (
+    FRAMES_TYPE,
+    INLINE_ALIGN,
+    JSON_TYPE,
+    SHARE_FROM,
+    SLOT_ALIGN,
+    Piece,
+    aligned,
+    format_pieces,
+)
+from .._wire import response_head
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .._pool import Pool, Slot
+
+_COPY_BELOW = 1 << 20
+
+
+class Reply:
+    """A whole answer.
+
+    Attributes:
+        status: The HTTP status.
+        text: The JSON text.
+        pieces: Where the buffers are, in order; empty for plain JSON.
+        inline: Bytes of the inline buffers, each with the padding before it; immutable.
+        slot: The slot that has the others, if any.
+        pool: The pool that the slot is of.
+        outcome: `ok`, or the name of the error's class, for the record.
+        last_chunk: The end of an answer that was sent piece by piece; empty for all others.
+    """
+
+    __slots__ = ("inline", "last_chunk", "outcome", "pieces", "pool", "slot", "status", "text")
+
+    def __init__(self, status: int, text: bytes, outcome: str = "ok") -> None:
+        self.status = status
+        self.text = text
+        self.outcome = outcome
+        self.last_chunk = b""
+        self.pieces: list[Piece] = []
+        self.inline: list[bytes] = []
+        self.slot: Slot | None = None
+        self.pool: Pool | None = None
+
+    @property
+    def kept_size(self) -> int:
+        """Bytes it takes to keep this; a slot is kept by its holder anyhow."""
+        return len(self.text) + sum(map(len, self.inline)) + 200
+
+    @property
+    def size(self) -> int:
+        """All bytes that it carries."""
+        slotted = sum(p.size for p in self.pieces if p.place == "s")
+        return len(self.text) + sum(map(len, self.inline)) + slotted
+
+    def add_buffers(self, buffers: list[Any], pool: Pool | None) -> None:
+        """Lay out `buffers`: large ones in one slot of `pool`, where there is one; else inline.
+
+        Copies everything, because what the function returned may change with the next call.
+        """
+        sizes = [_size(buffer) for buffer in buffers]
+        large = [i for i, size in enumerate(sizes) if size >= SHARE_FROM]
+        if pool is not None and large:
+            total = sum(aligned(sizes[i], SLOT_ALIGN) for i in large)
+            self.slot = pool.take(total)
+        slot = self.slot
+        if slot is None:
+            large = []
+        else:
+            self.pool = pool
+        offset = 0
+        end = len(self.text)
+        for i, (buffer, size) in enumerate(zip(buffers, sizes, strict=True)):
+            if slot is not None and large and large[0] == i:
+                del large[0]
+                _copy(buffer, slot.view[offset : offset + size])
+                self.pieces.append(Piece("s", slot.index, offset, size))
+                offset = aligned(offset + size, SLOT_ALIGN)
+            else:
+                start = aligned(end, INLINE_ALIGN)
+                if start > end:
+                    self.inline.append(bytes(start - end))
+                self.inline.append(_bytes(buffer, size))
+                self.pieces.append(Piece("i", 0, start, size))
+                end = start + size
+
+    def unshared(self) -> Reply:
+        """The same answer without a slot, for a connection that does not have it."""
+        if self.slot is None:
+            return self
+        other = Reply(self.status, self.text, self.outcome)
+        inline = memoryview(self.text + b"".join(self.inline))
+        view = self.slot.view
+        other.add_buffers(
+            [
+                bytes((view if p.place == "s" else inline)[p.offset : p.offset + p.size])
+                for p in self.pieces
+            ],
+            None,
+        )
+        return other
+
+    def message(self, prefix: bytes, *, close: bool) -> tuple[list[bytes], list[int]]:
+        """The parts to send and the descriptors to send along with the first."""
+        if not self.pieces:
+            head = response_head(self.status, prefix, len(self.text), close=close)
+            return [head + self.text], []
+        extra = b"seer-json: %d\r\nseer-buffers: %s\r\n" % (
+            len(self.text),
+            format_pieces(self.pieces),
+        )
+        descriptors: list[int] = []
+        if self.slot is not None and not self.slot.known:
+            extra += b"seer-slots: %d=%d\r\n" % (self.slot.index, self.slot.size)
+            descriptors.append(self.slot.fd)
+        length = len(self.text) + sum(map(len, self.inline))
+        head = response_head(
+            self.status, prefix, length, content_type=FRAMES_TYPE, extra=extra, close=close
+        )
+        if length < _COPY_BELOW:
+            return [b"".join([head, self.text, *self.inline])], descriptors
+        return [head + self.text, *self.inline], descriptors
+
+
+def plain_message(status: int, prefix: bytes, text: bytes, *, close: bool = False) -> bytes:
+    """A whole answer of JSON text only."""
+    return response_head(status, prefix, len(text), content_type=JSON_TYPE, close=close) + text
+
+
+def _size(buffer: Any) -> int:
+    if hasattr(buffer, "copy_into"):
+        return buffer.nbytes
+    return memoryview(buffer).nbytes
+
+
+def _copy(buffer: Any, target: memoryview) -> None:
+    if hasattr(buffer, "copy_into"):
+        buffer.copy_into(target)
+    elif target.nbytes:
+        source = memoryview(buffer).cast("B")
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            target[:] = source
+        else:
+            # The same copy, but it lets other threads run meanwhile.
+            numpy.copyto(numpy.frombuffer(target, "u1"), numpy.frombuffer(source, "u1"))
+
+
+def _bytes(buffer: Any, size: int) -> bytes:
+    if isinstance(buffer, bytes):
+        return buffer
+    if hasattr(buffer, "copy_into"):
+        copy = bytearray(size)
+        buffer.copy_into(memoryview(copy))
+        return bytes(copy)
+    return memoryview(buffer).tobytes()

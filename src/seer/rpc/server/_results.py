@@ -1,0 +1,50 @@
+"""Results of finished calls, kept for a while so that they can be fetched again by id."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._replies import Reply
+
+KEEP_SECONDS = 600.0
+KEEP_BYTES = 64 << 20
+KEEP_COUNT = 4096
+
+
+class Results:
+    """One caller's finished calls, bounded in age, number and bytes. Guarded by its lock."""
+
+    __slots__ = ("_bytes", "_order", "_replies", "_seconds")
+
+    def __init__(self, seconds: float = KEEP_SECONDS) -> None:
+        self._seconds = seconds
+        self._replies: dict[str, tuple[str, Reply]] = {}
+        self._order: deque[tuple[float, str, int]] = deque()
+        self._bytes = 0
+
+    def add(self, call: str, function: str, reply: Reply) -> None:
+        """Keep `reply`; what is too old or too much goes."""
+        now = time.monotonic()
+        size = reply.kept_size
+        if size <= KEEP_BYTES:
+            self._replies[call] = (function, reply)
+            self._order.append((now + self._seconds, call, size))
+            self._bytes += size
+        order = self._order
+        while order and (
+            self._bytes > KEEP_BYTES or len(order) > KEEP_COUNT or order[0][0] < now
+        ):
+            _, old, size = order.popleft()
+            self._bytes -= size
+            self._replies.pop(old, None)
+
+    def get(self, call: str) -> tuple[str, Reply] | None:
+        """The function's name and the reply, if it is still kept."""
+        return self._replies.get(call)
+
+    def drop(self, call: str) -> None:
+        """Forget a reply (its place in the order goes with its age)."""
+        self._replies.pop(call, None)

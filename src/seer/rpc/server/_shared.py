@@ -1,0 +1,88 @@
+"""Memory that the supervisor and the interface process share over a fork.
+
+It holds what must outlive a crash or be seen while the interface cannot answer: the meters of all
+budgets, and, per lane (a thread that runs functions), which call runs and until when it may.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+from .._budget import WIDTH
+
+LANES = 128
+_LANE_BYTES = 256
+_LANE_CELLS = _LANE_BYTES // 8
+_TEXT = 64
+METERS = 8192
+FIRST_FUNCTION = 1
+"""Meter 0 is the interface's; those of the functions follow, then those of the callers."""
+FIRST_CALLER = 2048
+_METER_BASE = LANES * _LANE_CELLS
+
+
+class Shared:
+    """The shared memory. Make it before the fork."""
+
+    __slots__ = ("bytes", "cells")
+
+    def __init__(self) -> None:
+        memory = mmap.mmap(-1, LANES * _LANE_BYTES + METERS * WIDTH * 8)
+        self.bytes = memoryview(memory)
+        self.cells = self.bytes.cast("d")
+
+    def meter_base(self, index: int) -> int:
+        """Where the cells of meter number `index` begin.
+
+        Raises:
+            ValueError: There are only `METERS`.
+        """
+        if not 0 <= index < METERS:
+            raise ValueError(f"there is no room for more than {METERS} callers and functions")
+        return _METER_BASE + index * WIDTH
+
+    def begin(self, lane: int, *, caller: int, function: bytes, call: str, now: float) -> None:
+        """Note that `lane` runs a call. `function` is `padded`."""
+        cell = lane * _LANE_CELLS
+        cells = self.cells
+        cells[cell + 2] = caller
+        start = lane * _LANE_BYTES + 64
+        self.bytes[start : start + _TEXT] = function
+        self.bytes[start + _TEXT : start + 2 * _TEXT] = padded(call)
+        cells[cell + 1] = now
+
+    def end(self, lane: int) -> None:
+        """Note that `lane` runs nothing."""
+        cell = lane * _LANE_CELLS
+        self.cells[cell] = 0.0
+        self.cells[cell + 1] = 0.0
+
+    def kill_after(self, lane: int, when: float) -> None:
+        """Ask the supervisor to kill the process if `lane` is not done by then (monotonic)."""
+        self.cells[lane * _LANE_CELLS] = when
+
+    def overdue(self, now: float) -> bool:
+        """Whether a lane is past the time it was given; asked by the supervisor."""
+        return any(0.0 < self.cells[i * _LANE_CELLS] < now for i in range(LANES))
+
+    def running(self) -> list[tuple[int, str, str, float]]:
+        """What runs: caller's number, function, call's id, since when. For after a crash."""
+        found: list[tuple[int, str, str, float]] = []
+        for lane in range(LANES):
+            cell = lane * _LANE_CELLS
+            since = self.cells[cell + 1]
+            if since:
+                start = lane * _LANE_BYTES + 64
+                function = bytes(self.bytes[start : start + _TEXT]).rstrip(b"\0").decode()
+                call = bytes(self.bytes[start + _TEXT : start + 2 * _TEXT]).rstrip(b"\0").decode()
+                found.append((int(self.cells[cell + 2]), function, call, since))
+        return found
+
+    def reset_lanes(self) -> None:
+        """Forget what ran, before a new interface process starts."""
+        self.bytes[: LANES * _LANE_BYTES] = bytes(LANES * _LANE_BYTES)
+
+
+def padded(text: str) -> bytes:
+    """The text as `_TEXT` bytes."""
+    return text.encode("ascii", "replace")[:_TEXT].ljust(_TEXT, b"\0")

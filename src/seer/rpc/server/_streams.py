@@ -1,0 +1,137 @@
+"""Generators: their items are sent as they come, one chunk each, no faster than they are read.
+
+A generator stays on its lane from the first item to the last, so that what it holds over a `yield`
+(a lock, `torch.no_grad()`) does not leak into other calls. A caller that stops reading for a while
+is therefore cut off.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from ...errors import CallCancelledError, GateError  # noqa: TID252
+from .._values import encode
+from ..client._wire import INLINE_ALIGN, STREAM_TYPE, aligned
+from ._failures import Stopped
+from ._gate import stop_error
+from ._replies import Reply
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ._calls import Call
+    from ._execute import Executor
+
+MAX_UNSENT = 4 << 20
+STALL = 30.0
+"""Seconds a caller may leave a stream unread while its function waits."""
+_monotonic = time.monotonic
+
+
+class Streamer:
+    """Sends what generators yield."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def run(self, call: Call, lane: int, runner: Any, items: Iterator[Any]) -> None:
+        """Run a generator to its end, or until its caller is gone."""
+        error: BaseException | None = None
+        try:
+            while True:
+                try:
+                    runner.enter(call)
+                    if call.cause:
+                        raise Stopped
+                    item = next(items)
+                    runner.leave(call)
+                except StopIteration:
+                    runner.leave(call)
+                    break
+                if not self.send_item(call, item):
+                    raise CallCancelledError(
+                        f"{call.entry.name}() was cancelled: its caller has not read for {STALL:g} s"
+                    )
+        except BaseException as problem:
+            runner.leave(call)
+            error = problem
+        try:
+            runner.enter(None)
+            items.close()  # pyright: ignore[reportAttributeAccessIssue]
+        except BaseException as problem:
+            error = error or problem
+        self.end(call, lane, error)
+
+    def send_item(self, call: Call, item: Any) -> bool:
+        """Send one item; False if the caller does not read.
+
+        Raises:
+            GateError: It cannot be sent.
+        """
+        self.send_chunk(call, self.chunk(call, item))
+        connection = call.connections[0] if call.connections else None
+        return connection is None or connection.wait_for_room(MAX_UNSENT, STALL)
+
+    def chunk(self, call: Call, item: Any) -> bytes:
+        """One item as a chunk: a line of JSON, and its buffers after it."""
+        executor = self._executor
+        buffers: list[Any] = []
+        text = encode(
+            item,
+            buffers,
+            frames=call.frames,
+            function=call.entry.name,
+            extra=executor.extra(call),
+        )
+        text = executor.scrubbed(text)
+        if not buffers:
+            return b'{"item":%s}\n' % text
+        # The layout is that of a reply whose JSON text is this line.
+        reply = Reply(200, b"")
+        sizes = json.dumps([_size(b) for b in buffers]).encode()
+        line = b'{"item":%s,"buffers":%s' % (text, sizes)
+        line = line.ljust(aligned(len(line) + 2, INLINE_ALIGN) - 2) + b"}\n"
+        reply.text = line
+        reply.add_buffers(buffers, None)
+        return b"".join([line, *reply.inline])
+
+    def send_chunk(self, call: Call, data: bytes) -> None:
+        """Send a chunk, and the head before the first one."""
+        framed = b"%x\r\n%s\r\n" % (len(data), data)
+        if not call.streaming:
+            call.streaming = True
+            framed = self._head() + framed
+        for connection in call.connections[:1]:
+            connection.send(framed)
+
+    def _head(self) -> bytes:
+        return (
+            b"HTTP/1.1 200 OK\r\n%scontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n"
+            % (self._executor.gate.prefix, STREAM_TYPE)
+        )
+
+    def end(self, call: Call, lane: int, error: BaseException | None) -> None:
+        """Send the last chunk and settle the call."""
+        executor = self._executor
+        if error is None:
+            reply = Reply(200, b'{"end":null}')
+        elif isinstance(error, Stopped) and call.cause:
+            reply = executor.refusal(stop_error(call, _monotonic()))
+        elif isinstance(error, GateError) and not call.cause:
+            reply = executor.refusal(error)
+        else:
+            reply = executor.failure(call, error)
+        text = reply.text + b"\n"
+        last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)
+        if not call.streaming:
+            call.streaming = True
+            last = self._head() + last
+        reply.last_chunk = last
+        executor.finish(call, lane, reply, _monotonic())
+
+
+def _size(buffer: Any) -> int:
+    return buffer.nbytes if hasattr(buffer, "copy_into") else memoryview(buffer).nbytes

@@ -1,0 +1,374 @@
+"""The supervisor: it holds the sockets, starts the interface process, watches it and ends it.
+
+It never runs code of the interface and never stands between a caller and a running interface. It
+answers callers only while there is nobody else to do so: while the interface loads, and after it
+has ended for good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+
+from .._budget import Budget, Meter, charge
+from .._wire import Request, head_prefix
+from ._child import Child
+from ._control import Control
+from ._failures import error_text
+from ._listen import listen
+from ._mini import MiniConnection, Poller
+from ._shared import FIRST_CALLER, FIRST_FUNCTION, Shared
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._channel import Channel
+    from ._config import CallerConfig, ServerConfig
+
+TICK = 0.2
+"""Seconds between two looks at deadlines."""
+MAX_RESTARTS = 5
+RESTART_WINDOW = 60.0
+
+
+class Supervisor:
+    """Serves one interface until it is told to stop.
+
+    Attributes:
+        state: `starting`, `up`, `restarting`, `failed` (never loaded) or `dead`.
+        ended: How the last incarnation ended, in words.
+        failure: Why the interface could not be loaded, as data.
+        schema: The interface's schema, once it is known.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        self.shared = Shared()
+        self.state = "starting"
+        self.ended = ""
+        self.failure: dict[str, Any] | None = None
+        self.schema: dict[str, Any] | None = None
+        self.warnings: list[str] = []
+        self.notes: list[dict[str, Any]] = []
+        self.restarts = 0
+        self.child: Child | None = None
+        self.places: dict[str, int] = {}
+        self.callers: dict[str, tuple[int, CallerConfig, socket.socket]] = {}
+        self._next_caller = 0
+        self._poller = Poller()
+        self._minis: set[MiniConnection] = set()
+        self._answering = False
+        self._starts: list[float] = []
+        self._restart_at = float("inf")
+        self._stopping = False
+        self._asked: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._number = 0
+        self._control = Control(self, self._poller)
+
+    def run(self) -> int:
+        """Serve; the exit status."""
+        signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(signal.SIGINT, self._on_terminate)
+        self._control.open(self.config.control)
+        for caller in self.config.callers:
+            self.add_caller(caller)
+        # The first line of the output says where to connect; what follows is the interface's own.
+        os.write(1, (json.dumps({"seer-gate": 1, "control": self.config.control}) + "\n").encode())
+        self._start()
+        while not self._stopping:
+            self._poller.step(TICK)
+            self._tick(time.monotonic())
+        self._close()
+        return 0
+
+    def stop(self) -> None:
+        """End the interface and this process."""
+        self._stopping = True
+
+    def _on_terminate(self, _number: int, _frame: object) -> None:
+        self._stopping = True
+
+    def _close(self) -> None:
+        child = self.child
+        if child is not None:
+            child.kill("the gate was closed")
+            child.reap()
+        for _, config, listener in self.callers.values():
+            listener.close()
+            with contextlib.suppress(OSError):
+                os.unlink(config.socket)
+        with contextlib.suppress(OSError):
+            os.unlink(self.config.control)
+
+    # --- the interface process ---------------------------------------------------------------
+
+    def _start(self) -> None:
+        self.shared.reset_lanes()
+        self._answer_callers(True)
+        child = Child(self._run_interface, self._forget)
+        self.child = child
+        self._starts.append(time.monotonic())
+        self._poller.watch(child.pidfd, select.EPOLLIN, self._on_exit)
+        self._poller.watch(child.channel.fileno(), select.EPOLLIN, self._on_message)
+        self._poller.watch(child.stderr, select.EPOLLIN, self._on_stderr)
+
+    def _run_interface(self, channel: Channel, epoch: str) -> int:
+        """In the forked process."""
+        from ._process import serve
+
+        return serve(
+            self.config,
+            epoch=epoch,
+            shared=self.shared,
+            channel=channel,
+            listeners=[
+                (name, index, config.budget, listener)
+                for name, (index, config, listener) in self.callers.items()
+            ],
+            places=self.places,
+        )
+
+    def _forget(self) -> None:
+        """In the forked process: let go of what is the supervisor's alone."""
+        for mini in list(self._minis):
+            mini.socket.close()
+        self._control.forget()
+        self._poller.close()
+
+    def _on_stderr(self, _events: int) -> None:
+        child = self.child
+        if child is not None and not child.forward_stderr():
+            self._poller.unwatch(child.stderr)
+
+    def _on_message(self, _events: int) -> bool:
+        """Handle what the interface process says; False when there is nothing more to come."""
+        child = self.child
+        messages = None if child is None else child.channel.receive()
+        if child is None or messages is None:
+            if child is not None:
+                self._poller.unwatch(child.channel.fileno())
+            return False
+        for message, _ in messages:
+            op = message.pop("op")
+            if op == "ready":
+                self._on_ready(message)
+            elif op == "failed":
+                self.failure = message
+            elif op == "poisoned":
+                child.poisoned = message["reason"]
+            elif op == "note":
+                self.notes = [*self.notes[-99:], message]
+                self._control.wake_records()
+            elif op == "recorded":
+                self._control.wake_records()
+            elif op == "answer":
+                self._on_answer(message)
+        return True
+
+    def _on_ready(self, message: dict[str, Any]) -> None:
+        self._adopt(message)
+        self.state = "up"
+        self._answer_callers(False)
+        self._control.wake_ready()
+
+    def _adopt(self, message: dict[str, Any]) -> None:
+        self.schema = message["schema"]
+        self.warnings = message["warnings"]
+        self.places = message["places"]
+
+    def _on_exit(self, _events: int) -> None:
+        child = self.child
+        if child is None:
+            return
+        # What it said before it ended is still in the channel.
+        while self._on_message(0):
+            continue
+        for fd in (child.pidfd, child.channel.fileno(), child.stderr):
+            self._poller.unwatch(fd)
+        running = self.shared.running()
+        self._charge_lost(running)
+        self.ended = self._describe_end(child, child.reap(), running)
+        self.child = None
+        for answer in self._asked.values():
+            answer({"error": {"message": f"the interface has ended: {self.ended}"}})
+        self._asked = {}
+        if self._stopping:
+            return
+        if self.state == "starting":
+            self.state = "failed"
+            if self.failure is None:
+                self.failure = {
+                    "message": f"the interface's process ended while loading: {self.ended}",
+                    "file": self.config.file,
+                    "line": None,
+                    "remote_traceback": child.tail(),
+                }
+            self._control.wake_ready()
+            return
+        self._control.record_lost(running, self.ended)
+        if self.config.restart == "on-failure" and self.failure is None and self._may_restart():
+            self.state = "restarting"
+            self.restarts += 1
+            self._restart_at = time.monotonic() + min(0.05 * 2 ** len(self._starts), 5.0) - 0.1
+            self._answer_callers(True)
+        else:
+            if self.failure is not None:
+                self.ended += f"; loading it again failed: {self.failure['message']}"
+            self.state = "dead"
+            self._answer_callers(True)
+        self._control.wake_ready()
+
+    def _may_restart(self) -> bool:
+        since = time.monotonic() - RESTART_WINDOW
+        self._starts = [when for when in self._starts if when > since]
+        return len(self._starts) <= MAX_RESTARTS
+
+    def _describe_end(
+        self, child: Child, ended: str, running: list[tuple[int, str, str, float]]
+    ) -> str:
+        if running:
+            names = ", ".join(sorted({f"{function}()" for _, function, _, _ in running}))
+            ended += f", while it ran {names}"
+        if self.config.tracebacks and not self.config.blind and not self.config.hidden:
+            tail = child.tail(5)
+            if tail:
+                ended += f"; its last output was:\n{tail}"
+        return ended
+
+    def _charge_lost(self, running: list[tuple[int, str, str, float]]) -> None:
+        """Count the time of calls that died with the process."""
+        now = time.monotonic()
+        cells = self.shared.cells
+        for index, function, _, since in running:
+            bases = [self.shared.meter_base(0), self.shared.meter_base(FIRST_CALLER + index)]
+            if function in self.places:
+                place = FIRST_FUNCTION + self.places[function]
+                bases.append(self.shared.meter_base(place))
+            meters = tuple(Meter("", Budget(), cells, base) for base in bases)
+            charge(meters, seconds=now - since)
+
+    def _tick(self, now: float) -> None:
+        child = self.child
+        if child is not None:
+            if self.shared.overdue(now):
+                child.kill("a call ran past its deadline and did not stop when told to")
+            else:
+                child.check_stopped(now)
+        elif self.state == "restarting" and now >= self._restart_at:
+            self._restart_at = float("inf")
+            self._start()
+
+    # --- callers -----------------------------------------------------------------------------
+
+    def add_caller(self, config: CallerConfig) -> None:
+        """Make a socket for a caller.
+
+        Raises:
+            OSError: The socket cannot be made.
+            ValueError: There is a caller of that name, or there are too many.
+        """
+        if config.name in self.callers:
+            raise ValueError(f"there is a caller {config.name!r} already")
+        index = self._next_caller
+        self.shared.meter_base(FIRST_CALLER + index)
+        listener = listen(config.socket, 0o666)
+        self._next_caller += 1
+        self.callers[config.name] = (index, config, listener)
+        if self._answering:
+            self._watch_listener(listener)
+
+    def remove_caller(self, name: str) -> None:
+        """Close a caller's socket."""
+        found = self.callers.pop(name, None)
+        if found is None:
+            return
+        _, config, listener = found
+        self._poller.unwatch(listener.fileno())
+        listener.close()
+        with contextlib.suppress(OSError):
+            os.unlink(config.socket)
+
+    def ask(
+        self,
+        message: dict[str, Any],
+        answered: Callable[[dict[str, Any]], None],
+        descriptors: list[int] | None = None,
+    ) -> None:
+        """Ask the interface process something."""
+        child = self.child
+        if child is None:
+            answered({"error": {"message": f"the interface is not running: {self.ended}"}})
+            return
+        self._number += 1
+        self._asked[self._number] = answered
+        message = {**message, "n": self._number, "descriptors": len(descriptors or [])}
+        try:
+            child.channel.send(message, descriptors)
+        except OSError:
+            del self._asked[self._number]
+            answered({"error": {"message": "the interface has just ended"}})
+
+    def _on_answer(self, message: dict[str, Any]) -> None:
+        answered = self._asked.pop(message["to"], None)
+        if "schema" in message:
+            self._adopt(message)
+        if answered is not None:
+            answered(message)
+
+    def _answer_callers(self, answering: bool) -> None:
+        """Answer on the callers' sockets, or leave them to the interface process."""
+        if answering == self._answering:
+            return
+        self._answering = answering
+        for _, _, listener in self.callers.values():
+            if answering:
+                self._watch_listener(listener)
+            else:
+                self._poller.unwatch(listener.fileno())
+
+    def _watch_listener(self, listener: socket.socket) -> None:
+        self._poller.watch(listener.fileno(), select.EPOLLIN, lambda _: self._accept(listener))
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connected, _ = listener.accept()
+        except OSError:
+            return
+        epoch = self.child.epoch if self.child is not None else "none"
+        self._minis.add(
+            MiniConnection(
+                connected,
+                self._poller,
+                self._answer_caller,
+                prefix=head_prefix(epoch),
+                once=True,
+                on_close=self._minis.discard,
+            )
+        )
+
+    def _answer_caller(self, connection: MiniConnection, request: Request, _body: bytes) -> None:
+        if self.state in ("dead", "failed"):
+            ended = self.ended if self.state == "dead" else "it could not be loaded"
+            text = error_text("InterfaceDiedError", f"the interface is not running: {ended}")
+        elif request.epoch and (self.child is None or request.epoch != self.child.epoch):
+            connection.respond_text(
+                409,
+                error_text(
+                    "InterfaceRestartedError",
+                    "the interface is being started again, so its module state and this caller's"
+                    f" handles are gone; this call was not executed. {self.ended[:1].upper()}"
+                    f"{self.ended[1:]}",
+                ),
+            )
+            return
+        else:
+            text = error_text("Starting", "the interface is being started")
+        connection.respond_text(503, text)
+
