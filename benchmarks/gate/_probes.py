@@ -88,7 +88,9 @@ def end(process: subprocess.Popen[Any], *, grace: float = 3.0) -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(grace)
-    send_signal(below, signal.SIGKILL)
+    for descriptor in watched:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     if process.poll() is None:
         process.kill()
     process.wait()
