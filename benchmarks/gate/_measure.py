@@ -7,12 +7,15 @@ signal), so a slow or a noisy minute of the machine meets everybody alike.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.gate import _bare
+from benchmarks.gate._adapter import WORKS
 from benchmarks.gate._probes import ProbeError, send_signal, set_affinity, tree
 from benchmarks.gate._results import Results, Row
 
@@ -38,7 +41,7 @@ class Plan:
     start_rounds: int = 5
     seconds: float = 0.4
     fan_seconds: float = 1.0
-    array_seconds: float = 1.5
+    array_seconds: float = 1.2
     array_warm: int = 12
 
 
@@ -86,7 +89,7 @@ class Stand:
         try:
             measure()
         except ProbeError as error:
-            self.row.gaps[work] = f"failed: {error}"
+            self.row.gaps[work] = _reason(error)
 
     def calls(self, plan: Plan) -> None:
         """One round of everything but arrays and starting."""
@@ -144,6 +147,24 @@ class Stand:
         self.contestant.close()
 
 
+def set_up(contestant: Contestant, row: Row) -> Stand | None:
+    """Start a contestant; one that cannot start has its reason in every cell, the others go on."""
+    try:
+        return Stand(contestant, row)
+    except Exception as error:
+        traceback.print_exc()
+        row.gaps.update(dict.fromkeys(WORKS, _reason(error)))
+        contestant.stop()
+        contestant.close()
+        return None
+
+
+def _reason(error: Exception) -> str:
+    # Results name no path of the machine they were made on.
+    text = re.sub(r"(?:/[\w.@+-]+){2,}", "<path>", str(error)).strip()
+    return f"failed: {type(error).__name__}: {text[:200]}"
+
+
 def run(contestants: Sequence[Contestant], plan: Plan, *, say: Callable[[str], None]) -> Results:
     """Measure all contestants and the bare floors."""
     results: Results = {
@@ -156,7 +177,9 @@ def run(contestants: Sequence[Contestant], plan: Plan, *, say: Callable[[str], N
     try:
         for contestant in contestants:
             say(f"starting {contestant.title}")
-            stands.append(Stand(contestant, results[contestant.name]))
+            stand = set_up(contestant, results[contestant.name])
+            if stand is not None:
+                stands.append(stand)
         for number in range(plan.rounds):
             say(f"calls, round {number + 1} of {plan.rounds}")
             for stand in _rotated(stands, number):
@@ -192,7 +215,7 @@ def _starts(
             try:
                 row.add("start", contestant.first_answer() * 1e6)
             except (ProbeError, OSError) as error:
-                row.gaps["start"] = f"failed: {error}"
+                row.gaps["start"] = _reason(error)
             finally:
                 contestant.close()
 
