@@ -109,7 +109,12 @@ async def make_view(
         folder = root / key
         if not folder.is_dir():
             builder = _Builder(source, files, hidden_as, secrets, base_path)
-            await asyncio.to_thread(builder.build, folder)
+            try:
+                await asyncio.to_thread(builder.build, folder)
+            except OSError as error:
+                raise ModelError(
+                    f"model {source.name!r}: no view of it can be made in {str(root)!r}: {error}"
+                ) from error
             await asyncio.to_thread(_prune, root)
         os.utime(folder)
         return View(folder, _read_binds(root, key))
@@ -337,7 +342,7 @@ def _prune(root: Path) -> None:
     for folder in root.iterdir():
         if not folder.is_dir() or time.time() - folder.stat().st_mtime < _STALE_AFTER:
             continue
-        weights = [p for p in folder.glob("*.safetensors") if p.stat().st_nlink == 1]
-        if weights or folder.name.startswith("draft-"):
+        abandoned = any(p.stat().st_nlink == 1 for p in folder.glob("*.safetensors"))
+        if abandoned or folder.name.startswith("draft-"):
             shutil.rmtree(folder)
             folder.with_suffix(".binds").unlink(missing_ok=True)

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+_KEY_BYTES = 32
+
 
 def cache_dir() -> Path:
     """Seer's cache folder: `$XDG_CACHE_HOME/seer`, or `~/.cache/seer`. Made private if new."""
@@ -25,23 +27,16 @@ def cache_key() -> bytes:
     Names of folders that an agent could come to see (in a mount table, say) are keyed with it, so
     that they cannot be compared with the hashes of guesses.
     """
-    path = cache_dir() / "key"
-    while True:
-        try:
-            key = path.read_bytes()
-        except FileNotFoundError:
-            draft = path.with_name(f"key.{secrets.token_hex(8)}")
-            draft.touch(mode=0o600)
-            draft.write_bytes(secrets.token_bytes(32))
-            try:
-                # A link, unlike a rename, never replaces the key of a process that came first.
-                path.hardlink_to(draft)
-            except FileExistsError:
-                continue
-            finally:
-                draft.unlink()
-        else:
-            return key
+    descriptor = os.open(cache_dir() / "key", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        key = os.pread(descriptor, _KEY_BYTES, 0)
+        if len(key) < _KEY_BYTES:
+            key = secrets.token_bytes(_KEY_BYTES)
+            os.pwrite(descriptor, key, 0)
+        return key
+    finally:
+        os.close(descriptor)
 
 
 @asynccontextmanager

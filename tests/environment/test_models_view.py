@@ -1,0 +1,435 @@
+"""The folder that a sandbox sees as a model: links, adapters, hidden models."""
+
+import asyncio
+import errno
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.environment._blinding import Needles
+from seer.environment._config import ModelConfig
+from seer.environment._models import PreparedModel, assign_names, prepare_models, read_aliases
+from seer.errors import ConfigError, ModelError
+
+NAME = "acme/secret-falcon-7b"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of this test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SEER_MODEL_ALIASES", raising=False)
+    return tmp_path / "cache"
+
+
+def write_weights(path: Path, metadata: dict[str, str] | None = None, tensor: str = "w") -> bytes:
+    """Write a safetensors file; returns its tensor's bytes."""
+    data = os.urandom(4096)
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
+    header[tensor] = {"dtype": "F32", "shape": [1024], "data_offsets": [0, 4096]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return data
+
+
+def write_model(folder: Path, *, name: str = NAME, model_type: str = "llama") -> Path:
+    """A model's folder as people publish them, its name all over the place."""
+    folder.mkdir(parents=True)
+    write_weights(folder / "model.safetensors", {"format": "pt"})
+    files: dict[str, object] = {
+        "config.json": {
+            "_name_or_path": name,
+            "_commit_hash": COMMIT,
+            "model_type": model_type,
+            "architectures": ["LlamaForCausalLM"],
+            "hidden_size": 32,
+            "auto_map": {"AutoModel": f"{name}--modeling.Model"},
+            "text_config": {"_name_or_path": f"/home/me/{name}", "note": f"from {name.upper()}"},
+        },
+        "generation_config.json": {"eos_token_id": 0, "_from": f"see {name}"},
+        "tokenizer_config.json": {
+            "name_or_path": name,
+            "tokenizer_file": f"/home/u/.cache/models--{name.replace('/', '--')}/tokenizer.json",
+            "chat_template": "{{ messages }}",
+        },
+        "tokenizer.json": {"model": {"type": "BPE", "vocab": {"a": 0, "user": 1}, "merges": []}},
+        "model.safetensors.index.json": {
+            "metadata": {"total_size": 4096, "origin": name},
+            "weight_map": {"w": "model.safetensors"},
+        },
+    }
+    for file, content in files.items():
+        (folder / file).write_text(json.dumps(content))
+    (folder / "README.md").write_text(f"# {name}\n")
+    (folder / ".gitattributes").write_text("*.safetensors filter=lfs\n")
+    (folder / "tokenizer.model").write_bytes(b"\x0a\x10model_prefix:" + name.encode() + b"\x00")
+    (folder / "merges.txt").write_text("#version: 0.2\na b\n")
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    (folder / f"{name.rpartition('/')[2]}.png").write_bytes(b"picture")
+    return folder
+
+
+async def prepare(*models: ModelConfig) -> tuple[PreparedModel, ...]:
+    return await prepare_models(models)
+
+
+def all_bytes(folder: Path) -> bytes:
+    """Every name and every byte below a folder."""
+    parts = [str(p.relative_to(folder)).encode() + p.read_bytes() for p in _files(folder)]
+    return b"\n".join(parts)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+async def test_a_flat_folder_is_mounted_as_it_is(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "falcon")
+    (model,) = await prepare(ModelConfig(str(folder)))
+    assert model.host_path == folder
+    assert model.handle.path == "/models/falcon"
+    assert model.commit is None
+    assert [(m.source, m.target, m.writable) for m in model.mounts] == [
+        (folder, "/models/falcon", False)
+    ]
+
+
+async def test_links_become_real_files_without_a_copy(tmp_path: Path) -> None:
+    blobs = write_model(tmp_path / "blobs")
+    snapshot = tmp_path / "snapshot"
+    (snapshot / "deep").mkdir(parents=True)
+    (snapshot / "model.safetensors").symlink_to(blobs / "model.safetensors")
+    (snapshot / "deep" / "x.json").symlink_to(blobs / "config.json")
+    (model,) = await prepare(ModelConfig(str(snapshot)))
+    seen = model.host_path / "model.safetensors"
+    assert not seen.is_symlink()
+    assert seen.stat().st_ino == (blobs / "model.safetensors").stat().st_ino
+    assert (model.host_path / "deep" / "x.json").read_bytes()
+    assert model.host_path.stat().st_mode & 0o777 == 0o755
+
+
+async def test_a_hidden_model_tells_its_name_in_no_byte(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "secret-falcon-7b")
+    (model,) = await prepare(ModelConfig(str(folder), hidden=True))
+    everything = all_bytes(model.host_path).lower()
+    for word in (b"secret-falcon", b"acme", COMMIT.encode(), str(folder).encode(), b"/home/me"):
+        assert word not in everything
+    assert "falcon" not in str([(m.source, m.target) for m in model.mounts])
+    assert model.handle.name == "model_0"
+    assert model.handle.path == "/models/model_0"
+    assert model.handle.env_name == "MODEL_MODEL_0_PATH"
+    assert "falcon" not in repr(model.handle)
+
+
+async def test_a_hidden_model_stays_the_model_it_is(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    (model,) = await prepare(ModelConfig(str(folder), hidden=True))
+    view = model.host_path
+    assert {p.name for p in _files(view)} == {
+        *("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json"),
+        *("model.safetensors.index.json", "model.safetensors", "tokenizer.model", "merges.txt"),
+        "chat_template.jinja",
+    }
+    config = json.loads((view / "config.json").read_text())
+    assert config["model_type"] == "llama"
+    assert config["hidden_size"] == 32
+    assert "auto_map" not in config
+    assert config["text_config"] == {"note": "from model_0"}
+    index = json.loads((view / "model.safetensors.index.json").read_text())
+    assert index["weight_map"] == {"w": "model.safetensors"}
+    assert (view / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    assert len((view / "tokenizer.model").read_bytes()) == len(
+        (folder / "tokenizer.model").read_bytes()
+    )
+
+
+async def test_hidden_weights_are_no_second_copy(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    (model,) = await prepare(ModelConfig(str(folder), hidden=True))
+    original = (folder / "model.safetensors").stat()
+    assert (model.host_path / "model.safetensors").stat().st_ino == original.st_ino
+
+
+async def test_a_telling_header_is_rewritten_in_a_copy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_model(tmp_path / "m")
+    data = write_weights(folder / "model.safetensors", {"format": "pt", "base": NAME})
+    before = (folder / "model.safetensors").read_bytes()
+    (model,) = await prepare(ModelConfig(str(folder), hidden=True))
+    copy = (model.host_path / "model.safetensors").read_bytes()
+    assert NAME.encode() not in copy
+    assert copy.endswith(data)
+    assert len(copy) == len(before)
+    length = int.from_bytes(copy[:8], "little")
+    assert json.loads(copy[8 : 8 + length])["__metadata__"] == {"format": "pt"}
+    assert (folder / "model.safetensors").read_bytes() == before
+    assert "copied" in caplog.text
+
+
+async def test_a_name_in_a_vocabulary_file_is_taken_out_but_tokens_stay(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    content = {"origin": NAME, "model": {"vocab": {"a": 0}, "merges": ["a b"]}}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (model,) = await prepare(ModelConfig(str(folder), hidden=True))
+    seen = json.loads((model.host_path / "tokenizer.json").read_text())
+    assert seen == {"origin": "model_0", "model": {"vocab": {"a": 0}, "merges": ["a b"]}}
+
+
+async def test_names_that_are_part_of_the_architecture_stay(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m", name="gpt2", model_type="gpt2")
+    (model,) = await prepare(ModelConfig(str(folder), hidden=True))
+    assert json.loads((model.host_path / "config.json").read_text())["model_type"] == "gpt2"
+
+
+def test_ordinary_words_are_no_needles() -> None:
+    needles = Needles(["/home/me/user", "final"])
+    assert not needles.in_text("a user says final")
+    assert needles.in_text("at /home/me/user there")
+    assert Needles([]).replace("text", "x") == "text"
+    assert Needles([]).blank(b"text") == b"text"
+
+
+def tell_in_a_tensor(folder: Path) -> None:
+    write_weights(folder / "model.safetensors", tensor=f"{NAME}.w")
+
+
+def keep_only_a_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def tell_in_a_file_name(folder: Path) -> None:
+    write_weights(folder / "secret-falcon-7b.safetensors")
+
+
+def write_garbage(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"garbage")
+
+
+def write_a_list(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"[]")
+
+
+def leave_no_room_in_the_header(folder: Path) -> None:
+    text = b'{"__metadata__":{"a":"b"},"w":{"shape":[' + b"1e1," * 50 + b"1]}}"
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+def break_the_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def break_a_link(folder: Path) -> None:
+    (folder / "x").symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (tell_in_a_tensor, "tensor"),
+        (keep_only_a_pickle, "safetensors"),
+        (tell_in_a_file_name, "name"),
+        (write_garbage, "no safetensors file"),
+        (write_a_list, "no safetensors file"),
+        (leave_no_room_in_the_header, "cannot be rewritten"),
+        (break_the_config, "no JSON"),
+        (break_a_link, "broken link"),
+    ],
+)
+async def test_what_cannot_be_hidden_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], None], words: str
+) -> None:
+    folder = write_model(tmp_path / "m")
+    spoil(folder)
+    with pytest.raises(ModelError, match=words):
+        await prepare(ModelConfig(str(folder), hidden=True))
+    views = tmp_path / "cache" / "seer" / "views"
+    assert not views.exists() or not [p for p in views.iterdir() if p.is_dir()]
+
+
+async def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    with pytest.raises(ModelError, match="no files"):
+        await prepare(ModelConfig(str(tmp_path / "m")))
+
+
+async def test_a_folder_that_leads_back_into_itself_is_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    (folder / "loop").symlink_to(folder)
+    with pytest.raises(ModelError, match="nested too deeply"):
+        await prepare(ModelConfig(str(folder)))
+
+
+async def test_a_folder_that_vanished_is_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    config = ModelConfig(str(folder))
+    folder.rename(tmp_path / "n")
+    with pytest.raises(ModelError, match="is no folder"):
+        await prepare(config)
+
+
+# --- adapters -----------------------------------------------------------------------------------
+
+
+def write_adapter(folder: Path) -> Path:
+    folder.mkdir()
+    write_weights(folder / "adapter_model.safetensors", {"format": "pt"})
+    content = {"base_model_name_or_path": NAME, "peft_type": "LORA", "r": 8}
+    (folder / "adapter_config.json").write_text(json.dumps(content))
+    (folder / "README.md").write_text(f"base: {NAME}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("hidden", "paths"),
+    [
+        (False, ("/models/adapter", "/models/base")),
+        (True, ("/models/model_0", "/models/model_0_base")),
+    ],
+)
+async def test_an_adapter_points_at_its_mounted_base(
+    tmp_path: Path, hidden: bool, paths: tuple[str, str]
+) -> None:
+    adapter = write_adapter(tmp_path / "adapter")
+    base = write_model(tmp_path / "base")
+    before = (adapter / "adapter_config.json").read_bytes()
+    (model,) = await prepare(
+        ModelConfig(str(adapter), is_peft=True, base_model=str(base), hidden=hidden)
+    )
+    assert (model.handle.path, model.handle.base_path) == paths
+    assert tuple(mount.target for mount in model.mounts) == paths
+    seen = json.loads((model.host_path / "adapter_config.json").read_text())
+    assert seen["base_model_name_or_path"] == paths[1]
+    assert seen["r"] == 8
+    assert (adapter / "adapter_config.json").read_bytes() == before
+    if hidden:
+        for mount in model.mounts:
+            assert b"secret-falcon" not in all_bytes(mount.source)
+
+
+# --- making views -------------------------------------------------------------------------------
+
+
+async def test_a_view_is_made_once_and_again_when_the_model_changes(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    config = ModelConfig(str(folder), hidden=True)
+    (first,), (second,) = await asyncio.gather(prepare(config), prepare(config))
+    assert first.host_path == second.host_path
+    write_weights(folder / "new.safetensors")
+    (third,) = await prepare(config)
+    assert third.host_path != first.host_path
+    assert (third.host_path / "new.safetensors").exists()
+
+
+async def test_a_views_name_cannot_be_guessed_from_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_model(tmp_path / "m")
+    config = ModelConfig(str(folder), hidden=True)
+    (first,) = await prepare(config)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))
+    (second,) = await prepare(config)
+    assert first.host_path.name != second.host_path.name
+
+
+async def test_where_links_are_impossible_files_are_mounted_or_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another filesystem")
+
+    blobs = write_model(tmp_path / "blobs")
+    folder = tmp_path / "m"
+    folder.mkdir()
+    for file in _files(blobs):
+        (folder / file.name).symlink_to(file)
+    monkeypatch.setattr(os, "link", refuse)
+    (model,) = await prepare(ModelConfig(str(folder)))
+    binds = {mount.target: mount.source for mount in model.mounts[1:]}
+    assert binds["/models/m/model.safetensors"] == blobs / "model.safetensors"
+    assert (model.host_path / "model.safetensors").stat().st_size == 0
+    # A hidden model's original must not show in a mount table, so it is copied.
+    (hidden,) = await prepare(ModelConfig(str(folder), hidden=True))
+    assert len(hidden.mounts) == 1
+    assert (hidden.host_path / "model.safetensors").read_bytes() == (
+        blobs / "model.safetensors"
+    ).read_bytes()
+
+
+async def test_a_link_that_fails_for_another_reason_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "disk full")
+
+    folder = write_model(tmp_path / "m")
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(ModelError, match="disk full"):
+        await prepare(ModelConfig(str(folder), hidden=True))
+    assert not [p for p in (tmp_path / "cache/seer/views").iterdir() if p.is_dir()]
+
+
+async def test_old_views_of_deleted_models_are_forgotten(tmp_path: Path) -> None:
+    old = write_model(tmp_path / "old")
+    (gone,) = await prepare(ModelConfig(str(old), hidden=True))
+    kept_source = write_model(tmp_path / "kept")
+    (kept,) = await prepare(ModelConfig(str(kept_source), hidden=True))
+    (old / "model.safetensors").unlink()
+    for view in (gone.host_path, kept.host_path):
+        os.utime(view, (0.0, 0.0))
+    await prepare(ModelConfig(str(write_model(tmp_path / "third")), hidden=True))
+    assert not gone.host_path.exists()
+    assert kept.host_path.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's jails run as another user")
+async def test_files_that_a_jail_could_not_read_are_refused(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    (folder / "config.json").chmod(0o600)
+    with pytest.raises(ModelError, match=r"chmod -R a\+rX"):
+        await prepare(ModelConfig(str(folder)))
+
+
+# --- names and aliases --------------------------------------------------------------------------
+
+
+def test_hidden_models_are_counted_and_folders_are_unique(tmp_path: Path) -> None:
+    for parent in ("a", "b"):
+        (tmp_path / parent / "m").mkdir(parents=True)
+    names = assign_names(
+        [
+            ModelConfig("org/x", hidden=True),
+            ModelConfig(str(tmp_path / "a" / "m")),
+            ModelConfig(str(tmp_path / "b" / "m")),
+            ModelConfig("org/y", hidden=True, is_peft=True, base_model="org/z"),
+        ]
+    )
+    assert [n.folder for n in names] == ["model_0", "m", "m-1", "model_1"]
+    assert [n.base_folder for n in names] == [None, None, None, "model_1_base"]
+
+
+async def test_an_alias_stands_in_loudly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_model(tmp_path / "m")
+    monkeypatch.setenv("SEER_MODEL_ALIASES", f"google/gemma-2-9b={folder}")
+    (model,) = await prepare(ModelConfig("google/gemma-2-9b"))
+    assert model.host_path == folder
+    assert model.handle.path == "/models/google--gemma-2-9b"
+    assert model.handle.env_name == "MODEL_GOOGLE_GEMMA_2_9B_PATH"
+    assert [r.levelname for r in caplog.records if "in place of" in r.message] == ["WARNING"]
+
+
+def test_aliases_are_parsed_and_checked() -> None:
+    aliases = read_aliases({"SEER_MODEL_ALIASES": "a/b=/x, c/d = e/f ,"})
+    assert aliases == {"a/b": "/x", "c/d": "e/f"}
+    assert read_aliases({}) == {}
+    for wrong in ("a/b", "=x", "a=", "a=b,a=c"):
+        with pytest.raises(ConfigError, match="SEER_MODEL_ALIASES"):
+            read_aliases({"SEER_MODEL_ALIASES": wrong})
