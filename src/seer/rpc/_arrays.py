@@ -11,7 +11,7 @@ import re
 import sys
 
 from ..errors import ProtocolError  # noqa: TID252 (the parent may have another name)
-from ._pack import TAG, Unsendable
+from ._pack import TAG, UNKNOWN, Unsendable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class TensorBuffer:
 
 
 def pack(packer: Packer, value: Any) -> Any:
-    """The tagged object for an array, a numpy scalar, a tensor or an image; None for others."""
+    """What goes for an array, a numpy scalar, a tensor or an image; `UNKNOWN` for others."""
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:
         if isinstance(value, numpy.ndarray):
@@ -107,7 +107,7 @@ def pack(packer: Packer, value: Any) -> Any:
     image = sys.modules.get("PIL.Image")
     if image is not None and isinstance(value, image.Image):
         return _pack_image(packer, value)
-    return None
+    return UNKNOWN
 
 
 def _pack_array(packer: Packer, array: Any) -> Any:

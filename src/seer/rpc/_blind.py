@@ -24,22 +24,22 @@ class Scrubber:
         self._aliases: dict[str, str] = {}
         for name, alias in hidden.items():
             for spelling in _spellings(name, models.get(name, "")):
-                self._aliases.setdefault(spelling.lower(), alias)
+                if spelling.lower() not in alias.lower():
+                    self._aliases.setdefault(spelling.lower(), alias)
         # The longest first, so that a path goes as a whole.
         spellings = sorted(self._aliases, key=len, reverse=True)
-        pattern = "|".join(map(re.escape, spellings))
-        self._text = re.compile(pattern, re.IGNORECASE) if pattern else None
-        self._bytes = re.compile(pattern.encode(), re.IGNORECASE) if pattern else None
+        self._pattern = re.compile("|".join(map(_pattern, spellings)), re.IGNORECASE)
 
     def text(self, text: str) -> str:
         """The text with aliases in place of hidden names."""
-        if self._text is None:
+        if not self._aliases:
             return text
-        return self._text.sub(lambda match: self._aliases.get(match[0].lower(), "hidden"), text)
+        # Ignoring case, some letters match others whose lower case they do not share.
+        return self._pattern.sub(lambda match: self._aliases.get(match[0].lower(), "hidden"), text)
 
     def data(self, data: bytes) -> bytes:
         """The same for encoded JSON; it stays valid, since aliases need no quoting."""
-        if self._bytes is None or not self._bytes.search(data):
+        if not self._aliases:
             return data
         return self.text(data.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
 
@@ -50,3 +50,9 @@ def _spellings(name: str, path: str) -> set[str]:
     found |= {re.sub(r"[^0-9A-Za-z]", "_", spelling) for spelling in (name, last)}
     found |= {path, path.rstrip("/").rpartition("/")[2]}
     return {spelling for spelling in found if len(spelling) >= _SHORTEST}
+
+
+def _pattern(spelling: str) -> str:
+    """A plain word is replaced only where it stands alone: `base` is no part of `database`."""
+    text = re.escape(spelling)
+    return rf"(?<![^\W_]){text}(?![^\W_])" if spelling.isalpha() else text

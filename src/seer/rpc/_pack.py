@@ -42,6 +42,10 @@ _EXACT: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float__
 _TIMES = ("datetime", "date", "time")  # a datetime is a date too, so it is asked first
 
 
+UNKNOWN = object()
+"""What a packer gives for a value that is none of its own."""
+
+
 class ServerDefault:
     """Stands in generated code for a default that only the server knows; it is never sent."""
 
@@ -100,7 +104,7 @@ class Packer:
         if isinstance(value, (bytes, bytearray, memoryview)):
             return self._pack_bytes(value)
         packed = self._pack_foreign(value, depth)
-        return self._pack_object(value, depth) if packed is None else packed
+        return self._pack_object(value, depth) if packed is UNKNOWN else packed
 
     def _pack_dict(self, value: dict[Any, Any], depth: int) -> Any:
         key: Any = None
@@ -177,7 +181,7 @@ class Packer:
         return binascii.b2a_base64(value, newline=False).decode()
 
     def _pack_foreign(self, value: Any, depth: int) -> Any:
-        """Arrays, tensors, images, data frames; None for anything else."""
+        """Arrays, tensors, images, data frames; `UNKNOWN` for anything else."""
         for kind in type(value).__mro__:
             module = kind.__module__.partition(".")[0]
             if module in ("numpy", "torch", "PIL"):
@@ -188,7 +192,7 @@ class Packer:
                 from . import _tables
 
                 return _tables.pack(self, value, depth)
-        return None
+        return UNKNOWN
 
     def _pack_object(self, value: Any, depth: int) -> Any:
         """Records, enums and other small values of the standard library."""

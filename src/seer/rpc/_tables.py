@@ -11,7 +11,7 @@ import re
 import sys
 
 from ..errors import ProtocolError  # noqa: TID252 (the parent may have another name)
-from ._pack import TAG, Unsendable
+from ._pack import TAG, UNKNOWN, Unsendable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _DTYPE = re.compile(
 
 
 def pack(packer: Packer, value: Any, depth: int) -> Any:
-    """The tagged object for a frame, a series or an index; None for what is none of pandas'."""
+    """What goes for a frame, a series, an index or a scalar of pandas; `UNKNOWN` for others."""
     pandas = sys.modules["pandas"]
     if isinstance(value, pandas.DataFrame):
         return _pack_frame(packer, value, depth)
@@ -39,13 +39,13 @@ def pack(packer: Packer, value: Any, depth: int) -> Any:
     if isinstance(value, (pandas.Index, pandas.api.extensions.ExtensionArray)):
         return packer.pack(_plain_items(value), depth)
     if value is pandas.NA or value is pandas.NaT:
-        return packer.pack(float("nan"), depth)
+        return None
     if isinstance(value, pandas.Timestamp):
         text = value.isoformat()
         return {TAG: "datetime", "value": text} if packer.frames else text
     if isinstance(value, pandas.Timedelta):
         return packer.pack(value.to_pytimedelta(), depth)
-    return None
+    return UNKNOWN
 
 
 def _pack_frame(packer: Packer, frame: Any, depth: int) -> Any:
@@ -61,11 +61,11 @@ def _pack_frame(packer: Packer, frame: Any, depth: int) -> Any:
 
 
 def _pack_index(packer: Packer, index: Any, depth: int) -> Any:
-    """None for the default 0, 1, 2, ...; else one column per level."""
+    """The length of the default index 0, 1, 2, ...; of any other one column per level."""
     pandas = sys.modules["pandas"]
     plain = isinstance(index, pandas.RangeIndex) and index.equals(pandas.RangeIndex(len(index)))
     if plain and index.name is None:
-        return None
+        return len(index)
     levels = range(index.nlevels)
     return [_pack_column(packer, index.names[i], index.get_level_values(i), depth) for i in levels]
 
@@ -90,7 +90,9 @@ def _numpy_dtype() -> type:
 
 def _plain_items(column: Any) -> list[Any]:
     pandas = sys.modules["pandas"]
-    missing = (pandas.NA, pandas.NaT)
+    missing = [pandas.NA, pandas.NaT]
+    if isinstance(getattr(column, "dtype", None), pandas.StringDtype):
+        missing.append(column.dtype.na_value)
     return [None if any(item is m for m in missing) else item for item in column.tolist()]
 
 
@@ -135,12 +137,15 @@ def _is_list(value: Any) -> bool:
 
 
 def _series(pandas: Any, column: Any, index: Any) -> Any:
-    return pandas.Series(column[2], dtype=column[1], index=index)
+    name, dtype, values = column
+    if not hasattr(values, "__len__") or len(values) != len(index):
+        raise ProtocolError(f"the column {name!r} has not the {len(index)} rows of the index")
+    return pandas.Series(values, dtype=dtype, index=index)
 
 
 def _index(pandas: Any, found: Any) -> Any:
-    if found is None:
-        return None
+    if type(found) is int and found >= 0:
+        return pandas.RangeIndex(found)
     levels = [
         pandas.Index(values, dtype=dtype, name=name) for name, dtype, values in _columns(found)
     ]

@@ -54,6 +54,11 @@ class Unpacker:
         """
         return json.loads(string, object_hook=self._restore)
 
+    @staticmethod
+    def tags() -> frozenset[str]:
+        """The tags known here."""
+        return frozenset(_KNOWN)
+
     def buffer(self, index: Any) -> memoryview:
         """The buffer with this index, as bytes."""
         if type(index) is not int or not 0 <= index < len(self._buffers):
@@ -84,7 +89,7 @@ class Unpacker:
 def deeper_than(value: Any, depth: int) -> bool:
     """Whether containers are nested more than `depth` levels; walks by level, not by recursion."""
     level: list[Any] = [value]
-    for _ in range(depth + 1):
+    for _ in range(depth):
         below: list[Any] = []
         for item in level:
             kind: Any = type(item)

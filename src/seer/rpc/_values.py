@@ -3,7 +3,7 @@
 `encode` writes UTF-8 JSON; what JSON cannot hold exactly is an object with a `"$seer"` field that
 names a tag (`tuple`, `dict`, `set`, `bytes`, `floats`, `array`, ...). Bulk data (arrays, tensors,
 bytes, long lists of numbers) is appended to `buffers` as raw memory and referred to by index.
-Floats keep every bit, also NaN and infinities; strings may hold lone surrogates; integers have no
+Floats come back exactly, NaN and infinities too; strings may hold lone surrogates; integers have no
 bound. `decode` takes what a hostile peer may have sent: it never builds a class by a name off the
 wire, and everything that is not exactly as written by `encode` is a `ProtocolError`.
 
