@@ -141,11 +141,11 @@ def _system(arguments: _Arguments, system: SystemView) -> None:
     for path in system.read_only:
         arguments.parents(path)
         arguments.add("--ro-bind", path, path)
-        _mask(arguments, path, path, ())
         arguments.taken(path)
-    for path in system.hidden:
-        if os.path.isdir(path):  # noqa: PTH112 (hot path)
-            arguments.add("--perms", "0755", "--tmpfs", path)
+        for hidden in system.hidden:
+            if hidden.startswith(path + "/") and os.path.isdir(hidden):  # noqa: PTH112 (hot path)
+                arguments.add("--perms", "0755", "--tmpfs", hidden)
+                arguments.taken(hidden)
     for target, path in system.links:
         arguments.parents(path)
         arguments.add("--symlink", target, path)
@@ -163,6 +163,8 @@ def _system(arguments: _Arguments, system: SystemView) -> None:
 def _mounts(arguments: _Arguments, policy: Policy, system: SystemView) -> None:
     writable: list[str] = []
     frozen = list(filter(os.path.isdir, system.hidden))
+    for path in system.read_only:
+        frozen += _mask(arguments, path, path, policy.masked)
     for mount in sorted(policy.mounts, key=lambda mount: mount.target):
         target = _checked_target(mount, writable)
         source = os.path.realpath(mount.source)

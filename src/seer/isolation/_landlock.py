@@ -31,7 +31,7 @@ _LAUNCHER = str(Path(_launcher.__file__).resolve())
 _MINIMUM_ABI = 6
 _CAP_SYS_ADMIN = 21
 _STAGES = ("/mnt", "/srv", "/media")
-_KEPT = frozenset({"usr", "proc", "sys", "dev", "bin", "sbin", "lib", "lib32", "lib64", "libx32"})
+_KEPT = frozenset({"usr", "proc", "bin", "sbin", "lib", "lib32", "lib64", "libx32"})
 
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _MAKE_CHAR, _MAKE_BLOCK, _IOCTL = 1 << 6, 1 << 11, 1 << 15
@@ -243,10 +243,9 @@ def _around(path: str, masks: Sequence[tuple[str, bool]]) -> Iterator[str]:
 def _staged_rules(
     policy: Policy, system: SystemView, view: dict[str, str]
 ) -> list[tuple[str, int]]:
-    rules = [(path, _LOOK) for path in system.read_only if not path.startswith("/etc/")]
-    rules += [("/etc", _LOOK), ("/proc", _LOOK), ("/dev/shm", _CHANGE)]
+    rules = [(path, _LOOK) for path in (*system.read_only, "/etc", "/proc", "/dev")]
     # Terminals only here, where /dev/pts is the jail's own: on the host it holds the user's.
-    rules += [("/dev/pts", _DEVICE | _LIST), (os.path.realpath("/dev/ptmx"), _DEVICE)]
+    rules += [("/dev/shm", _CHANGE), ("/dev/pts", _DEVICE | _LIST)]
     rules += _device_rules(system)
     for mount in policy.mounts:
         rules.append((view[mount.target], _CHANGE if mount.writable else _LOOK))
@@ -262,12 +261,10 @@ def _staging(
         for entry in os.scandir("/")
         if entry.name not in _KEPT and entry.is_dir(follow_symlinks=False)
     ]
-    binds = [
-        (path, path, False, os.path.isdir(path))  # noqa: PTH112
-        for path in system.read_only
-        if path.startswith("/etc/")
-    ]
-    masks = [(path, True) for path in system.hidden if os.path.isdir(path)]  # noqa: PTH112
+    covers += filter(os.path.isdir, system.hidden)
+    kept = [path for path in system.read_only if path != "/usr" and path.count("/") > 1]
+    binds = [(path, path, False, os.path.isdir(path)) for path in kept]  # noqa: PTH112
+    masks: list[tuple[str, bool]] = []
     for path in system.read_only:
         masks += [(f"{path}/{name}", folder) for name, folder in masks_within(path, policy.masked)]
     for mount, source in sources:
@@ -287,6 +284,7 @@ def _staging(
         "masks": [(encode(path), folder) for path, folder in masks],
         "files": [(encode(path), content.encode()) for path, content in system.files.items()],
         "links": [(encode(to), encode(path)) for to, path in links],
+        "devices": [encode(path) for path in (*system.devices, *system.gpu_devices)],
         "shm": system.shm_bytes,
         "hostname": HOSTNAME.encode(),
         "own_network": policy.network != "host",

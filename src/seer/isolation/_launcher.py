@@ -11,7 +11,7 @@ Whatever fails ends the process before anything of the jail has run.
 """
 
 # pathlib costs as much to import as everything else here together.
-# ruff: noqa: PTH101, PTH102, PTH110, PTH112, PTH120, PTH123, PTH211
+# ruff: noqa: PTH102, PTH110, PTH112, PTH120, PTH123, PTH211
 from __future__ import annotations
 
 import ctypes
@@ -35,6 +35,13 @@ _MOUNT_SETATTR = 442
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _FAILED = 125
+_DEV_LINKS = (
+    (b"pts/ptmx", b"/dev/ptmx"),
+    (b"/proc/self/fd", b"/dev/fd"),
+    (b"/proc/self/fd/0", b"/dev/stdin"),
+    (b"/proc/self/fd/1", b"/dev/stdout"),
+    (b"/proc/self/fd/2", b"/dev/stderr"),
+)
 
 # What a rule on something that is not a folder may grant: execute, write, read, truncate, ioctl.
 _FILE_RIGHTS = 0b1100000000000111
@@ -126,17 +133,20 @@ def _make_place(path: bytes, is_folder: bool) -> None:
 
 def _stage(kernel: _Kernel, stage: Stage) -> None:
     """Leave only the system's folders, and the policy's mounts under the stage's root."""
+    os.umask(0o022)
+    flags = _MS_NOSUID | _MS_NODEV
     kernel.mount(b"none", b"/", flags=_MS_REC | _MS_PRIVATE)
     # Opened first, because the covers hide them.
     sources = [os.open(source, os.O_PATH) for source, _, _, _ in stage["binds"]]
+    nodes = [os.open(path, os.O_PATH) for path in stage["devices"]]
+    folders = [os.path.isdir(path) for path in stage["devices"]]
     for path in stage["covers"]:
-        kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=_MS_NOSUID | _MS_NODEV, data=b"mode=755")
+        kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=flags, data=b"mode=755")
     for path, content in stage["files"]:
-        _make_place(os.path.dirname(path), True)
+        _make_place(path, False)
         with open(path, "wb") as file:
             file.write(content)
-        os.chmod(path, 0o644)
-    for target, path in stage["links"]:
+    for target, path in (*stage["links"], *_DEV_LINKS):
         _make_place(os.path.dirname(path), True)
         os.symlink(target, path)
     for fd, (_, target, writable, is_folder) in zip(sources, stage["binds"], strict=True):
@@ -144,16 +154,21 @@ def _stage(kernel: _Kernel, stage: Stage) -> None:
         kernel.mount(b"/proc/self/fd/%d" % fd, target, flags=_MS_BIND | _MS_REC)
         kernel.protect(target, read_only=not writable)
         os.close(fd)
+    for fd, path, is_folder in zip(nodes, stage["devices"], folders, strict=True):
+        _make_place(path, is_folder)
+        kernel.mount(b"/proc/self/fd/%d" % fd, path, flags=_MS_BIND | _MS_REC)
+        os.close(fd)
     for path, is_folder in stage["masks"]:
         if is_folder:
             kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=_MS_RDONLY, data=b"mode=755,size=4k")
         else:
             kernel.mount(b"/dev/null", path, flags=_MS_BIND)
-    flags = _MS_NOSUID | _MS_NODEV
-    options = b"mode=1777,size=%d" % stage["shm"]
-    kernel.mount(b"tmpfs", b"/dev/shm", kind=b"tmpfs", flags=flags, data=options)
-    options = b"newinstance,ptmxmode=0666,mode=620"
-    kernel.mount(b"devpts", b"/dev/pts", kind=b"devpts", flags=_MS_NOSUID, data=options)
+    for path, kind, options in (
+        (b"/dev/shm", b"tmpfs", b"mode=1777,size=%d" % stage["shm"]),
+        (b"/dev/pts", b"devpts", b"newinstance,ptmxmode=0666,mode=620"),
+    ):
+        _make_place(path, True)
+        kernel.mount(kind, path, kind=kind, flags=_MS_NOSUID, data=options)
     for path in stage["covers"]:
         # Not recursive: the writable mounts on top of a cover stay writable.
         kernel.mount(None, path, flags=_MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)

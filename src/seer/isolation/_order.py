@@ -17,6 +17,8 @@ class Stage(TypedDict):
     """Where a symbolic link leads, and its path."""
     binds: list[tuple[bytes, bytes, bool, bool]]
     """Source, target, whether it is writable, whether it is a folder."""
+    devices: list[bytes]
+    """Device nodes, or folders of such, to show at the same place."""
     masks: list[tuple[bytes, bool]]
     """Paths to cover, and whether each is a folder."""
     shm: int
