@@ -1,0 +1,145 @@
+"""Jails started by root and by an ordinary user, over both backends."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import seer
+from seer.isolation import BackendName, JailNetwork
+
+from .spawn import Report, Task, Who
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+_USER = 1001
+
+
+@dataclass(frozen=True)
+class Starter:
+    """Who starts jails, and with which interpreter and copy of Seer."""
+
+    who: Who
+    package: Path
+    folder: Path
+    """A folder this user can write to, which everybody can pass."""
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        """The command that runs one of the scripts beside this file."""
+        path = str(self.package.parent / script)
+        if self.who == "root" or os.geteuid() != 0:
+            return [sys.executable, path, *arguments]
+        user = ["--reuid", str(_USER), "--regid", str(_USER), "--clear-groups"]
+        return ["/usr/bin/setpriv", *user, SYSTEM_PYTHON, path, *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """What the script runs with: little, so that a leak would show."""
+        return {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(self.package.parent)}
+
+    def make(self, name: str) -> Path:
+        """A folder of this user's."""
+        path = self.folder / name
+        path.mkdir(mode=0o755)
+        if self.who == "user" and os.geteuid() == 0:
+            os.chown(path, _USER, _USER)
+        return path
+
+
+@dataclass(frozen=True)
+class Jail:
+    """A backend under test, and who starts it."""
+
+    backend: BackendName
+    starter: Starter
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def setting(self) -> str:
+        """As the table of escapes names it."""
+        return f"{self.backend}-{self.starter.who}"
+
+    def run(
+        self,
+        *argv: str,
+        mounts: Sequence[tuple[Path, str, bool]] = (),
+        masked: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/",
+        network: JailNetwork = "none",
+        limits: Mapping[str, int] | None = None,
+        descriptors: Sequence[str] = (),
+        probe: Sequence[str] = (),
+        leaked: bool = False,
+    ) -> Report:
+        """Run a program in a fresh jail to its end."""
+        task = Task(
+            backend=self.backend,
+            argv=list(argv),
+            mounts=[(str(source), target, writable) for source, target, writable in mounts],
+            masked=[str(path) for path in masked],
+            env={"PATH": "/usr/bin:/bin", **(env or {})},
+            cwd=cwd,
+            network=network,
+            limits=dict(limits or {}),
+            descriptors=list(descriptors),
+            probe=list(probe),
+            leaked=leaked,
+        )
+        done = subprocess.run(
+            self.starter.command("spawn.py"),
+            input=json.dumps(task),
+            env=self.starter.environment(),
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return cast(Report, json.loads(done.stdout))
+
+    def python(self, code: str, *arguments: str, **options: object) -> Report:
+        """Run Python code in a fresh jail to its end."""
+        return self.run(SYSTEM_PYTHON, "-c", code, *arguments, **options)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture(scope="session")
+def readable_copy() -> Generator[Path]:
+    """A copy of Seer and of these scripts that every user can read."""
+    folder = Path(tempfile.mkdtemp(prefix="seer-tests-"))
+    folder.chmod(0o755)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(seer.__file__).parent, folder / "seer", ignore=ignored)
+    for name in ("driver.py", "spawn.py"):
+        shutil.copy(Path(__file__).with_name(name), folder / name)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["root", "user"])
+def starter(request: pytest.FixtureRequest, readable_copy: Path) -> Generator[Starter]:
+    """Root and an ordinary user, as far as this process can be both."""
+    who = cast(Who, request.param)
+    if who == "root" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    if not Path(SYSTEM_PYTHON).exists():
+        pytest.skip(f"needs {SYSTEM_PYTHON}")
+    folder = Path(tempfile.mkdtemp(prefix="seer-test-"))
+    folder.chmod(0o755)
+    yield Starter(who, readable_copy / "seer", folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def jail(request: pytest.FixtureRequest, starter: Starter) -> Jail:
+    """Every backend, started by every kind of user."""
+    return Jail(cast(BackendName, request.param), starter)

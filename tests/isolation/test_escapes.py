@@ -1,0 +1,90 @@
+"""The table of attempts, tried for real in every kind of jail."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+
+from seer.testing import escapes
+
+from .conftest import Jail, Starter
+
+SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+
+# What an ordinary user without a jail can do to the planted targets: if these fail, the attempts
+# have lost their teeth and the table proves nothing.
+TEETH = (
+    "read_host_file list_host_folder follow_link_out climb_out hard_link_read_only "
+    "write_host_folder write_read_only truncate_by_reading chmod_host_file touch_host_file "
+    "set_host_attribute watch_host_folder read_host_shm unshare_user clone3_user make_ring "
+    "use_keyrings connect_loopback4 connect_unix send_unix_datagram send_from_pair "
+    "connect_abstract list_processes read_environ open_memory signal_process trace_process "
+    "take_descriptor limit_process renice_process pin_process attach_segment open_queue "
+    "write_terminal fill_shm"
+)
+
+
+class _Outcome(TypedDict):
+    name: str
+    escaped: bool
+    detail: str
+
+
+class _Report(TypedDict):
+    code: int
+    stderr: str
+    damage: list[str]
+    outcomes: list[_Outcome]
+
+
+def _attempt(starter: Starter, backend: str, *names: str) -> _Report:
+    done = subprocess.run(
+        starter.command("driver.py", backend, *names),
+        env=starter.environment(),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=115,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def _escaped(report: _Report) -> dict[str, str]:
+    return {item["name"]: item["detail"] for item in report["outcomes"] if item["escaped"]}
+
+
+@pytest.mark.full
+def test_exactly_the_stated_attempts_succeed(jail: Jail) -> None:
+    report = _attempt(jail.starter, jail.backend)
+    weak = {item.name for item in escapes.ATTEMPTS.values() if jail.setting in item.weak}
+    assert report["code"] == 0, report["stderr"]
+    assert report["damage"] == []
+    assert set(_escaped(report)) == weak
+    assert len(report["outcomes"]) >= 60
+
+
+@pytest.mark.full
+def test_without_a_jail_the_attempts_succeed(starter: Starter) -> None:
+    if starter.who == "root":
+        pytest.skip("would be for real")
+    names = TEETH.split()
+    report = _attempt(starter, "none", *names)
+    assert set(_escaped(report)) == set(names)
+    assert report["damage"]
+
+
+def test_the_security_page_has_the_table() -> None:
+    page = SECURITY_PAGE.read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- table: begin -->\n\n")
+    table, _, _ = rest.partition("\n<!-- table: end -->")
+    assert table == escapes.table(), "write the output of seer.testing.escapes.table() there"
+
+
+def test_the_table_has_sixty_attempts_and_more() -> None:
+    assert len(escapes.ATTEMPTS) >= 60
+    groups = {item.group for item in escapes.ATTEMPTS.values()}
+    assert groups == {"files", "processes", "network", "kernel", "resources"}
