@@ -84,8 +84,8 @@ async def fails(config: ModelConfig, *words: str) -> str:
     return str(caught.value)
 
 
-def leftovers(tmp_path: Path) -> list[Path]:
-    return list((tmp_path / "hf").rglob("*.incomplete"))
+def leftovers(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.incomplete"))
 
 
 async def test_a_model_is_downloaded_verified_and_linked(
@@ -293,7 +293,7 @@ async def test_a_small_filesystem_that_fills_up_is_named(
     (small_disk / "taken").write_bytes(bytes(3 << 20))
     monkeypatch.setenv("HF_HOME", str(small_disk))
     await fails(ModelConfig(NAME), "disk is full")
-    assert not list(small_disk.rglob("*.incomplete"))
+    assert not leftovers(small_disk)
 
 
 async def test_a_cache_on_another_filesystem_keeps_its_views(

@@ -64,7 +64,8 @@ class Git:
         self._options: tuple[str, ...] = _QUIET
 
     def __enter__(self) -> "Git":
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _KEPT}
+        mine = {k: v for k, v in os.environ.items() if k not in self._secrets.names}
+        kept = {k: v for k, v in mine.items() if not k.startswith("GIT_") or k in _KEPT}
         self._env = kept | {
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file",

@@ -1,0 +1,96 @@
+"""Secrets: found by name, never shown."""
+
+import json
+import pickle
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seer.environment._secrets import Redactor, Secrets, load_secrets
+from seer.errors import SecretMissingError
+
+VALUE = "hunter22-äß/+$x"
+
+
+def test_secrets_come_from_the_environment_first_then_from_dotenv(tmp_path: Path) -> None:
+    dotenv = tmp_path / ".env"
+    dotenv.write_text("A=from-file\nB=from-file\nC='with $HOME kept'\n")
+    secrets = load_secrets(["A", "B", "C"], environ={"A": "from-env"}, dotenv=dotenv)
+    assert secrets.values() == {"A": "from-env", "B": "from-file", "C": "with $HOME kept"}
+    assert secrets.names == ("A", "B", "C")
+    assert secrets.get("A") == "from-env"
+    assert secrets.get("Z") is None
+
+
+def test_the_defaults_are_this_process_and_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SEER_TEST_A", "a")
+    monkeypatch.delenv("SEER_TEST_B", raising=False)
+    (tmp_path / ".env").write_text("SEER_TEST_B=b\n")
+    assert load_secrets(["SEER_TEST_A", "SEER_TEST_B"]).values() == {
+        "SEER_TEST_A": "a",
+        "SEER_TEST_B": "b",
+    }
+
+
+def test_all_missing_secrets_are_named_at_once(tmp_path: Path) -> None:
+    dotenv = tmp_path / ".env"
+    dotenv.write_text("EMPTY=\nBARE\n")
+    with pytest.raises(SecretMissingError) as caught:
+        load_secrets(["A", "HERE", "EMPTY", "BARE"], environ={"HERE": VALUE}, dotenv=dotenv)
+    assert "A, EMPTY, BARE" in str(caught.value)
+    assert "HERE" not in str(caught.value)
+    assert VALUE not in str(caught.value)
+
+
+def test_no_names_need_no_file(tmp_path: Path) -> None:
+    assert load_secrets([], environ={}, dotenv=tmp_path / "none").values() == {}
+
+
+def test_secrets_show_and_store_no_value() -> None:
+    secrets = Secrets({"TOKEN": VALUE})
+    assert VALUE not in repr(secrets)
+    assert VALUE not in str(secrets)
+    assert "TOKEN" in repr(secrets)
+    assert VALUE not in repr(Redactor([VALUE]))
+    with pytest.raises(TypeError, match="pickled"):
+        pickle.dumps(secrets)
+
+
+def test_values_given_out_are_a_copy() -> None:
+    secrets = Secrets({"TOKEN": VALUE})
+    secrets.values().clear()
+    assert secrets.get("TOKEN") == VALUE
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [VALUE, quote(VALUE, safe=""), json.dumps(VALUE), repr({"x": VALUE}), f"a{VALUE}b{VALUE}"],
+)
+def test_a_secret_is_taken_out_in_every_spelling(spelling: str) -> None:
+    redacted = Secrets({"TOKEN": VALUE}).redact(f"before {spelling} after")
+    assert "hunter22" not in redacted
+    assert redacted.startswith("before ")
+    assert redacted.endswith(" after")
+
+
+def test_every_line_of_a_key_is_taken_out() -> None:
+    key = "-----BEGIN KEY-----\nabcdefgh\nijklmnop\n-----END KEY-----\n"
+    assert "ijklmnop" not in Redactor([key])("line: ijklmnop")
+
+
+def test_very_short_values_do_not_destroy_texts() -> None:
+    assert Redactor(["1", ""])("1 of 1") == "1 of 1"
+    assert Redactor()("text") == "text"
+
+
+@given(secret=st.text(min_size=4), text=st.text())
+def test_no_text_keeps_a_secret(secret: str, text: str) -> None:
+    redacted = Redactor([secret])(f"{text}{secret}{text}")
+    # What a mask itself happens to hold is not the secret's.
+    assert secret not in redacted.replace("[secret]", "") or secret in "[secret]"
