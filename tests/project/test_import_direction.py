@@ -54,7 +54,9 @@ def imports_of(file: Path) -> list[tuple[str, int]]:
 
 
 def test_every_package_has_a_place_in_the_order() -> None:
-    packages = {p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()}
+    packages = {
+        p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()
+    }
     unplaced = packages - set(ORDER) - LEAVES - {"__init__", "py.typed", "__pycache__"}
     assert not unplaced, f"give these a place in ORDER: {sorted(unplaced)}"
 

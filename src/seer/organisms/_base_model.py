@@ -5,12 +5,14 @@ once to the safetensors layout that every library of the field loads, and cached
 """
 
 import fcntl
+import importlib
 import importlib.util
 import logging
 import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from seer.errors import MissingExtraError
 
@@ -54,8 +56,10 @@ def _gguf_file() -> Path:
 
 def _convert(gguf: Path, folder: Path) -> None:
     try:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+        # As plain objects: transformers' own annotations are too partial to check against.
+        torch: Any = importlib.import_module("torch")
+        transformers: Any = importlib.import_module("transformers")
+        importlib.import_module("gguf")
     except ImportError as error:
         raise MissingExtraError(
             f"{error.name} is needed to convert the base model; run: pip install 'seer[interp]'"
@@ -64,11 +68,13 @@ def _convert(gguf: Path, folder: Path) -> None:
     draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".draft-"))
     try:
         source = {"gguf_file": gguf.name, "local_files_only": True}
-        loaded = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **source)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
-        # A fresh model: what was loaded from GGUF carries a quantization config that cannot be saved.
-        config = LlamaConfig(**{k: getattr(loaded.config, k) for k in _CONFIG_KEYS})
-        model = LlamaForCausalLM(config).to(torch.bfloat16)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            gguf.parent, dtype=torch.float32, **source
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(gguf.parent, **source)
+        # A fresh model: the loaded one carries a quantization config that cannot be saved.
+        config = transformers.LlamaConfig(**{k: getattr(loaded.config, k) for k in _CONFIG_KEYS})
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
         model.load_state_dict(loaded.state_dict())
         model.save_pretrained(draft)
         tokenizer.save_pretrained(draft)

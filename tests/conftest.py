@@ -1,0 +1,66 @@
+"""For every test: folders of its own, a clean environment, and a check that nothing is left.
+
+The cache (package environments, bundles) is the user's own: it holds only what can be made again.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(tempfile.mkdtemp(prefix="seer-test-"))
+_MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_ALIASES", "HF_TOKEN")
+
+
+def pytest_configure() -> None:
+    """Point Seer's folders away from the user's, before anything reads them."""
+    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME"):
+        os.environ[name] = str(_ROOT / name.lower())
+    os.environ["SEER_PROGRESS"] = "off"
+    for name in _MACHINE_SETTINGS:
+        os.environ.pop(name, None)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio, as Seer does."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Generator[None]:
+    """After the last test: no process, no mount and no machine's folder of ours."""
+    yield
+    left = [*_machines(), *_processes(), *_mounts()]
+    shutil.rmtree(_ROOT, ignore_errors=True)
+    assert not left, "left over by the tests:\n" + "\n".join(left)
+
+
+def _machines() -> list[str]:
+    return [f"folder {path}" for path in _ROOT.glob("xdg_state_home/seer/machines/*")]
+
+
+def _processes() -> list[str]:
+    """Processes, other than this one and its ancestors, that refer to this run's folder."""
+    marker = os.fsencode(_ROOT)
+    own = {os.getpid(), os.getppid()}
+    found: list[str] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) in own:
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes()
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if marker in command or marker in environment:
+            found.append(f"process {entry.name}: {command.replace(bytes(1), b' ').decode()[:200]}")
+    return found
+
+
+def _mounts() -> list[str]:
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return [f"mount {line}" for line in lines if str(_ROOT) in line]
