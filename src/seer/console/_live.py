@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -48,7 +49,13 @@ class _Live(Display):
 
     def open(self, name: str) -> int:
         return self._rich.add_task(
-            "", total=None, title=self._title, name=name, detail="", counts=False, mark=" "
+            "",
+            total=None,
+            title=escape(self._title),
+            name=escape(name),
+            detail="",
+            counts=False,
+            mark=" ",
         )
 
     def refresh(self, key: int, phase: Phase) -> None:
