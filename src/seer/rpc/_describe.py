@@ -84,7 +84,7 @@ def describe_functions(
     except UnsupportedHintError as error:
         raise Problem([*problems, (exposed[0][0].__code__.co_firstlineno, str(error))]) from None
     for name in sorted(types.keys() & (functions.keys() | _TYPE_NAMES | RESERVED)):
-        line = functions[name].line if name in functions else 0
+        line = functions.get(name, next(iter(functions.values()))).line
         problems.append((line, f"the class {name} in a hint needs another name; {name!r} is taken"))
     if problems:
         raise Problem(problems)

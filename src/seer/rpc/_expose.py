@@ -61,10 +61,11 @@ _outside = Context()
 _latest = _outside
 
 
-def enter(context: Context) -> None:
-    """Make `context` the one that helper modules of an interface see."""
+def enter(context: Context) -> Context:
+    """Make `context` the one that helper modules of an interface see; gives the one before."""
     global _latest
-    _latest = context
+    before, _latest = _latest, context
+    return before
 
 
 def _caller(depth: int) -> Context | None:

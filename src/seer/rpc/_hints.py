@@ -196,7 +196,7 @@ class Parser:
         if _hashable(annotation) and (kind := _CONTAINERS.get(annotation)) is not None:
             return Hint("tuple_of", (ANY,)) if kind == "tuple" else Hint(kind)
         if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
-            return self._parse_class(annotation, names)
+            return self._parse_class(annotation)
         return self._parse_form(annotation, names)
 
     def stream_item(self, annotation: Any, names: dict[str, Any]) -> Hint:
@@ -217,15 +217,14 @@ class Parser:
         name = getattr(origin, "__name__", "")
         return name in _STREAMS or (or_iterable and name == "Iterable")
 
-    def _parse_class(self, cls: type, names: dict[str, Any]) -> Hint:
+    def _parse_class(self, cls: type) -> Hint:
         kind = _foreign_kind(cls)
         if kind is not None:
             return Hint(kind)
         if is_named(cls):
             return Hint("named", detail=self._name(cls))
-        supertype = getattr(cls, "__supertype__", None)
-        if supertype is not None:
-            return self.parse(supertype, names)
+        if _is(sys.modules.get("typing"), "Any", cls):
+            return ANY
         raise UnsupportedHintError(
             f"{describe(cls)} is a class the gate cannot build; use plain values, a dataclass, a "
             "TypedDict, an array, or Handle for what stays on the server"
@@ -249,8 +248,6 @@ class Parser:
         for name in ("Required", "NotRequired", "ReadOnly", "Final"):
             if _is(typing, name, origin) or _is(sys.modules.get("typing_extensions"), name, origin):
                 return self.parse(args[0], names)
-        if _is(typing, "Any", annotation):
-            return ANY
         if _is(typing, "LiteralString", annotation):
             return Hint("str")
         if isinstance(origin, type):

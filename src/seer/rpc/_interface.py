@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._schema import Function
+    from ._types import TypeDef
 
 
 class Interface:
@@ -112,14 +113,19 @@ def load(
     if not name.isidentifier() or _is_keyword(name):
         raise ServeError(f"the name {name!r} cannot be imported; give a Python name", file=path)
     context = Context(models, hidden, kept)
-    module = _run(path, name, source, context)
-    if not context.exposed:
-        raise ServeError("no function is exposed; mark functions with @expose", file=path)
-    parser, warnings = Parser(), list[str]()
+    module_name = f"interface_{name}"
+    before = sys.modules.get(module_name), enter(context)
+    warnings: list[str] = []
     try:
-        functions, types = describe_functions(context.exposed, parser, warnings)
-    except Problem as problem:
-        raise ServeError(str(problem), file=path, line=problem.line) from None
+        module = _run(path, module_name, source, context)
+        functions, types = _describe(path, context, warnings)
+    except ServeError:
+        # Nothing is left of it: what was served before stays as it was.
+        sys.modules.pop(module_name, None)
+        if before[0] is not None:
+            sys.modules[module_name] = before[0]
+        enter(before[1])
+        raise
     context.kept = {key: value for key, value in context.kept.items() if key in context.asked}
     scrubber = Scrubber(context.hidden, context.models)
     for described in (*functions.values(), *types.values()):
@@ -158,11 +164,22 @@ def _read(path: str) -> bytes:
         ) from None
 
 
+def _describe(
+    path: str, context: Context, warnings: list[str]
+) -> tuple[dict[str, Function], dict[str, TypeDef]]:
+    if not context.exposed:
+        raise ServeError("no function is exposed; mark functions with @expose", file=path)
+    try:
+        return describe_functions(context.exposed, Parser(), warnings)
+    except Problem as problem:
+        raise ServeError(str(problem), file=path, line=problem.line) from None
+
+
 def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
     """Execute the file as a module of its own; what it raises becomes a ServeError."""
     import types
 
-    module = types.ModuleType(f"interface_{name}")
+    module = types.ModuleType(name)
     module.__file__ = path
     module.__dict__.update(
         {
@@ -176,17 +193,11 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
     if folder and folder not in sys.path:
         # Behind everything else: a file beside the interface must not replace a library.
         sys.path.append(folder)
-    before = sys.modules.get(module.__name__)
     # Dataclasses and pydantic look up a class's module by its name.
-    sys.modules[module.__name__] = module
-    enter(context)
+    sys.modules[name] = module
     try:
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
-        if before is None:
-            del sys.modules[module.__name__]
-        else:
-            sys.modules[module.__name__] = before
         raise _serve_error(path, error) from None
     return module
 

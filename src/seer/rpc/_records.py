@@ -136,9 +136,17 @@ def _checked_by_library(definition: TypeDef, cls: Any, check: Convert) -> Conver
         try:
             return check(value)
         except ValueError as error:
-            raise Mismatch(definition.name, value, str(error)) from None
+            raise Mismatch(definition.name, value, _said(error)) from None
 
     return convert
+
+
+def _said(error: Any) -> str:
+    """What a library's check says, in one line."""
+    if not hasattr(error, "errors"):
+        return str(error)
+    found = error.errors(include_url=False)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found)
 
 
 def _pydantic(cls: Any) -> Convert:
