@@ -4,18 +4,28 @@ Everything richer (models, packages, serving, sessions) is written once, above, 
 Every provider passes `seer.testing.provider_contract`.
 """
 
+import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
+from typing import Literal, Self
 
+from seer.errors import SandboxStateError
 from seer.isolation import BackendName, Mount
+
+logger = logging.getLogger(__name__)
 
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], None]
 Network = Literal["full", "none", "host"] | tuple[str, ...]
 """`full`: internet through the filtering proxy; a tuple: those hosts only."""
+FileKind = Literal["file", "folder", "link", "socket", "other"]
+
+CAPTURE_LIMIT = 256 * 1024 * 1024
+"""How much of each stream `Machine.exec` keeps, unless told otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +88,29 @@ class ExecResult:
     stderr: bytes
     timed_out: bool = False
     """Killed, with its whole process tree, because the timeout passed; the output is partial."""
+    truncated: bool = False
+    """A stream was longer than the capture limit; it ends with a mark that says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileStatus:
+    """One file of a machine."""
+
+    name: str
+    """Without its folder. Bytes that are not UTF-8 are surrogate escapes, as in `os.fsdecode`."""
+    kind: FileKind
+    size: int
+    mode: int
+    """Permission bits."""
+    mtime: float
+
+
+@dataclass(frozen=True)
+class TerminalSize:
+    """Makes a command run in a terminal of this size."""
+
+    rows: int = 24
+    columns: int = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,16 +150,59 @@ class Channel(ABC):
         """Close both directions. Closing twice is harmless."""
 
 
+class Listener(ABC):
+    """Accepts what programs in the machine connect to one Unix socket: an async iterator.
+
+    Use it as an async context manager: the socket is there once it is entered, and is removed on
+    the way out.
+    """
+
+    def __aiter__(self) -> Self:
+        """Itself."""
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> Channel:
+        """The next connection; ends when the listener is closed."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Stop listening and remove the socket. Closing twice is harmless."""
+
+    async def __aenter__(self) -> Self:
+        """Itself, bound."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+
 class Process(ABC):
     """A command running in the machine. Closing it kills its whole process tree."""
 
     @abstractmethod
     def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """What it prints, as it prints it; ends when both streams are closed."""
+        """What it prints, as it prints it; ends when both streams are closed.
+
+        They are closed for it once the command itself has ended and all it had printed is
+        delivered: what it left in the background lives on, but is not waited for. A command that
+        prints more than a buffer's worth waits for its reader. Iterate once.
+        """
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Feed its standard input."""
+        """Feed its standard input, waiting while the command is slow to take it.
+
+        Raises:
+            SandboxStateError: It was started without standard input, or has ended.
+            SandboxLostError: The machine is gone.
+        """
 
     @abstractmethod
     async def close_stdin(self) -> None:
@@ -146,7 +222,21 @@ class Process(ABC):
 
     @abstractmethod
     async def kill(self) -> None:
-        """Kill it and everything it started, also what has left its session."""
+        """Kill it and everything it started, also what has left its session.
+
+        What it had printed until then can still be read. Harmless once it has ended.
+
+        Raises:
+            SandboxLostError: The machine is gone, or does not obey.
+        """
+
+    @abstractmethod
+    async def resize(self, size: TerminalSize) -> None:
+        """Tell a command in a terminal the terminal's new size; harmless for others."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of it: if it still runs, it is killed with everything it started."""
 
 
 class Machine(ABC):
@@ -172,14 +262,17 @@ class Machine(ABC):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         stdin: bool = False,
+        pty: TerminalSize | None = None,
     ) -> Process:
-        """Start a command without a shell.
+        """Start a command without a shell, in a session of its own.
 
         Args:
             argv: The program and its arguments.
             env: Added to the machine's environment.
             cwd: Working folder; the layout's `workdir` by default.
             stdin: Whether to keep standard input open for `Process.write`.
+            pty: Run it in a terminal of this size; it then has standard input, and all it prints
+                arrives as `stdout`.
 
         Raises:
             SandboxLostError: The machine is gone.
@@ -205,6 +298,38 @@ class Machine(ABC):
         """
 
     @abstractmethod
+    async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
+        """Describe a file; with `follow=False` a link itself and not where it leads.
+
+        Raises:
+            RemoteFileError: With the machine's errno.
+        """
+
+    @abstractmethod
+    async def list_dir(self, path: str) -> list[FileStatus]:
+        """Describe everything in a folder, in no order; links are not followed.
+
+        Raises:
+            RemoteFileError: With the machine's errno.
+        """
+
+    @abstractmethod
+    async def make_dir(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a folder and its parents; one that is there already is fine.
+
+        Raises:
+            RemoteFileError: With the machine's errno.
+        """
+
+    @abstractmethod
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or an empty folder; with `recursive` a folder and all in it.
+
+        Raises:
+            RemoteFileError: With the machine's errno.
+        """
+
+    @abstractmethod
     async def connect(self, address: str | int) -> Channel:
         """Open a connection to a Unix socket (path) or a loopback TCP port in the machine.
 
@@ -213,8 +338,13 @@ class Machine(ABC):
         """
 
     @abstractmethod
-    def listen(self, path: str) -> AsyncIterator[Channel]:
-        """Accept connections that programs in the machine make to the Unix socket `path`."""
+    def listen(self, path: str) -> Listener:
+        """Accept connections that programs in the machine make to the Unix socket `path`.
+
+        Raises (when the listener is entered or first awaited, or at once):
+            RemoteFileError: The socket cannot be made there.
+            IsolationError: Programs in this machine's jail may not connect to sockets.
+        """
 
     @abstractmethod
     async def detach(self) -> None:
@@ -237,12 +367,72 @@ class Machine(ABC):
         stdin: bytes | None = None,
         timeout: float | None = None,
         on_output: OnOutput | None = None,
+        capture_limit: int = CAPTURE_LIMIT,
     ) -> ExecResult:
         """Run a command to its end; see `spawn` for the arguments and errors.
 
-        Past `timeout` the whole process tree is killed and the result says so.
+        Past `timeout` the whole process tree is killed and the result says so. Of each stream the
+        first `capture_limit` bytes are kept, then a mark; `on_output` gets everything.
         """
-        raise AssertionError("written in terms of spawn by the providers package")
+        process = await self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None)
+        captured = {"stdout": _Capture(capture_limit), "stderr": _Capture(capture_limit)}
+
+        async def collect() -> int:
+            async for stream, data in process.output():
+                captured[stream].add(data)
+                if on_output is not None:
+                    on_output(stream, data)
+            return await process.wait()
+
+        collecting = asyncio.create_task(collect())
+        feeding = asyncio.create_task(_feed(process, stdin)) if stdin is not None else None
+        try:
+            finished, _ = await asyncio.wait({collecting}, timeout=timeout)
+            if not finished:
+                await process.kill()
+            exit_code = await collecting
+        finally:
+            for task in (collecting, feeding):
+                if task is not None:
+                    task.cancel()
+            await process.close()
+        return ExecResult(
+            exit_code=exit_code,
+            stdout=captured["stdout"].value(),
+            stderr=captured["stderr"].value(),
+            timed_out=not finished,
+            truncated=any(capture.truncated for capture in captured.values()),
+        )
+
+
+class _Capture:
+    """The first bytes of a stream, and whether there were more."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.truncated = False
+
+    def add(self, data: bytes) -> None:
+        kept = data[: self._limit - self._size]
+        if kept:
+            self._parts.append(kept)
+            self._size += len(kept)
+        self.truncated = self.truncated or len(kept) < len(data)
+
+    def value(self) -> bytes:
+        mark = b"\n[output cut here: more than %d bytes]\n" % self._limit
+        return b"".join(self._parts) + (mark if self.truncated else b"")
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    try:
+        await process.write(data)
+        await process.close_stdin()
+    except SandboxStateError:
+        # A command need not read all of its input before it ends.
+        logger.debug("a command ended before it had read its input")
 
 
 class Provider(ABC):

@@ -1,0 +1,73 @@
+"""Copies of the files that run beside and inside machines, in folders named by their content.
+
+A machine never runs from the checkout or the installed package: those must stay invisible to
+agents, and may change while a machine lives. A bundle does neither. Modules in it are compiled
+once, so that no start pays for that.
+"""
+
+import hashlib
+import os
+import py_compile
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from seer.providers._places import cache_dir
+
+
+def bundle(files: Mapping[str, Path]) -> Path:
+    """The folder that holds copies of `files`, made if it is not there.
+
+    Args:
+        files: Path in the bundle (relative, with forward slashes) -> file to copy.
+
+    Returns:
+        A folder that is readable to everybody and never changes.
+    """
+    folder = cache_dir() / "bundles" / _digest(tuple(sorted(files.items())))
+    if not folder.is_dir():
+        _make(folder, files)
+    return folder
+
+
+@cache
+def _digest(files: tuple[tuple[str, Path], ...]) -> str:
+    # Compiled files fit one version of Python only.
+    total = hashlib.sha256(sys.implementation.cache_tag.encode())
+    for name, path in files:
+        total.update(f"{len(name)}:{name}".encode())
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:32]
+
+
+def _make(folder: Path, files: Mapping[str, Path]) -> None:
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
+    try:
+        for name, source in files.items():
+            target = draft / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+            if target.suffix == ".py":
+                # The hash in the folder's name is the check; none is needed at import.
+                py_compile.compile(
+                    str(target),
+                    dfile=name,
+                    doraise=True,
+                    invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+                )
+        for parent, _, names in os.walk(draft):
+            Path(parent).chmod(0o755)
+            for name in names:
+                Path(parent, name).chmod(0o644)
+        try:
+            draft.rename(folder)
+        except OSError:
+            # Another process was first; its copy is the same.
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

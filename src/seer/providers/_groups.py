@@ -1,0 +1,64 @@
+"""Control groups that dead machines left, found by the record in their folder or by their name."""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from seer.errors import ProviderError
+from seer.isolation import script
+from seer.providers._local_record import machines_dir
+
+if TYPE_CHECKING:
+    from seer.isolation._cgroup import Cgroup
+
+
+@cache
+def _module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("seer_cgroup", script("cgroup"))
+    if spec is None or spec.loader is None:
+        raise ProviderError(f"{str(script('cgroup'))!r} cannot be loaded; reinstall Seer")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def group_prefix() -> str:
+    """How the control groups of this state folder's machines begin."""
+    return f"seer-{hashlib.sha256(os.fsencode(machines_dir())).hexdigest()[:8]}-"
+
+
+def remove_group(machine: Path) -> None:
+    """Kill and remove what the `group` file in a machine's folder names.
+
+    Raises:
+        OSError: A process in it would not die.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        folders = (machine / "group").read_text().splitlines()
+        _end(_module().Cgroup([folder for folder in folders if os.path.isdir(folder)]))  # noqa: PTH112
+
+
+def remove_nameless_groups() -> None:
+    """Remove groups whose machine was killed before it could write anything down."""
+    prefix = group_prefix()
+    try:
+        probe: Cgroup = _module().create(f"{prefix}probe-{os.getpid()}")
+    except OSError:
+        return  # no control groups here, so none were left
+    probe.remove()
+    for parent in {Path(folder).parent for folder in probe.folders}:
+        for folder in parent.glob(f"{prefix}*"):
+            name = folder.name.removeprefix(prefix)
+            if not name.startswith("probe-") and not (machines_dir() / name).exists():
+                with contextlib.suppress(OSError):
+                    _end(_module().Cgroup([str(folder)]))
+
+
+def _end(group: "Cgroup") -> None:
+    group.kill()
+    group.remove()

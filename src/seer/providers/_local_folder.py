@@ -1,0 +1,193 @@
+"""The folder of a local machine, and how it looks from inside: mounts, layout, environment."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.errors import ProviderError
+from seer.isolation import JAIL_UIDS, Backend, Mount, chown_tree, script
+from seer.providers._base import Layout, MachineSpec
+from seer.providers._bundle import bundle
+from seer.providers._local_record import Seen
+from seer.providers._machine import __file__ as _machine_init
+
+WORKDIR, HOME, TMP, MODELS = "/workspace", "/home/agent", "/tmp", "/models"
+RUN, GATES, PROXY = "/run/seer/shared", "/run/seer/gates", "/run/seer/proxy.sock"
+PYTHON, ENV, VENV, LIB = "/seer/python", "/seer/env", "/seer/venv", "/seer/lib"
+
+_PRIVATE = {"work": WORKDIR, "home": HOME, "tmp": TMP, "run": RUN}
+_VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_SYSTEM_PATH = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
+
+
+def machine_files() -> Path:
+    """The bundle of what runs beside and inside machines."""
+    folder = Path(_machine_init).parent
+    files = {f"seer_machine/{path.name}": path for path in folder.glob("*.py")}
+    files["seer_machine/cgroup.py"] = script("cgroup")
+    files["forward.py"] = script("forward")
+    return bundle(files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inside:
+    """How a machine looks from inside."""
+
+    mounts: tuple[Mount, ...]
+    seen: tuple[Seen, ...]
+    """The same, longest path first, so that the first match is the right one."""
+    view: Mapping[str, str]
+    layout: Layout
+    interpreter: str
+    """The bare interpreter, for Seer's own programs."""
+    uid: int | None
+
+    def path(self, target: str) -> str:
+        """A path under a mount's target, as programs in the machine see it."""
+        for mount in self.seen:
+            if target == mount.target or target.startswith(mount.target + "/"):
+                return mount.seen + target[len(mount.target) :]
+        return target
+
+
+def furnish(folder: Path, spec: MachineSpec, backend: Backend, *, proxy: bool) -> Inside:
+    """Fill a new machine's folder and say how it will look from inside.
+
+    Raises:
+        ProviderError: The spec names a path that does not exist or cannot be used.
+    """
+    uid = JAIL_UIDS[0] if os.geteuid() == 0 and backend.name != "none" else None
+    mounts = [
+        Mount(Path(sys.base_prefix), PYTHON),
+        Mount(machine_files(), LIB),
+        *_own_folders(folder, spec, uid),
+        *_checked(spec, uid),
+    ]
+    if backend.name == "bubblewrap":
+        for name, path in spec.gates.items():
+            mounts.append(Mount(path, f"{GATES}/{name}.sock"))
+        if proxy:
+            mounts.append(Mount(folder / "proxy.sock", PROXY))
+    if spec.python_env is not None:
+        mounts.append(Mount(spec.python_env, ENV))
+    view = backend.view(mounts)
+    venv = f"{view[ENV]}" if spec.python_env is not None else None
+    if venv is not None and venv != ENV:
+        # The environment's own links fit only a jail in which everything is at its usual place.
+        mounts.append(Mount(_make_venv(folder, view), VENV))
+        view = backend.view(mounts)
+        venv = view[VENV]
+    seen = tuple(
+        Seen(
+            target=mount.target,
+            source=os.path.realpath(mount.source),
+            seen=view[mount.target],
+            writable=mount.writable,
+        )
+        for mount in sorted(mounts, key=lambda mount: len(mount.target), reverse=True)
+    )
+    interpreter = f"{view[PYTHON]}/bin/{_VERSION}"
+    models = f"{os.path.commonpath([view[RUN], view[HOME]]).rstrip('/')}{MODELS}"
+    layout = Layout(
+        workdir=view[WORKDIR],
+        home=view[HOME],
+        tmp=view[TMP],
+        run=view[RUN],
+        models=MODELS if view[RUN] == RUN else models,
+        python=f"{venv}/bin/python3" if venv is not None else interpreter,
+    )
+    return Inside(
+        mounts=tuple(mounts),
+        seen=seen,
+        view=view,
+        layout=layout,
+        interpreter=interpreter,
+        uid=uid,
+    )
+
+
+def _own_folders(folder: Path, spec: MachineSpec, uid: int | None) -> list[Mount]:
+    mounts: list[Mount] = []
+    for name, target in _PRIVATE.items():
+        path = folder / name
+        if name == "work" and spec.workdir is not None:
+            path = spec.workdir
+            if not path.is_dir():
+                raise ProviderError(f"workdir={str(path)!r} is not a folder; make it first")
+            if uid is not None:
+                chown_tree(path, uid, uid)
+        else:
+            path.mkdir(mode=0o755)
+            if uid is not None:
+                os.chown(path, uid, uid)
+        mounts.append(Mount(path, target, writable=True))
+    return mounts
+
+
+def _checked(spec: MachineSpec, uid: int | None) -> list[Mount]:
+    for mount in spec.mounts:
+        if not mount.source.exists():
+            raise ProviderError(
+                f"mount source {str(mount.source)!r} (for {mount.target!r}) does not exist"
+            )
+        if mount.writable and uid is not None and mount.source.is_dir():
+            chown_tree(mount.source, uid, uid)
+    for name, path in spec.gates.items():
+        if not name.isidentifier() or not name.isascii():
+            raise ProviderError(f"gate {name!r}: a gate's name must be an identifier")
+        if not path.is_socket():
+            raise ProviderError(f"gate {name!r}: {str(path)!r} is not a socket")
+    if spec.python_env is not None and not spec.python_env.is_dir():
+        raise ProviderError(f"python_env={str(spec.python_env)!r} is not a folder")
+    return list(spec.mounts)
+
+
+def _make_venv(folder: Path, view: Mapping[str, str]) -> Path:
+    """A virtual environment that fits the paths of this jail and shows the given packages."""
+    venv = folder / "venv"
+    site = venv / "lib" / _VERSION / "site-packages"
+    site.mkdir(parents=True)
+    (venv / "bin").mkdir()
+    for name in ("python", "python3", _VERSION):
+        (venv / "bin" / name).symlink_to(f"{view[PYTHON]}/bin/{_VERSION}")
+    (venv / "pyvenv.cfg").write_text(
+        f"home = {view[PYTHON]}/bin\ninclude-system-site-packages = false\n"
+    )
+    packages = f"{view[ENV]}/lib/{_VERSION}/site-packages"
+    (site / "packages.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+    return venv
+
+
+def environment(
+    inside: Inside, spec: MachineSpec, machine_id: str, gates: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of every command in the machine."""
+    layout = inside.layout
+    tools = [os.path.dirname(layout.python), os.path.dirname(inside.interpreter)]  # noqa: PTH120
+    if ENV in inside.view:
+        tools.insert(1, f"{inside.view[ENV]}/bin")
+    return {
+        "PATH": ":".join(dict.fromkeys([*tools, *_SYSTEM_PATH])),
+        "HOME": layout.home,
+        "TMPDIR": layout.tmp,
+        "LANG": "C.UTF-8",
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/sh",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SEER_MACHINE": machine_id,
+        **gates,
+        **spec.env,
+        **{name: inside.path(target) for name, target in spec.path_env.items()},
+    }
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder of a machine that never came to be."""
+    from seer.providers._machine.cleaning import remove_tree
+
+    with contextlib.suppress(FileNotFoundError):
+        remove_tree(os.fsencode(folder))

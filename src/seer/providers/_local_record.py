@@ -1,0 +1,94 @@
+"""What is written down about a local machine: while it runs, and after its end."""
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+from seer.isolation import BackendName
+from seer.providers._base import Layout
+from seer.providers._places import state_dir
+
+_TAIL = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A mount, as the host and as the machine know it."""
+
+    target: str
+    source: str
+    seen: str
+    """Where programs in the machine see it."""
+    writable: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalRecord:
+    """All that another process needs to adopt a local machine. No secrets."""
+
+    id: str
+    label: str
+    note: str
+    gpu: str | None
+    started_at: float
+    isolation: BackendName
+    lease: float
+    idle_timeout: float | None
+    uid: int | None
+    """The user that owns the machine's files, where that is another than this one."""
+    layout: Layout
+    mounts: tuple[Seen, ...]
+
+
+def machines_dir() -> Path:
+    """The folder in which every running machine has a folder."""
+    folder = state_dir() / "machines"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    return folder
+
+
+def write_record(folder: Path, record: LocalRecord) -> None:
+    """Write the record into the machine's folder."""
+    fd = os.open(folder / "machine.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w") as file:
+        json.dump(asdict(record), file)
+
+
+def read_record(folder: Path) -> LocalRecord:
+    """Read a machine's record.
+
+    Raises:
+        OSError: The machine is gone, or was never complete.
+        ValueError: It is not a record.
+    """
+    fields = cast("dict[str, object]", json.loads((folder / "machine.json").read_text()))
+    try:
+        layout = Layout(**cast("dict[str, str]", fields.pop("layout")))
+        mounts = cast("list[dict[str, object]]", fields.pop("mounts"))
+        return LocalRecord(
+            layout=layout,
+            mounts=tuple(Seen(**mount) for mount in mounts),  # pyright: ignore[reportArgumentType]
+            **fields,  # pyright: ignore[reportArgumentType]
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{str(folder)!r} holds no record of a machine: {error}") from None
+
+
+def how_it_ended(machine_id: str) -> tuple[str, float] | None:
+    """The reason and time of a machine's end; None when nothing is known."""
+    try:
+        with (state_dir() / "ended.jsonl").open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(line)
+            if entry["id"] == machine_id:
+                return str(entry["reason"]), float(entry["ended_at"])
+    return None

@@ -1,0 +1,368 @@
+"""Start a machine on this host: its folder, its jail's launch, and the keeper that spawns it.
+
+Everything that processes of the machine must know travels in memory files and inherited
+descriptors, so nothing secret stands on a command line or in a file.
+"""
+
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.errors import IsolationError, ProviderError
+from seer.isolation import (
+    JAIL_UIDS,
+    Backend,
+    JailNetwork,
+    Launch,
+    Limits,
+    Need,
+    Policy,
+    choose,
+    proxy_environment,
+    proxy_launch,
+)
+from seer.providers._base import MachineSpec
+from seer.providers._gpus import host_gpus
+from seer.providers._groups import group_prefix
+from seer.providers._local_folder import (
+    LIB,
+    PROXY,
+    WORKDIR,
+    Inside,
+    discard,
+    environment,
+    furnish,
+    machine_files,
+)
+from seer.providers._local_record import LocalRecord, machines_dir, write_record
+from seer.providers._machine import wire
+from seer.providers._places import state_dir
+from seer.providers._sweep import lock_folder
+
+logger = logging.getLogger(__name__)
+
+PROCESSES = 4096
+"""Processes and threads that a machine may have."""
+_STEWARD = "from seer_machine.steward import main; main()"
+_KEEPER = "from seer_machine.keeper import main; main()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Born:
+    """A machine whose keeper was spawned; whether its steward comes up is not known yet."""
+
+    folder: Path
+    record: LocalRecord
+    control: socket.socket
+    """The controller's line to the keeper."""
+    ready: int
+    """Reads as the steward's version once it serves; ends early when it never will."""
+    spawned: subprocess.Popen[bytes]
+
+
+def bring_up(spec: MachineSpec) -> Born:
+    """Make a machine's folder and spawn its keeper, who spawns the jail. Blocks.
+
+    Raises:
+        ProviderError: The spec cannot be met.
+        IsolationError: The boundary cannot be set up.
+    """
+    backend = _choose(spec)
+    machine_id = f"sb-{secrets.token_hex(8)}"
+    folder = machines_dir() / machine_id
+    folder.mkdir(mode=0o700)
+    with ExitStack() as undo:
+        undo.callback(discard, folder)
+        with ExitStack() as opened:
+            lock = opened.enter_context(_Descriptor(lock_folder(folder))).fd
+            born = _spawn(spec, backend, folder, opened=opened, lock=lock)
+        undo.pop_all()
+    return born
+
+
+def _choose(spec: MachineSpec) -> Backend:
+    needs: set[Need] = set()
+    if spec.hidden:
+        needs.add("hidden")
+    if spec.network not in ("none", "host"):
+        needs.add("proxy")
+    return choose(spec.isolation, needs=frozenset(needs))
+
+
+class _Descriptor:
+    """Closes a descriptor on the way out."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __enter__(self) -> "_Descriptor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+
+def _spawn(
+    spec: MachineSpec, backend: Backend, folder: Path, *, opened: ExitStack, lock: int
+) -> Born:
+    def keep(fd: int) -> int:
+        return opened.enter_context(_Descriptor(fd)).fd
+
+    def pair(kind: socket.SocketKind) -> tuple[socket.socket, int]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        return ours, keep(theirs.detach())
+
+    wants_proxy = spec.network not in ("none", "host")
+    proxy = _proxy(spec, folder, opened) if wants_proxy else None
+    inside = furnish(folder, spec, backend, proxy=wants_proxy)
+    gpus = _gpu_environment(spec)
+    listener = keep(_listen(folder / "steward.sock").detach())
+    alive, alive_held = (keep(fd) for fd in os.pipe())
+    ready, ready_told = os.pipe()
+    keep(ready_told)
+    steward_settings = keep(os.memfd_create("seer-steward"))
+    keeper_desk, jail_desk = (
+        keep(end.detach()) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    )
+    doors, gates = _doors(spec, backend, opened)
+    policy = Policy(
+        mounts=inside.mounts,
+        env={},
+        cwd=WORKDIR,
+        network=_jail_network(spec),
+        gpu=gpus is not None,
+        limits=Limits(memory=spec.memory, processes=PROCESSES, disk=spec.disk, file_size=spec.disk),
+        pass_fds=(
+            listener,
+            alive,
+            ready_told,
+            steward_settings,
+            jail_desk,
+            *(door["jail"] for door in doors.values()),
+        ),
+    )
+    lib = inside.view[LIB]
+    argv = [inside.interpreter, "-I", "-S", "-X", "utf8", "-c"]
+    argv += [f"import sys; sys.path.insert(0, {lib!r}); {_STEWARD}", "fd", str(steward_settings)]
+    launch = backend.launch(policy, argv)
+    opened.callback(launch.close)
+    record = LocalRecord(
+        id=folder.name,
+        label=spec.label,
+        note=spec.note,
+        gpu=spec.gpu if gpus is not None else None,
+        started_at=time.time(),
+        isolation=backend.name,
+        lease=spec.lease,
+        idle_timeout=spec.idle_timeout,
+        uid=inside.uid,
+        layout=inside.layout,
+        mounts=inside.seen,
+    )
+    write_record(folder, record)
+    network = proxy_environment() if wants_proxy else {}
+    variables = {**network, **environment(inside, spec, folder.name, gates), **(gpus or {})}
+    forwarder = [inside.interpreter, "-I", "-S", f"{lib}/forward.py", PROXY] if wants_proxy else []
+    _fill(
+        steward_settings,
+        {
+            "listen": listener,
+            "alive": alive,
+            "ready": ready_told,
+            "desk": jail_desk,
+            "env": variables,
+            "cwd": inside.layout.workdir,
+            "doors": [door["jail"] for door in doors.values()],
+            "forwarder": forwarder,
+        },
+    )
+    ours, theirs = pair(socket.SOCK_STREAM)
+    try:
+        settings = keep(os.memfd_create("seer-keeper"))
+        fields = _keeper_settings(spec, folder, launch, inside)
+        fields |= {
+            "control": theirs,
+            "alive": alive_held,
+            "desk": keeper_desk,
+            "doors": {
+                name: {"fd": door["host"], "target": str(spec.gates[name])}
+                for name, door in doors.items()
+            },
+        }
+        passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
+        passed += [door["host"] for door in doors.values()]
+        if proxy is not None:
+            fields["proxy"] = {"argv": list(proxy.argv), "fds": list(proxy.pass_fds)}
+            passed += proxy.pass_fds
+        _fill(settings, fields)
+        spawned = _spawn_keeper(folder, settings, passed)
+    except BaseException:
+        ours.close()
+        os.close(ready)
+        raise
+    return Born(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
+
+
+def _keeper_settings(
+    spec: MachineSpec, folder: Path, launch: Launch, inside: Inside
+) -> "dict[str, wire.Encodable]":
+    return {
+        "id": folder.name,
+        "state": os.fsencode(state_dir()),
+        "folder": os.fsencode(folder),
+        "group": group_prefix() + folder.name,
+        "argv": [os.fsencode(item) for item in launch.argv],
+        "env": dict(launch.env),
+        "pass_fds": list(launch.pass_fds),
+        "memory": spec.memory or 0,
+        "processes": PROCESSES,
+        "disk": spec.disk or 0,
+        "writable": [os.fsencode(mount.source) for mount in inside.seen if mount.writable],
+        "cpus_milli": int((spec.cpus or 0) * 1000),
+        "lease_ms": int(spec.lease * 1000),
+        "timeout_ms": int((spec.timeout or 0) * 1000),
+        "idle_ms": int((spec.idle_timeout or 0) * 1000),
+    }
+
+
+def _spawn_keeper(folder: Path, settings: int, passed: list[int]) -> subprocess.Popen[bytes]:
+    code = f"import sys; sys.path.insert(0, {str(machine_files())!r}); {_KEEPER}"
+    log = os.open(folder / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [_interpreter(), "-I", "-S", "-X", "utf8", "-c", code, str(settings), folder.name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            cwd="/",
+            env={},
+            pass_fds=passed,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+
+
+def _interpreter() -> str:
+    # A virtual environment's interpreter first looks for its configuration and its packages.
+    base: object = getattr(sys, "_base_executable", None)
+    return base if isinstance(base, str) and base else sys.executable
+
+
+def _fill(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
+    data = wire.encode(fields)
+    done = 0
+    while done < len(data):
+        # The position stays at the start, where the reader begins.
+        done += os.pwrite(fd, data[done:], done)
+
+
+def _listen(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
+    try:
+        sock.bind(f"/proc/self/fd/{folder}/{path.name}")
+        sock.listen(4096)
+    except BaseException:
+        sock.close()
+        raise
+    finally:
+        os.close(folder)
+    return sock
+
+
+def _doors(
+    spec: MachineSpec, backend: Backend, opened: ExitStack
+) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
+    """Doors for jails that may not connect, and every gate's address for programs inside."""
+    doors: dict[str, dict[str, int]] = {}
+    gates: dict[str, str] = {}
+    for name in spec.gates:
+        variable = f"SEER_GATE_{name.upper()}"
+        if backend.name == "bubblewrap":
+            gates[variable] = f"path:/run/seer/gates/{name}.sock"
+            continue
+        if backend.name == "none":
+            gates[variable] = f"path:{spec.gates[name]}"
+            continue
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        host, jail = (opened.enter_context(_Descriptor(end.detach())).fd for end in ends)
+        doors[name] = {"host": host, "jail": jail}
+        gates[variable] = f"fd:{jail}"
+    return doors, gates
+
+
+def _proxy(spec: MachineSpec, folder: Path, opened: ExitStack) -> Launch:
+    listener = opened.enter_context(_Descriptor(_listen(folder / "proxy.sock").detach())).fd
+    uid = None
+    if os.geteuid() == 0:
+        os.chown(folder / "proxy.sock", JAIL_UIDS[0], JAIL_UIDS[0])
+        uid = JAIL_UIDS[-1]
+    hosts = None if isinstance(spec.network, str) else list(spec.network)
+    launch = proxy_launch(
+        listener,
+        label=f"{spec.label} {folder.name}",
+        hosts=hosts,
+        log=state_dir() / "refused.jsonl",
+        uid=uid,
+    )
+    opened.callback(launch.close)
+    return launch
+
+
+def _jail_network(spec: MachineSpec) -> JailNetwork:
+    if spec.network == "host" or spec.network == "none":
+        return spec.network
+    return "proxy"
+
+
+def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
+    """The variables that show the GPUs asked for; None when there is none to show."""
+    if spec.gpu is None:
+        return None
+    names = host_gpus()
+    if not names:
+        logger.warning(
+            "gpu=%r was asked for, but this machine has no NVIDIA GPU; going on with its CPU "
+            "(%d cores)",
+            spec.gpu,
+            os.cpu_count() or 1,
+        )
+        return None
+    wanted = spec.gpu.lower().replace("-", " ").split()[0]
+    if spec.gpu_count > len(names) or not any(wanted in name.lower() for name in names):
+        logger.warning(
+            "gpu=%r (%d) was asked for; this machine has %s, and that is used",
+            spec.gpu,
+            spec.gpu_count,
+            ", ".join(names),
+        )
+    count = min(spec.gpu_count, len(names))
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count)))}
+
+
+def check(spec: MachineSpec) -> None:
+    """Refuse what can never work, and say what is there where less is there than asked for.
+
+    Raises:
+        ProviderError: A number is out of range.
+    """
+    for name in ("lease", "timeout", "idle_timeout", "start_timeout", "memory", "disk", "cpus"):
+        value: float | None = getattr(spec, name)
+        if value is not None and value <= 0:
+            raise ProviderError(f"{name}={value!r}: give a number above zero")
+    if spec.gpu_count < 1:
+        raise ProviderError(f"gpu_count={spec.gpu_count!r}: give one or more, or gpu=None")
+    if isinstance(spec.network, tuple) and not spec.network:
+        raise IsolationError("network=(): name hosts, or say 'none'")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if spec.cpus is not None and cores is not None and spec.cpus > cores:
+        logger.warning("cpus=%g was asked for; this machine has %d", spec.cpus, cores)

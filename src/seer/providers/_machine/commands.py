@@ -1,0 +1,373 @@
+"""Run one command for one connection: its streams, its signals, and the end of its whole tree.
+
+Runs in a process of its own, forked by the steward, which is the subreaper of all that the command
+starts. The connection is the command's life: when it closes before the command has ended, the
+whole tree is killed. When the command ends by itself, what it left in the background lives on.
+"""
+
+from __future__ import annotations
+
+import _signal
+import os
+import select
+import time
+
+from . import tree, wire
+from .link import Link
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .wire import Message
+
+_KILL_TIMEOUT = 30.0
+_HIGH_WATER = 512 * 1024
+"""Output that is read from the command before the controller has taken what came before."""
+_PIPE_READ = 64 * 1024
+_LAST_OUTPUT = 1024 * 1024
+"""As much as a pipe can hold: a background process that never stops printing is cut off here."""
+_DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
+_INPUT_LIMIT = 4 * wire.CHUNK
+
+
+class World:
+    """What every command of a machine starts from."""
+
+    def __init__(
+        self, env: dict[bytes, bytes], cwd: bytes, doors: list[int], desk: int = -1
+    ) -> None:
+        self.env = env
+        self.cwd = cwd
+        self.doors = doors
+        self.desk = desk
+        """Where the keeper is asked to kill what cannot be seen from in here."""
+
+
+def run(link: Link, request: Message, world: World) -> None:
+    """Serve an `exec` request until the command has ended or the peer is gone."""
+    wake = _wake_on_child()
+    tree.become_subreaper()
+    try:
+        command = _Command(link, request, world)
+    except OSError as error:
+        link.fail(error)
+        return
+    link.queue_message(wire.OK, pid=command.pid, server=os.getpid())
+    try:
+        command.serve(wake)
+    except wire.WireError:
+        kill_all(world.desk)
+        raise
+    command.finish(wake)
+
+
+def kill_all(desk: int) -> dict[int, int]:
+    """Kill everything below this process; gives the wait statuses of its children."""
+    if tree.visible():
+        return tree.kill_descendants()
+    # Jails without a /proc of their own: the keeper outside sees the tree and does it, told by
+    # the kernel who asks.
+    ended: dict[int, int] = {}
+    deadline = time.monotonic() + _KILL_TIMEOUT
+    while time.monotonic() < deadline:
+        os.write(desk, b"K")
+        for _ in range(20):
+            try:
+                while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                    ended[found[0]] = found[1]
+            except ChildProcessError:
+                return ended
+            time.sleep(0.002)
+    raise TimeoutError("the keeper did not end this command's processes")
+
+
+def _wake_on_child() -> int:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    _signal.signal(_signal.SIGCHLD, lambda *_: None)
+    _signal.set_wakeup_fd(writing)
+    return reading
+
+
+class _Command:
+    def __init__(self, link: Link, request: Message, world: World) -> None:
+        argv = wire.get_list(request, "argv")
+        if not argv:
+            raise wire.WireError("'argv' is empty")
+        env = dict(world.env)
+        for name, value in wire.get_dict(request, "env").items():
+            if not isinstance(value, bytes):
+                raise wire.WireError(f"environment variable {name!r} must be a string")
+            env[os.fsencode(name)] = value
+        cwd = os.path.join(world.cwd, wire.get_bytes(request, "cwd", world.cwd))
+        self._link = link
+        self._desk = world.desk
+        self._terminal = wire.get_list(request, "pty") if "pty" in request else None
+        self._stdin = -1
+        self._waiting = bytearray()
+        self._stdin_ends = False
+        self._outputs: dict[int, bytes] = {}
+        self._status: int | None = None
+        streams = self._make_streams(keep_stdin=bool(wire.get_int(request, "stdin", 0)))
+        try:
+            self.pid = _launch(
+                argv, env, cwd, streams=streams, doors=world.doors, tty=self._terminal is not None
+            )
+        finally:
+            for fd in set(streams):
+                os.close(fd)
+
+    def _make_streams(self, *, keep_stdin: bool) -> tuple[int, int, int]:
+        if self._terminal is not None:
+            ours, theirs = os.openpty()
+            os.set_blocking(ours, False)
+            self._outputs[ours] = wire.STDOUT
+            self._stdin = os.dup(ours)
+            self._resize(self._terminal)
+            return theirs, theirs, theirs
+        if keep_stdin:
+            stdin, self._stdin = os.pipe()
+            os.set_blocking(self._stdin, False)
+        else:
+            stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        ends = [stdin]
+        for kind in (wire.STDOUT, wire.STDERR):
+            reading, writing = os.pipe()
+            os.set_blocking(reading, False)
+            self._outputs[reading] = kind
+            ends.append(writing)
+        return ends[0], ends[1], ends[2]
+
+    def _resize(self, size: list[bytes]) -> None:
+        import fcntl
+        import termios
+
+        rows, columns = (min(max(int(part), 1), 9999) for part in size)
+        packed = b"".join(n.to_bytes(2, "little") for n in (rows, columns, 0, 0))
+        fcntl.ioctl(self._stdin, termios.TIOCSWINSZ, packed)
+
+    # --- the loop ---------------------------------------------------------------------------
+
+    def serve(self, wake: int) -> None:
+        """Until the command has ended: move its streams, pass on signals, obey a kill."""
+        self._obey()  # what arrived together with the request
+        while self._status is None:
+            ready = self._poll(wake)
+            if wake in ready:
+                os.read(wake, 4096)
+                self._collect(tree.reap())
+            for fd in [fd for fd in self._outputs if fd in ready]:
+                self._forward(fd)
+            if self._stdin in ready:
+                self._feed()
+            if self._link.writing in ready:
+                self._link.send()
+            if self._link.reading in ready:
+                self._link.receive()
+                self._obey()
+            if self._link.at_end and self._status is None:
+                self._kill()
+
+    def _poll(self, wake: int) -> set[int]:
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        poll.register(self._link.reading, select.POLLIN)
+        if self._link.unsent:
+            poll.register(
+                self._link.writing,
+                select.POLLOUT | (select.POLLIN if self._link.writing == self._link.reading else 0),
+            )
+        if self._link.unsent < _HIGH_WATER:
+            for fd in self._outputs:
+                poll.register(fd, select.POLLIN)
+        if self._stdin >= 0 and self._waiting:
+            poll.register(self._stdin, select.POLLOUT)
+        return {fd for fd, _ in poll.poll()}
+
+    def _obey(self) -> None:
+        while (found := self._link.next()) is not None:
+            kind, payload = found
+            if kind == wire.STDIN:
+                self._waiting += payload
+                if len(self._waiting) > _INPUT_LIMIT:
+                    raise wire.WireError("more input than there was credit for")
+                self._feed()
+            elif kind == wire.STDIN_END:
+                self._stdin_ends = True
+                self._feed()
+            elif kind == wire.SIGNAL:
+                self._signal(wire.get_int(wire.decode_message(payload), "number"))
+            elif kind == wire.RESIZE and self._terminal is not None and self._stdin >= 0:
+                self._resize(wire.get_list(wire.decode_message(payload), "size"))
+            elif kind == wire.KILL:
+                self._kill()
+                return
+            else:
+                raise wire.WireError(f"unexpected frame of kind {kind!r}")
+
+    def _feed(self) -> None:
+        taken = len(self._waiting)
+        if self._stdin >= 0 and self._waiting:
+            try:
+                taken = os.write(self._stdin, self._waiting)
+            except BlockingIOError:
+                taken = 0
+            except OSError:
+                self._close_stdin()
+        del self._waiting[:taken]
+        if taken:
+            self._link.queue_message(wire.CREDIT, bytes=taken)
+        if self._stdin_ends and not self._waiting and self._stdin >= 0:
+            if self._terminal is not None:
+                self._stdin_ends = False
+                self._waiting += b"\x04"
+                return self._feed()
+            self._close_stdin()
+
+    def _close_stdin(self) -> None:
+        os.close(self._stdin)
+        self._stdin = -1
+
+    def _forward(self, fd: int) -> bool:
+        """Pass on one read's worth; False when there is nothing more for now."""
+        try:
+            data = os.read(fd, _PIPE_READ)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            del self._outputs[fd]
+            os.close(fd)
+            return False
+        self._link.queue(self._outputs[fd], data)
+        return True
+
+    def _signal(self, number: int) -> None:
+        if not 1 <= number <= 64:
+            raise wire.WireError(f"no signal has the number {number}")
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+
+    def _kill(self) -> None:
+        self._collect(kill_all(self._desk))
+
+    def _collect(self, ended: dict[int, int]) -> None:
+        if self.pid in ended:
+            self._status = ended[self.pid]
+
+    def finish(self, wake: int) -> None:
+        """Pass on what the command had printed, say how it ended, and stay while it is needed."""
+        for fd in list(self._outputs):
+            for _ in range(_LAST_OUTPUT // _PIPE_READ):
+                if not self._forward(fd):
+                    break
+                self._link.flush()
+        status = 0 if self._status is None else self._status
+        self._link.queue_message(wire.EXIT, code=os.waitstatus_to_exitcode(status))
+        self._link.flush()
+        self._link.close()
+        # A process in the background may still write to these pipes; without a reader it would
+        # be killed by SIGPIPE, so this process stays and reads until the last writer is gone.
+        if self._terminal is None:
+            self._drain(wake)
+
+    def _drain(self, wake: int) -> None:
+        poll = select.poll()
+        poll.register(wake, select.POLLIN)
+        for fd in self._outputs:
+            poll.register(fd, select.POLLIN)
+        left = set(self._outputs)
+        while left:
+            for fd, _ in poll.poll():
+                try:
+                    if os.read(fd, _PIPE_READ):
+                        continue
+                except BlockingIOError:
+                    continue
+                poll.unregister(fd)
+                left.discard(fd)
+            tree.reap()
+
+
+def _launch(
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    cwd: bytes,
+    *,
+    streams: tuple[int, int, int],
+    doors: list[int],
+    tty: bool,
+) -> int:
+    """Fork and exec; raises the child's own OSError when that fails."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(argv, env, cwd, streams=streams, doors=doors, tty=tty, report=writing)
+    os.close(writing)
+    with open(reading, "rb") as report:
+        failure = report.read()
+    if not failure:
+        return pid
+    os.waitpid(pid, 0)
+    number, _, path = failure.partition(b" ")
+    raise OSError(int(number), os.strerror(int(number)), path)
+
+
+def _become(
+    argv: list[bytes],
+    env: dict[bytes, bytes],
+    cwd: bytes,
+    *,
+    streams: tuple[int, int, int],
+    doors: list[int],
+    tty: bool,
+    report: int,
+) -> None:
+    """In the forked child: turn into the command, or report why not. Never returns."""
+    path = b""
+    try:
+        os.setsid()
+        if tty:
+            import fcntl
+            import termios
+
+            fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
+        # Python ignores these two, and an ignored signal stays ignored across exec.
+        for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD):
+            _signal.signal(number, _signal.SIG_DFL)
+        for target, source in enumerate(streams):
+            os.dup2(source, target, inheritable=True)
+        _close_all_but({report, *doors})
+        path = cwd
+        os.chdir(cwd)
+        path = argv[0]
+        _exec(argv, env)
+    except OSError as error:
+        os.write(report, b"%d %s" % (error.errno or 0, path))
+    finally:
+        os._exit(127)
+
+
+def _exec(argv: list[bytes], env: dict[bytes, bytes]) -> None:
+    if b"/" in argv[0]:
+        os.execve(argv[0], argv, env)
+    refused: OSError | None = None
+    for folder in env.get(b"PATH", _DEFAULT_PATH).split(b":"):
+        try:
+            os.execve(os.path.join(folder, argv[0]), argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            refused = refused or error
+    raise refused or FileNotFoundError(2, os.strerror(2))
+
+
+def _close_all_but(kept: set[int]) -> None:
+    start = 3
+    for fd in sorted(kept):
+        os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, 1 << 20)

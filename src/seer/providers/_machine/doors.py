@@ -1,0 +1,81 @@
+"""Connections handed into a jail that may not connect: one request byte in, one descriptor out.
+
+A door is a pair of sockets whose far end every process in the jail inherits. For each byte that
+arrives, the keeper connects to the door's target on the host and sends the connection back. The
+jail chooses neither the target nor anything else.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import stat
+import sys
+
+_PER_TURN = 16
+
+
+class Door:
+    """The host's end of one door."""
+
+    def __init__(self, fd: int, target: bytes) -> None:
+        self._socket = _socket.socket(fileno=fd)
+        self._socket.setblocking(False)
+        self._target = target
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to poll for requests."""
+        return self._socket.fileno()
+
+    def answer(self) -> bool:
+        """Answer the requests that wait, a few at a time; False once the jail's end is gone."""
+        for _ in range(_PER_TURN):
+            try:
+                if not self._socket.recv(16):
+                    return False
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            self._answer_one()
+        return True
+
+    def _answer_one(self) -> None:
+        try:
+            peer = _connect(self._target)
+        except OSError as error:
+            self._send(b"-%d" % (error.errno or 0), [])
+            return
+        try:
+            rights = peer.fileno().to_bytes(4, sys.byteorder)
+            self._send(b"+", [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        finally:
+            peer.close()
+
+    def _send(self, note: bytes, extra: list[tuple[int, int, bytes]]) -> None:
+        try:
+            self._socket.sendmsg([note], extra)
+        except OSError:
+            # A jail that asks without taking the answers has only itself to blame.
+            return
+
+
+def _connect(path: bytes) -> _socket.socket:
+    # The socket itself is opened, not its name: a link in its place is refused.
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            raise OSError(88, os.strerror(88), path)
+        peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            # Not blocking: with a full queue the jail hears so, and the keeper never waits.
+            peer.setblocking(False)
+            peer.connect(b"/proc/self/fd/%d" % fd)
+            peer.setblocking(True)
+        except BaseException:
+            peer.close()
+            raise
+    finally:
+        os.close(fd)
+    return peer

@@ -1,0 +1,196 @@
+"""File operations for one connection, done inside the jail with the jail's own view and rights.
+
+So a symlink that an agent planted leads nowhere the agent could not go itself. Errors travel as
+the errno and the path.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from . import wire
+from .link import Link
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .wire import Encodable, Message
+
+_EINVAL, _EISDIR, _EFBIG = 22, 21, 27
+_ENTRIES_PER_FRAME = 500
+
+
+def read(link: Link, request: Message, path: bytes) -> None:
+    """Send a regular file's bytes from `offset`, at most `length` of them (negative: all)."""
+    offset, left = wire.get_int(request, "offset", 0), wire.get_int(request, "length", -1)
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if stat.S_ISDIR(status.st_mode):
+            raise OSError(_EISDIR, os.strerror(_EISDIR), path)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(_EINVAL, "not a regular file", path)
+        if offset < 0:
+            raise OSError(_EINVAL, os.strerror(_EINVAL), path)
+        limit = wire.get_int(request, "limit", -1)
+        if left < 0 and 0 <= limit < status.st_size - offset:
+            raise OSError(_EFBIG, os.strerror(_EFBIG), path)
+        link.queue_message(wire.OK, size=status.st_size)
+        os.lseek(fd, offset, os.SEEK_SET)
+        while left != 0 and not link.at_end:
+            data = os.read(fd, wire.CHUNK if left < 0 else min(wire.CHUNK, left))
+            if not data:
+                break
+            left -= len(data) if left > 0 else 0
+            link.queue(wire.DATA, data)
+            link.flush()
+    finally:
+        os.close(fd)
+    link.queue(wire.END)
+
+
+def write(link: Link, request: Message, path: bytes) -> None:
+    """Receive a file's bytes, and put it in place only when all of them are written."""
+    mode = wire.get_int(request, "mode", 0o644) & 0o777
+    try:
+        if wire.get_int(request, "append", 0):
+            _append(link, path, mode)
+        else:
+            _replace(link, path, mode)
+    except OSError as error:
+        link.fail(error, path)
+        # The sender may still be sending; let it, or the error could be lost with the connection.
+        while not link.at_end and (found := link.wait_frame()) is not None:
+            if found[0] == wire.END:
+                break
+        return
+    link.queue(wire.OK)
+
+
+def _append(link: Link, path: bytes, mode: int) -> None:
+    _make_parents(path)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    fd = os.open(path, flags, mode)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(_EINVAL, "not a regular file", path)
+        _receive(link, fd)
+    finally:
+        os.close(fd)
+
+
+def _replace(link: Link, path: bytes, mode: int) -> None:
+    if os.path.isdir(path) or path.endswith(b"/"):
+        raise OSError(_EISDIR, os.strerror(_EISDIR), path)
+    path = os.path.realpath(path)
+    _make_parents(path)
+    folder = os.path.dirname(path)
+    temporary = os.path.join(folder, b".seer-" + os.urandom(8).hex().encode())
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            _receive(link, fd)
+            os.fchmod(fd, mode)
+        finally:
+            os.close(fd)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _make_parents(path: bytes) -> None:
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+
+
+def _receive(link: Link, fd: int) -> None:
+    while (found := link.wait_frame()) is not None:
+        kind, payload = found
+        if kind == wire.END:
+            return
+        if kind != wire.DATA:
+            raise wire.WireError(f"file data was expected, not a frame of kind {kind!r}")
+        view = memoryview(payload)
+        while view:
+            view = view[os.write(fd, view) :]
+    raise ConnectionAbortedError(103, "the sender went away before the end of the file")
+
+
+def status(link: Link, request: Message, path: bytes) -> None:
+    """Describe one file; the link itself, not its target, unless `follow` is set."""
+    follow = bool(wire.get_int(request, "follow", 1))
+    found = os.stat(path) if follow else os.lstat(path)
+    link.queue_message(wire.OK, **_describe(os.path.basename(path), found))
+
+
+def listing(link: Link, request: Message, path: bytes) -> None:
+    """Describe everything in a folder, in frames of some hundred entries."""
+    entries: list[Encodable] = []
+    with os.scandir(path) as found:
+        link.queue(wire.OK)
+        for entry in found:
+            try:
+                entries.append(_describe(entry.name, entry.stat(follow_symlinks=False)))
+            except FileNotFoundError:
+                continue
+            if len(entries) >= _ENTRIES_PER_FRAME:
+                link.queue(wire.DATA, wire.encode(entries))
+                link.flush()
+                entries = []
+    link.queue(wire.DATA, wire.encode(entries))
+    link.queue(wire.END)
+
+
+def make_folder(link: Link, request: Message, path: bytes) -> None:
+    """Make a folder and its parents; one that is there already is fine."""
+    os.makedirs(path, exist_ok=True)
+    if "mode" in request:
+        os.chmod(path, wire.get_int(request, "mode") & 0o777)
+    link.queue(wire.OK)
+
+
+def remove(link: Link, request: Message, path: bytes) -> None:
+    """Remove a file, a link or an empty folder; with `recursive`, a folder and all in it."""
+    if not stat.S_ISDIR(os.lstat(path).st_mode):
+        os.unlink(path)
+    elif wire.get_int(request, "recursive", 0):
+        from .cleaning import remove_tree
+
+        remove_tree(path)
+    else:
+        os.rmdir(path)
+    link.queue(wire.OK)
+
+
+def _describe(name: bytes, found: os.stat_result) -> dict[str, Encodable]:
+    mode = found.st_mode
+    if stat.S_ISREG(mode):
+        kind = "file"
+    elif stat.S_ISDIR(mode):
+        kind = "folder"
+    elif stat.S_ISLNK(mode):
+        kind = "link"
+    elif stat.S_ISSOCK(mode):
+        kind = "socket"
+    else:
+        kind = "other"
+    return {
+        "name": name,
+        "kind": kind,
+        "size": found.st_size,
+        "mode": stat.S_IMODE(mode),
+        "mtime_ns": found.st_mtime_ns,
+    }
+
+
+OPERATIONS = {
+    b"read": read,
+    b"write": write,
+    b"stat": status,
+    b"list": listing,
+    b"mkdir": make_folder,
+    b"remove": remove,
+}

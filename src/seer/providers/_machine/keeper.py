@@ -1,0 +1,277 @@
+"""The keeper of one machine, on the host: its lease, its limits, its end.
+
+Started by the controller as `keeper.py FD ID`, where FD reads as the bencoded settings. It forks at
+once: the parent only waits and cleans up if the keeper itself is killed (see `reaper`), the child
+spawns the jail before it does anything else, and then listens to controllers on `keeper.sock`.
+
+A controller that holds the machine renews the lease; a machine that no controller holds ends,
+unless it was detached.
+"""
+
+from __future__ import annotations
+
+import _signal
+import _socket
+import os
+import select
+import sys
+import time
+
+from . import reaper, tree, wire
+from .doors import Door
+from .jail import spawn_jail, start_proxy
+from .link import Link
+from .watchdog import Watchdog
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .wire import Message
+
+_STDERR_KEPT = 8192
+_MOST_CONTROLLERS = 256
+
+
+def main() -> None:
+    """Read the settings, leave a reaper behind, and keep the machine until it ends."""
+    if os.fork():
+        # Away from the controller, which so has no zombie to look after.
+        os._exit(0)
+    with open(int(sys.argv[1]), "rb") as file:
+        settings = wire.decode_message(file.read())
+    home = reaper.Home(settings)
+    home.make_group()
+    tree.become_subreaper()
+    pid = os.fork()
+    if pid:
+        reaper.wait(pid, home, settings)
+        os._exit(0)
+    Keeper(settings, home).run()
+    # Without the interpreter's own clean-up, which has nothing to do here.
+    os._exit(0)
+
+
+def now() -> float:
+    """Seconds of a clock that goes on while the computer sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class _Controller:
+    def __init__(self, fd: int, *, holds: bool) -> None:
+        self.link = Link(fd, fd)
+        self.holds = holds
+
+
+class Keeper:
+    """One machine, from its spawn to its end."""
+
+    def __init__(self, settings: Message, home: reaper.Home) -> None:
+        tree.become_subreaper()
+        tree.set_name("seer-keeper")
+        self._home = home
+        self._jail, self._stderr = spawn_jail(settings, home.group)
+        start_proxy(settings)
+        self._alive = wire.get_int(settings, "alive")
+        self._first = _Controller(wire.get_int(settings, "control"), holds=True)
+        self._controllers = {self._first.link.reading: self._first}
+        self._detached = False
+        self._lease = wire.get_int(settings, "lease_ms") / 1000
+        start = self._renewed = self._active = now()
+        self._deadline = _after(start, settings, "timeout_ms")
+        self._idle = wire.get_int(settings, "idle_ms", 0) / 1000 or None
+        self._doors: dict[int, Door] = {}
+        for door in wire.get_dict(settings, "doors").values():
+            if isinstance(door, dict):
+                made = Door(wire.get_int(door, "fd"), wire.get_bytes(door, "target"))
+                self._doors[made.fd] = made
+        self._desk = _socket.socket(fileno=wire.get_int(settings, "desk"))
+        self._desk.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+        self._desk.setblocking(False)
+        self._watchdog = Watchdog(
+            memory=wire.get_int(settings, "memory", 0) or None,
+            processes=wire.get_int(settings, "processes", 0) or None,
+            disk=wire.get_int(settings, "disk", 0) or None,
+            writable=wire.get_list(settings, "writable"),
+            group=home.group,
+        )
+        self._next_look = start
+        self._said = b""
+        self._reason: str | None = None
+        self._listener = home.listen()
+
+    def run(self) -> None:
+        """Keep the machine, then end it and clean up."""
+        wake, wakes = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(wakes, False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.signal(_signal.SIGTERM, lambda *_: None)
+        _signal.set_wakeup_fd(wakes)
+        self._wake = wake
+        self._collect()
+        while self._reason is None:
+            self._turn()
+        self._finish(self._reason)
+
+    # --- one turn -----------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        poll = select.poll()
+        for fd in (self._wake, self._listener.fileno(), self._stderr, self._desk.fileno()):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        for fd in self._doors:
+            poll.register(fd, select.POLLIN)
+        for fd, controller in self._controllers.items():
+            poll.register(fd, select.POLLIN | (select.POLLOUT if controller.link.unsent else 0))
+        ready = {fd for fd, _ in poll.poll(self._patience())}
+        if self._wake in ready:
+            if bytes([_signal.SIGTERM]) in os.read(self._wake, 4096):
+                self._end("the keeper was asked to stop (SIGTERM)")
+            self._collect()
+        if self._stderr in ready:
+            self._listen_to_jail()
+        if self._listener.fileno() in ready:
+            self._welcome()
+        if self._desk.fileno() in ready:
+            self._serve_desk()
+        for fd in [fd for fd in self._doors if fd in ready]:
+            if not self._doors[fd].answer():
+                del self._doors[fd]
+        for fd in [fd for fd in self._controllers if fd in ready]:
+            self._serve(self._controllers[fd])
+        self._judge()
+
+    def _patience(self) -> float:
+        """Milliseconds until something is due without anybody asking for it."""
+        due = [self._next_look] if self._watchdog.interval is not None else []
+        if not self._detached:
+            due.append(self._renewed + self._lease)
+        if self._deadline is not None:
+            due.append(self._deadline)
+        if self._idle is not None:
+            due.append(self._active + self._idle)
+        left = (min(due) - now()) * 1000 + 1 if due else 60_000
+        return min(max(left, 0), 60_000)
+
+    def _judge(self) -> None:
+        moment = now()
+        if self._deadline is not None and moment >= self._deadline:
+            self._end("its timeout passed")
+        elif self._idle is not None and moment >= self._active + self._idle:
+            self._end(f"it was idle for {self._idle:g} s")
+        elif not self._detached and not any(c.holds for c in self._controllers.values()):
+            self._end("its controller is gone")
+        elif not self._detached and moment >= self._renewed + self._lease:
+            self._end(f"its controller was silent for longer than the lease of {self._lease:g} s")
+        elif self._watchdog.interval is not None and moment >= self._next_look:
+            reason = self._watchdog.look(self._jail)
+            self._next_look = now() + (self._watchdog.interval or 0)
+            if reason is not None:
+                self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        self._reason = self._reason or reason
+
+    def _collect(self) -> None:
+        status = tree.reap().get(self._jail)
+        if status is None:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        self._listen_to_jail()
+        said = self._said.decode(errors="replace").strip()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        reason = f"its first process ended ({how})" + (f": {said}" if said else "")
+        self._end(self._watchdog.out_of_memory() or reason)
+
+    def _listen_to_jail(self) -> None:
+        try:
+            data = os.read(self._stderr, 65536) if self._stderr >= 0 else b""
+        except BlockingIOError:
+            return
+        if data:
+            self._said = (self._said + data)[-_STDERR_KEPT:]
+        elif self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
+
+    def _serve_desk(self) -> None:
+        """Kill what is below a process of the jail that asks for it and cannot see it itself."""
+        try:
+            _, extra, _, _ = self._desk.recvmsg(16, _socket.CMSG_SPACE(12))
+        except OSError:
+            return
+        for _, _, credentials in extra:
+            pid = int.from_bytes(credentials[:4], sys.byteorder)
+            if pid in tree.descendants(self._jail):
+                tree.kill_tree(pid)
+
+    # --- controllers --------------------------------------------------------------------------
+
+    def _welcome(self) -> None:
+        try:
+            fd, _ = self._listener._accept()
+        except OSError:
+            return
+        if len(self._controllers) >= _MOST_CONTROLLERS:
+            os.close(fd)
+            return
+        self._controllers[fd] = _Controller(fd, holds=False)
+
+    def _serve(self, controller: _Controller) -> None:
+        link = controller.link
+        link.send()
+        link.receive()
+        try:
+            while (found := link.next()) is not None:
+                if found[0] != wire.REQUEST:
+                    raise wire.WireError(f"unexpected frame of kind {found[0]!r}")
+                self._obey(controller, wire.decode_message(found[1]))
+        except wire.WireError:
+            link.at_end = True
+        if link.at_end:
+            del self._controllers[link.reading]
+            link.close()
+
+    def _obey(self, controller: _Controller, request: Message) -> None:
+        operation = wire.get_bytes(request, "op")
+        if operation == b"renew":
+            if controller.holds:
+                self._renewed = now()
+            self._active = max(self._active, now() - wire.get_int(request, "idle_ms") / 1000)
+        elif operation == b"hold":
+            controller.holds = True
+            self._detached = False
+            self._renewed = self._active = now()
+        elif operation == b"detach":
+            self._detached = True
+        elif operation == b"terminate":
+            self._end(wire.get_text(request, "reason", "terminated"))
+            return
+        elif operation != b"status":
+            raise wire.WireError(f"no operation {operation!r}")
+        controller.link.queue_message(
+            wire.OK,
+            detached=int(self._detached),
+            holders=sum(c.holds for c in self._controllers.values()),
+            jail=self._jail,
+        )
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _finish(self, reason: str) -> None:
+        # The jail first: what is told afterwards is then true.
+        os.close(self._alive)
+        self._home.kill()
+        self._home.record(reason)
+        for controller in self._controllers.values():
+            controller.link.queue_message(wire.ENDED, reason=reason)
+        self._home.remove()
+
+
+def _after(start: float, settings: Message, key: str) -> float | None:
+    length = wire.get_int(settings, key, 0)
+    return start + length / 1000 if length else None
+
+
+if __name__ == "__main__":
+    main()

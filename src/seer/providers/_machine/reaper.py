@@ -1,0 +1,113 @@
+"""A machine's folder, control group and end, and the process that sees to them if all else fails.
+
+The reaper is the keeper's parent and its subreaper: whatever the keeper had started comes to it
+when the keeper is killed. Both hold the lock on the machine's folder; a folder whose lock is free
+has nobody left, and the next start or listing sweeps it away.
+"""
+
+from __future__ import annotations
+
+import _signal
+import _socket
+import os
+import sys
+import time
+
+from . import tree, wire
+from .cleaning import record_end, remove_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from seer.isolation import _cgroup as cgroup
+
+    from .wire import Message
+else:
+    # The control groups' file says `import signal`, of which it needs the C half only; the rest
+    # is 8 ms of enumerations.
+    sys.modules.setdefault("signal", _signal)
+    from . import cgroup
+
+
+class Home:
+    """What has to be gone when a machine is gone."""
+
+    def __init__(self, settings: Message) -> None:
+        self.id = wire.get_text(settings, "id")
+        self._state = wire.get_bytes(settings, "state")
+        self._folder = wire.get_bytes(settings, "folder")
+        self._group_name = wire.get_text(settings, "group")
+        self._memory = wire.get_int(settings, "memory", 0) or None
+        self._processes = wire.get_int(settings, "processes", 0) or None
+        self.group: cgroup.Cgroup | None = None
+
+    def make_group(self) -> None:
+        """Make the machine's control group, where this user may."""
+        try:
+            self.group = cgroup.create(self._group_name, memory=self._memory, pids=self._processes)
+            with open(os.path.join(self._folder, b"group"), "w") as file:
+                file.write("\n".join(self.group.folders))
+        except OSError:
+            # Then the watchdog counts, and the process tree is found through its parents.
+            self.group = None
+
+    def listen(self) -> _socket.socket:
+        """The socket on which controllers are heard."""
+        listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        folder = os.open(self._folder, os.O_PATH | os.O_CLOEXEC)
+        try:
+            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
+            listener.bind(b"/proc/self/fd/%d/keeper.sock" % folder)
+        finally:
+            os.close(folder)
+        listener.listen(64)
+        listener.setblocking(False)
+        return listener
+
+    def kill(self) -> None:
+        """End every process of the machine; the caller is a subreaper above all of them."""
+        tree.kill_descendants()
+        if self.group is not None:
+            self.group.kill()
+            tree.kill_descendants()
+            self.group.remove()
+
+    def record(self, reason: str) -> None:
+        """Remember how the machine ended."""
+        try:
+            record_end(self._state, self.id, reason, at=time.time())
+        except OSError:
+            # A full disk must not keep the machine's folder from being removed.
+            return
+
+    def remove(self) -> None:
+        """Remove the machine's folder."""
+        try:
+            remove_tree(self._folder)
+        except FileNotFoundError:
+            return
+
+
+def wait(keeper: int, home: Home, settings: Message) -> None:
+    """Wait for the keeper; when it did not end well, end the machine in its stead."""
+    tree.set_name("seer-reaper")
+    for key in ("control", "alive", "desk"):
+        os.close(wire.get_int(settings, key))
+    proxy = wire.get_dict(settings, "proxy")
+    for fd in (*wire.get_ints(settings, "pass_fds"), *wire.get_ints(proxy, "fds")):
+        os.close(fd)
+    for door in wire.get_dict(settings, "doors").values():
+        if isinstance(door, dict):
+            os.close(wire.get_int(door, "fd"))
+    # A signal to the group must not take the cleaner along with what has to be cleaned.
+    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
+        _signal.signal(number, _signal.SIG_IGN)
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == keeper:
+            break
+    code = os.waitstatus_to_exitcode(status)
+    home.kill()
+    if code != 0:
+        how = f"killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        home.record(f"its keeper was {how}" if code < 0 else f"its keeper {how}")
+    home.remove()

@@ -1,0 +1,194 @@
+"""Connections between a controller and sockets in the machine: one relayed stream each.
+
+After the `OK` frame the connection carries raw bytes in both directions. Listening is shared by
+two requests: `listen` binds a socket and lives as long as its connection; each `accept` waits for
+one program to connect and then is that stream.
+"""
+
+from __future__ import annotations
+
+import _socket
+import os
+import select
+import sys
+
+from . import wire
+from .link import Link
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .wire import Message
+
+_BUFFER = 256 * 1024
+
+
+def connect(link: Link, request: Message, cwd: bytes) -> None:
+    """Connect to a Unix socket (`path`) or a loopback port (`port`), and relay."""
+    if "port" in request:
+        port = wire.get_int(request, "port")
+        if not 1 <= port <= 65535:
+            raise wire.WireError(f"no port has the number {port}")
+        peer = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        peer.connect(("127.0.0.1", port))
+    else:
+        path = os.path.join(cwd, wire.get_bytes(request, "path"))
+        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
+        peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        try:
+            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
+            peer.connect(b"/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from None
+        finally:
+            os.close(folder)
+    link.queue(wire.OK)
+    link.flush()
+    relay(link, peer)
+
+
+class Listeners:
+    """The sockets bound by `listen` requests, known to the steward and so to its later forks.
+
+    The process that serves a `listen` request hands the bound socket to the steward over a pair
+    of sockets; forks made after that inherit it and can accept.
+    """
+
+    def __init__(self) -> None:
+        kind = _socket.SOCK_SEQPACKET
+        self._desk, self._window = _socket.socketpair(_socket.AF_UNIX, kind)
+        self._desk.setblocking(False)
+        self._bound: dict[bytes, int] = {}
+
+    @property
+    def desk(self) -> int:
+        """The steward's end, to be polled."""
+        return self._desk.fileno()
+
+    def add(self, path: bytes, listener: _socket.socket) -> None:
+        """Hand a bound socket to the steward."""
+        rights = listener.fileno().to_bytes(4, sys.byteorder)
+        self._window.sendmsg([b"+" + path], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+
+    def drop(self, path: bytes) -> None:
+        """Have the steward forget a socket."""
+        self._window.send(b"-" + path)
+
+    def update(self) -> None:
+        """In the steward: take in what was handed over."""
+        while True:
+            try:
+                note, extra, _, _ = self._desk.recvmsg(8192, _socket.CMSG_SPACE(4))
+            except BlockingIOError:
+                return
+            old = self._bound.pop(note[1:], None)
+            if old is not None:
+                os.close(old)
+            for _, _, rights in extra:
+                fd = int.from_bytes(rights[:4], sys.byteorder)
+                os.set_inheritable(fd, False)
+                self._bound[note[1:]] = fd
+
+    def find(self, path: bytes) -> int:
+        """The descriptor of the socket bound at `path`; `ENOENT` when there is none."""
+        if path not in self._bound:
+            raise OSError(2, "nothing listens for this controller here", path)
+        return self._bound[path]
+
+
+def listen(link: Link, path: bytes, listeners: Listeners) -> None:
+    """Bind a Unix socket for as long as this connection lives."""
+    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
+    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        listener.bind(b"/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        os.close(folder)
+    try:
+        listener.listen(512)
+        listeners.add(path, listener)
+        listener.close()
+        link.queue(wire.OK)
+        while link.wait_frame() is not None:
+            continue
+    finally:
+        os.unlink(path)
+        listeners.drop(path)
+
+
+def accept(link: Link, path: bytes, listeners: Listeners) -> None:
+    """Wait for one connection to a socket that is being listened on, and relay it."""
+    listener = _socket.socket(fileno=listeners.find(path))
+    listener.setblocking(False)
+    poll = select.poll()
+    poll.register(listener.fileno(), select.POLLIN)
+    poll.register(link.reading, select.POLLIN)
+    while True:
+        poll.poll()
+        try:
+            fd, _ = listener._accept()
+        except BlockingIOError:
+            link.receive()
+            if link.at_end:
+                return
+            continue
+        link.queue(wire.OK)
+        link.flush()
+        relay(link, _socket.socket(fileno=fd))
+        return
+
+
+def relay(link: Link, peer: _socket.socket) -> None:
+    """Pass bytes both ways until both directions have ended."""
+    peer.setblocking(False)
+    far = peer.fileno()
+    # (from, to, end of the receiving side)
+    directions = [
+        _Direction(link.reading, far, lambda: peer.shutdown(_socket.SHUT_WR)),
+        _Direction(far, link.writing, lambda: _end_writing(link)),
+    ]
+    while directions:
+        poll = select.poll()
+        wanted: dict[int, int] = {}
+        for direction in directions:
+            fd, event = direction.waits_for()
+            wanted[fd] = wanted.get(fd, 0) | event
+        for fd, event in wanted.items():
+            poll.register(fd, event)
+        poll.poll()
+        directions = [direction for direction in directions if direction.step()]
+    peer.close()
+
+
+class _Direction:
+    def __init__(self, source: int, target: int, end: object) -> None:
+        self._source = source
+        self._target = target
+        self._end = end
+        self._held = b""
+
+    def waits_for(self) -> tuple[int, int]:
+        return (self._target, select.POLLOUT) if self._held else (self._source, select.POLLIN)
+
+    def step(self) -> bool:
+        """Move what can be moved; False once this direction has ended."""
+        try:
+            if not self._held:
+                self._held = os.read(self._source, _BUFFER)
+                if not self._held:
+                    self._end()  # pyright: ignore[reportCallIssue]
+                    return False
+            self._held = self._held[os.write(self._target, self._held) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
+def _end_writing(link: Link) -> None:
+    if link.writing == link.reading:
+        _socket.socket(fileno=os.dup(link.writing)).shutdown(_socket.SHUT_WR)
+    else:
+        os.close(link.writing)

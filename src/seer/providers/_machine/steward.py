@@ -1,0 +1,190 @@
+"""The first process in a machine: takes connections and serves each from a fork of itself.
+
+Transport-neutral: it serves an inherited listening socket, or one connection on standard input
+and output. It holds no secrets that its commands do not have, and trusts what its controller
+asks, because only the controller can reach it. When the keeper goes, it ends with everything it
+ever started.
+"""
+
+from __future__ import annotations
+
+import _signal
+import _socket
+import os
+import select
+import sys
+
+from . import commands, files, relays, tree, wire
+from .commands import World
+from .link import Link
+from .relays import Listeners
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .wire import Message
+
+
+def main() -> None:
+    """Serve until the keeper is gone. `argv`: `fd N` (parameters in a descriptor) or `stdio`."""
+    os.umask(0o022)
+    if sys.argv[1] == "stdio":
+        reading, writing = os.dup(0), os.dup(1)
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        env = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
+        serve(Link(reading, writing), World(env, os.fsencode(os.getcwd()), []), Listeners())
+        return
+    with open(int(sys.argv[2]), "rb") as file:
+        settings = wire.decode_message(file.read())
+    tree.hide_from_peers()
+    tree.become_subreaper()
+    Steward(settings).run()
+
+
+class Steward:
+    """The accepting process."""
+
+    def __init__(self, settings: Message) -> None:
+        doors = wire.get_ints(settings, "doors")
+        env = {
+            os.fsencode(name): value
+            for name, value in wire.get_dict(settings, "env").items()
+            if isinstance(value, bytes)
+        }
+        desk = wire.get_int(settings, "desk")
+        self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk)
+        self._servers: set[int] = set()
+        self._listener = _socket.socket(fileno=wire.get_int(settings, "listen"))
+        self._alive = wire.get_int(settings, "alive")
+        self._ready = wire.get_int(settings, "ready")
+        for fd in (self._listener.fileno(), self._alive, self._ready, desk):
+            os.set_inheritable(fd, False)
+        self._listeners = Listeners()
+        self._forwarder = wire.get_list(settings, "forwarder")
+
+    def run(self) -> None:
+        self._listener.setblocking(False)
+        wake, wakes = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(wakes, False)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.set_wakeup_fd(wakes)
+        poll = select.poll()
+        for fd in (wake, self._listener.fileno(), self._alive, self._listeners.desk):
+            poll.register(fd, select.POLLIN)
+        for fd in self._world.doors:
+            os.set_inheritable(fd, True)
+        self._start_forwarder()
+        os.write(self._ready, b"%d" % wire.VERSION)
+        os.close(self._ready)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._alive in ready:
+                commands.kill_all(self._world.desk)
+                return
+            if wake in ready:
+                os.read(wake, 4096)
+                self._collect()
+            # Before new connections: one of them may want to accept on a socket just bound.
+            if self._listeners.desk in ready:
+                self._listeners.update()
+            if self._listener.fileno() in ready:
+                self._accept()
+
+    def _start_forwarder(self) -> None:
+        if self._forwarder:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.execve(self._forwarder[0], self._forwarder, self._world.env)
+                finally:
+                    os._exit(127)
+            self._servers.add(pid)
+
+    def _collect(self) -> None:
+        for pid, status in tree.reap().items():
+            if pid not in self._servers:
+                continue
+            self._servers.discard(pid)
+            # What it served can no longer be told from other orphans, and a command must not
+            # outlive its connection by having its server killed: so all orphans go.
+            if os.WIFSIGNALED(status):
+                if tree.visible():
+                    tree.kill_descendants(spare=self._servers)
+                else:
+                    commands.kill_all(self._world.desk)
+
+    def _accept(self) -> None:
+        try:
+            fd, _ = self._listener._accept()
+        except OSError:
+            return
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # At its limit of processes the machine still says so.
+            Link(fd, fd).fail(error)
+            os.close(fd)
+            return
+        if pid:
+            self._servers.add(pid)
+            os.close(fd)
+            return
+        status = 1
+        try:
+            self._listener.close()
+            os.close(self._alive)
+            _signal.set_wakeup_fd(-1)
+            serve(Link(fd, fd), self._world, self._listeners, self._servers)
+            status = 0
+        finally:
+            os._exit(status)
+
+
+def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | None = None) -> None:
+    """Serve one connection, which is one operation."""
+    path = b""
+    try:
+        request = link.wait_request()
+        if request is None:
+            return
+        operation = wire.get_bytes(request, "op")
+        if operation == b"exec":
+            commands.run(link, request, world)
+            return
+        if operation == b"connect":
+            relays.connect(link, request, world.cwd)
+            return
+        if operation == b"abort":
+            _abort(link, wire.get_int(request, "server"), servers or set())
+            return
+        path = os.path.join(world.cwd, wire.get_bytes(request, "path"))
+        if b"\0" in path:
+            raise OSError(22, os.strerror(22), path)
+        if operation == b"listen":
+            relays.listen(link, path, listeners)
+        elif operation == b"accept":
+            relays.accept(link, path, listeners)
+        elif operation in files.OPERATIONS:
+            files.OPERATIONS[operation](link, request, path)
+        else:
+            raise wire.WireError(f"no operation {operation!r}")
+        link.flush()
+    except wire.WireError as error:
+        link.fail(OSError(71, f"protocol error: {error}"))
+    except OSError as error:
+        link.fail(error, path)
+
+
+def _abort(link: Link, server: int, servers: set[int]) -> None:
+    """Kill the process that serves another connection, which was stopped or does not answer."""
+    if server not in servers:
+        raise ProcessLookupError(3, os.strerror(3))
+    os.kill(server, 9)
+    link.queue(wire.OK)
+    link.flush()
+
+
+if __name__ == "__main__":
+    main()

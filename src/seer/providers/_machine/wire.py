@@ -1,0 +1,253 @@
+"""Frames and values, as spoken between controllers, stewards and keepers over any byte stream.
+
+A frame is four bytes of length (big-endian, counting kind and payload), one byte of kind, and the
+payload. Structured payloads are bencoded: integers, byte strings, lists and dictionaries. That
+carries file names of any bytes, has one spelling per value, and needs no import; `json` would
+cost a tenth of a machine's start. This module holds no sockets and no protocol, only the format.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    Value: TypeAlias = "int | bytes | list[Value] | dict[str, Value]"
+    Encodable: TypeAlias = (
+        "int | bytes | str | Sequence[Encodable] | Mapping[str, Encodable] | Mapping[str, int]"
+        " | Mapping[str, str] | Mapping[str, bytes]"
+    )
+    Message: TypeAlias = "dict[str, Value]"
+
+VERSION = 1
+FRAME_LIMIT = 8 * 1024 * 1024
+"""The longest frame that is accepted; requests carry whole argument lists and environments."""
+CHUNK = 256 * 1024
+"""The payload of data frames, and how much unread input a command may be sent ahead."""
+_DEPTH_LIMIT = 8
+
+# Kinds of frames. From the controller:
+REQUEST = b"R"
+STDIN = b"0"
+STDIN_END = b"Z"
+SIGNAL = b"G"
+KILL = b"K"
+RESIZE = b"W"
+# From the steward or the keeper:
+OK = b"O"
+ERROR = b"E"
+STDOUT = b"1"
+STDERR = b"2"
+CREDIT = b"C"
+EXIT = b"X"
+ENDED = b"Q"
+# From both:
+DATA = b"D"
+END = b"F"
+
+
+class WireError(ValueError):
+    """The peer sent something that is not of this protocol."""
+
+
+def frame(kind: bytes, payload: bytes = b"") -> bytes:
+    """One frame, ready to send."""
+    return (len(payload) + 1).to_bytes(4, "big") + kind + payload
+
+
+def message(kind: bytes, **fields: Encodable) -> bytes:
+    """One frame whose payload is a dictionary."""
+    return frame(kind, encode(fields))
+
+
+class Splitter:
+    """Cuts a byte stream into frames, whatever pieces it arrives in."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take in what was read."""
+        self._buffer += data
+
+    @property
+    def partial(self) -> bool:
+        """Whether the stream stopped inside a frame."""
+        return bool(self._buffer)
+
+    def frames(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the complete frames.
+
+        Raises:
+            WireError: A length is zero or beyond the limit.
+        """
+        while (found := self.next()) is not None:
+            yield found
+
+    def next(self) -> tuple[bytes, bytes] | None:
+        """The next complete frame, or None until more is fed; raises as `frames` does."""
+        buffer = self._buffer
+        if len(buffer) < 4:
+            return None
+        length = int.from_bytes(buffer[:4], "big")
+        if not 1 <= length <= FRAME_LIMIT:
+            raise WireError(f"a frame of {length} bytes; at least 1 and at most {FRAME_LIMIT}")
+        if len(buffer) < 4 + length:
+            return None
+        kind, payload = bytes(buffer[4:5]), bytes(buffer[5 : 4 + length])
+        del buffer[: 4 + length]
+        return kind, payload
+
+
+def encode(value: Encodable) -> bytes:
+    """Bencode a value. Text becomes its bytes as the file system spells them."""
+    out: list[bytes] = []
+    _encode(value, out)
+    return b"".join(out)
+
+
+def _encode(value: Encodable, out: list[bytes]) -> None:
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogateescape")
+    if isinstance(value, bytes):
+        out.append(b"%d:" % len(value))
+        out.append(value)
+    elif isinstance(value, int):
+        out.append(b"i%de" % value)
+    elif hasattr(value, "items"):
+        out.append(b"d")
+        for key, item in value.items():  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+            _encode(key, out)  # pyright: ignore[reportUnknownArgumentType]
+            _encode(item, out)  # pyright: ignore[reportUnknownArgumentType]
+        out.append(b"e")
+    else:
+        out.append(b"l")
+        for item in value:
+            _encode(item, out)  # pyright: ignore[reportArgumentType]
+        out.append(b"e")
+
+
+def decode(data: bytes) -> Value:
+    """Read one bencoded value that fills `data` exactly.
+
+    Raises:
+        WireError: It is anything else.
+    """
+    value, end = _decode(data, 0, 0)
+    if end != len(data):
+        raise WireError(f"{len(data) - end} bytes after the value")
+    return value
+
+
+def decode_message(data: bytes) -> Message:
+    """Read one bencoded dictionary; raises as `decode` does."""
+    value = decode(data)
+    if not isinstance(value, dict):
+        raise WireError(f"a dictionary was expected, not {type(value).__name__}")
+    return value
+
+
+def _decode(data: bytes, at: int, depth: int) -> tuple[Value, int]:
+    if depth > _DEPTH_LIMIT:
+        raise WireError(f"nested deeper than {_DEPTH_LIMIT}")
+    lead = data[at : at + 1]
+    if lead == b"i":
+        end = data.find(b"e", at, at + 24)
+        return _integer(data[at + 1 : end] if end > 0 else b""), end + 1
+    if lead.isdigit():
+        return _string(data, at)
+    if lead == b"l":
+        items: list[Value] = []
+        at += 1
+        while data[at : at + 1] != b"e":
+            item, at = _decode(data, at, depth + 1)
+            items.append(item)
+        return items, at + 1
+    if lead == b"d":
+        fields: dict[str, Value] = {}
+        at += 1
+        while data[at : at + 1] != b"e":
+            key, at = _string(data, at)
+            fields[to_text(key)], at = _decode(data, at, depth + 1)
+        return fields, at + 1
+    raise WireError(f"no value starts with {lead!r}")
+
+
+def _string(data: bytes, at: int) -> tuple[bytes, int]:
+    colon = data.find(b":", at, at + 12)
+    if colon < 0 or not data[at:colon].isdigit():
+        raise WireError("a string without a length")
+    start, end = colon + 1, colon + 1 + int(data[at:colon])
+    if end > len(data):
+        raise WireError("a string that is cut off")
+    return data[start:end], end
+
+
+def _integer(digits: bytes) -> int:
+    if not (digits[1:] if digits[:1] == b"-" else digits).isdigit():
+        raise WireError(f"no integer: {digits!r}")
+    return int(digits)
+
+
+def to_text(value: bytes) -> str:
+    """Bytes of the file system as text, losslessly."""
+    return value.decode("utf-8", "surrogateescape")
+
+
+# Typed access to messages of a peer that may send anything.
+
+
+def get_bytes(fields: Message, key: str, default: bytes | None = None) -> bytes:
+    """A byte string of a message; `WireError` when it is something else."""
+    value = fields.get(key, default)
+    if not isinstance(value, bytes):
+        raise WireError(f"{key!r} must be a string")
+    return value
+
+
+def get_text(fields: Message, key: str, default: str | None = None) -> str:
+    """A byte string of a message as text; `WireError` when it is something else."""
+    return to_text(get_bytes(fields, key, None if default is None else default.encode()))
+
+
+def get_int(fields: Message, key: str, default: int | None = None) -> int:
+    """An integer of a message; `WireError` when it is something else."""
+    value = fields.get(key, default)
+    if not isinstance(value, int):
+        raise WireError(f"{key!r} must be an integer")
+    return value
+
+
+def get_list(fields: Message, key: str) -> list[bytes]:
+    """A list of byte strings of a message; empty when absent."""
+    value = fields.get(key, [])
+    if not isinstance(value, list):
+        raise WireError(f"{key!r} must be a list")
+    items: list[bytes] = []
+    for item in value:
+        if not isinstance(item, bytes):
+            raise WireError(f"{key!r} must be a list of strings")
+        items.append(item)
+    return items
+
+
+def get_ints(fields: Message, key: str) -> list[int]:
+    """A list of integers of a message; empty when absent."""
+    value = fields.get(key, [])
+    if not isinstance(value, list):
+        raise WireError(f"{key!r} must be a list")
+    items: list[int] = []
+    for item in value:
+        if not isinstance(item, int):
+            raise WireError(f"{key!r} must be a list of integers")
+        items.append(item)
+    return items
+
+
+def get_dict(fields: Message, key: str) -> Message:
+    """A dictionary of a message; empty when absent."""
+    value = fields.get(key, {})
+    if not isinstance(value, dict):
+        raise WireError(f"{key!r} must be a dictionary")
+    return value

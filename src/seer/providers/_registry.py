@@ -1,0 +1,89 @@
+"""Providers by name: those shipped here, and those that other distributions register."""
+
+import importlib
+import logging
+import os
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import cast
+
+from seer.errors import MissingExtraError, ProviderError
+from seer.providers._base import Provider
+
+logger = logging.getLogger(__name__)
+
+GROUP = "seer.providers"
+_BUILT_IN = {"local": "seer.providers.local:LocalProvider"}
+_EXTRAS = frozenset({"modal", "ray", "runpod", "ssh"})
+DEFAULT = "modal"
+"""What a configuration names when its author chose nothing."""
+
+
+def get_provider(name: str) -> Provider:
+    """The provider of this name; the same object every time.
+
+    Raises:
+        ProviderError: There is none; the message names those that exist.
+        MissingExtraError: Its SDK is not installed; the message names the extra.
+    """
+    return _load(name)
+
+
+@cache
+def _load(name: str) -> Provider:
+    places = _places()
+    if name not in places:
+        known = ", ".join(sorted(places))
+        raise ProviderError(f"provider={name!r} is unknown; there are: {known}")
+    module, _, attribute = places[name].partition(":")
+    try:
+        made = getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        if name in _EXTRAS or not (error.name or "").startswith("seer"):
+            raise MissingExtraError(
+                f"provider={name!r} needs a package that is not installed ({error.name}); "
+                f"install it with `pip install 'seer[{name}]'`"
+            ) from error
+        raise
+    return cast(Provider, made())
+
+
+def _places() -> dict[str, str]:
+    found = dict(_BUILT_IN)
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, entry.value)
+    return found
+
+
+def resolve_provider(name: str) -> str:
+    """The provider that a configuration's name stands for.
+
+    The default, "modal", stands for `SEER_PROVIDER` if that is set, else for Modal if its
+    credentials are configured, else for this machine. Every other name stands for itself.
+    """
+    if name != DEFAULT:
+        return name
+    chosen = os.environ.get("SEER_PROVIDER", "").strip()
+    if chosen:
+        return _announce(chosen, "SEER_PROVIDER says so")
+    if _has_modal_credentials():
+        return DEFAULT
+    return _announce("local", "no Modal credentials are configured and SEER_PROVIDER is not set")
+
+
+@cache
+def _announce(name: str, reason: str) -> str:
+    logger.warning("provider: %r (%s)", name, reason)
+    return name
+
+
+def _has_modal_credentials() -> bool:
+    """Whether Modal's own client would find a token; none is read."""
+    if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
+        return True
+    file = os.environ.get("MODAL_CONFIG_PATH") or str(Path.home() / ".modal.toml")
+    try:
+        return "token_id" in Path(file).read_text(errors="replace")
+    except OSError:
+        return False

@@ -1,0 +1,118 @@
+"""Folders, processes and control groups of machines whose keepers are gone without a trace.
+
+The keeper and the reaper of a machine hold a lock on its folder, so a free lock means that nobody
+is left to clean up: the computer lost power, or everything was killed at once. What such a
+machine had is found by its name and removed; nothing that is locked is touched.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+from seer.providers._groups import remove_group, remove_nameless_groups
+from seer.providers._local_record import how_it_ended, machines_dir
+from seer.providers._machine.cleaning import record_end, remove_tree
+from seer.providers._places import state_dir
+
+logger = logging.getLogger(__name__)
+
+_UNBORN = 60.0
+"""Seconds in which a folder may be without a lock file, while its machine is being made."""
+
+
+def lock_folder(folder: Path) -> int:
+    """Lock a machine's folder; the descriptor is the lock, also in processes that inherit it."""
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def sweep(only: str | None = None) -> list[str]:
+    """Remove what dead machines left; gives their ids.
+
+    Args:
+        only: The id of one machine to look at; None for all.
+    """
+    swept: list[str] = []
+    folder = machines_dir()
+    for path in [folder / only] if only is not None else list(folder.iterdir()):
+        if path.is_dir() and _sweep_one(path):
+            swept.append(path.name)
+    if only is None:
+        remove_nameless_groups()
+    return swept
+
+
+def _sweep_one(path: Path) -> bool:
+    try:
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        try:
+            if time.time() - path.stat().st_ctime < _UNBORN:
+                return False
+        except FileNotFoundError:
+            return False
+        lock = None
+    try:
+        if lock is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        _kill_left_over(path)
+        if how_it_ended(path.name) is None:
+            reason = "its keeper was killed, or the computer went down"
+            record_end(os.fsencode(state_dir()), path.name, reason, at=time.time())
+        with contextlib.suppress(FileNotFoundError):
+            remove_tree(os.fsencode(path))
+        logger.info("removed what the dead machine %s had left", path.name)
+        return True
+    except OSError as error:
+        logger.warning("the dead machine %s cannot be removed: %s", path.name, error)
+        return False
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _kill_left_over(path: Path) -> None:
+    remove_group(path)
+    # Where there was no control group: processes of this user that still live in the folder.
+    for pid in _inhabitants(path):
+        logger.warning("killing process %d of the dead machine %s", pid, path.name)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            handle = os.pidfd_open(pid)
+            try:
+                if _lives_in(pid, path):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)
+
+
+def _inhabitants(path: Path) -> list[int]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    return [pid for pid in pids if pid != os.getpid() and _lives_in(pid, path)]
+
+
+def _lives_in(pid: int, path: Path) -> bool:
+    try:
+        if os.stat(f"/proc/{pid}").st_uid not in (os.geteuid(), *_jail_users(path)):  # noqa: PTH116
+            return False
+        marked = f"SEER_MACHINE={path.name}".encode()
+        if marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return True
+        where = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115
+        return where == str(path) or where.startswith(f"{path}/")
+    except OSError:
+        return False
+
+
+def _jail_users(path: Path) -> tuple[int, ...]:
+    try:
+        return (path.joinpath("home").stat().st_uid,)
+    except OSError:
+        return ()
