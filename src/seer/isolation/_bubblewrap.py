@@ -15,7 +15,8 @@ from pathlib import Path
 from seer.errors import IsolationError
 from seer.isolation._backend import Backend, Launch, Need, memory_file
 from seer.isolation._limits import prlimit_arguments, rlimits
-from seer.isolation._masks import check_source, masks_within
+from seer.isolation._masks import masks_within
+from seer.isolation._mounts import resolve_mounts
 from seer.isolation._policy import BackendName, Mount, Policy
 from seer.isolation._seccomp import filter_program
 from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
@@ -161,24 +162,14 @@ def _system(arguments: _Arguments, system: SystemView) -> None:
 
 
 def _mounts(arguments: _Arguments, policy: Policy, system: SystemView) -> None:
-    writable: list[str] = []
     frozen = list(filter(os.path.isdir, system.hidden))
     for path in system.read_only:
         frozen += _mask(arguments, path, path, policy.masked)
-    for mount in sorted(policy.mounts, key=lambda mount: mount.target):
-        target = _checked_target(mount, writable)
-        source = os.path.realpath(mount.source)
-        if not os.path.lexists(source):
-            raise IsolationError(
-                f"mount source {str(mount.source)!r} (for {target!r}) does not exist; make it first"
-            )
-        check_source(source, mount, policy.masked)
-        arguments.parents(target)
-        arguments.add("--bind" if mount.writable else "--ro-bind", source, target)
-        arguments.taken(target)
-        frozen += _mask(arguments, source, target, policy.masked)
-        if mount.writable:
-            writable.append(target)
+    for mount in resolve_mounts(policy):
+        arguments.parents(mount.target)
+        arguments.add("--bind" if mount.writable else "--ro-bind", mount.source, mount.target)
+        arguments.taken(mount.target)
+        frozen += _mask(arguments, mount.source, mount.target, policy.masked)
     # Only now: a mount inside a masked folder needs a place to be made in.
     for path in frozen:
         arguments.add("--remount-ro", path)
@@ -195,22 +186,6 @@ def _mask(arguments: _Arguments, source: str, target: str, masked: Sequence[Path
         else:
             arguments.add("--ro-bind", "/dev/null", path)
     return folders
-
-
-def _checked_target(mount: Mount, writable: Sequence[str]) -> str:
-    target = mount.target
-    if not target.startswith("/") or os.path.normpath(target) != target or target == "/":
-        raise IsolationError(
-            f"mount target {target!r} must be an absolute, normal path other than '/'"
-        )
-    for folder in writable:
-        # What is in a writable folder may be hostile: a planted link would redirect the mount.
-        if target.startswith(folder + "/"):
-            raise IsolationError(
-                f"mount target {target!r} lies inside the writable mount {folder!r}; "
-                f"choose a target outside it"
-            )
-    return target
 
 
 def _drop_privileges(uid: int) -> list[str]:

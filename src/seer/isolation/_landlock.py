@@ -21,7 +21,8 @@ from seer.errors import IsolationError
 from seer.isolation import _launcher
 from seer.isolation._backend import Backend, Launch, Need, in_view, memory_file
 from seer.isolation._limits import rlimits
-from seer.isolation._masks import check_source, masks_within
+from seer.isolation._masks import masks_within
+from seer.isolation._mounts import Resolved, resolve_mounts
 from seer.isolation._order import Order, Stage
 from seer.isolation._policy import BackendName, Mount, Policy
 from seer.isolation._seccomp import filter_program
@@ -98,11 +99,11 @@ class Landlock(Backend):
         uid = (policy.uid or JAIL_UIDS[0]) if root else None
         system = system_view(policy, uid=uid or os.getuid(), gid=uid or os.getgid())
         view = self.view(policy.mounts)
-        sources = _sources(policy)
+        mounts = resolve_mounts(policy)
         if stage is None:
             if uid is not None:
-                _check_reach(sources, uid)
-            rules = [*_host_rules(policy, system), *_mount_rules(policy, sources)]
+                _check_reach(mounts, uid)
+            rules = [*_host_rules(policy, system), *_mount_rules(policy, mounts)]
         else:
             rules = _staged_rules(policy, system, view)
         order: Order = {
@@ -112,7 +113,7 @@ class Landlock(Backend):
             "rlimits": rlimits(policy.limits, count_processes=policy.uid is not None and root),
             "keep": list(policy.pass_fds),
             "uid": uid,
-            "stage": None if stage is None else _staging(policy, system, sources, stage),
+            "stage": None if stage is None else _staging(policy, system, mounts, stage),
             "landlock": {
                 "fs": _ALL,
                 "net": 0 if policy.network == "host" else _TCP,
@@ -153,27 +154,13 @@ def _may_mount() -> bool:
     return False
 
 
-def _sources(policy: Policy) -> list[tuple[Mount, str]]:
-    found: list[tuple[Mount, str]] = []
-    for mount in sorted(policy.mounts, key=lambda mount: mount.target):
-        source = os.path.realpath(mount.source)
-        if not os.path.lexists(source):
-            raise IsolationError(
-                f"mount source {str(mount.source)!r} (for {mount.target!r}) does not exist; "
-                f"make it first"
-            )
-        check_source(source, mount, policy.masked)
-        found.append((mount, source))
-    return found
-
-
-def _check_reach(sources: Sequence[tuple[Mount, str]], uid: int) -> None:
-    for _, source in sources:
-        blocked = unreachable(source, uid)
+def _check_reach(mounts: Sequence[Resolved], uid: int) -> None:
+    for mount in mounts:
+        blocked = unreachable(mount.source, uid)
         if blocked is not None:
             raise IsolationError(
-                f"the jail's user {uid} cannot pass {blocked!r} to reach {source!r}, and without "
-                f"CAP_SYS_ADMIN it cannot be mounted elsewhere; install bubblewrap, run as an "
+                f"the jail's user {uid} cannot pass {blocked!r} to reach {mount.source!r}, and "
+                f"without CAP_SYS_ADMIN it cannot be mounted elsewhere; install bubblewrap, run as an "
                 f"ordinary user, or open the folder (`chmod o+x`)"
             )
 
@@ -211,9 +198,9 @@ def _device_rules(system: SystemView) -> Iterator[tuple[str, int]]:
         yield path, _DEVICE | _LIST
 
 
-def _mount_rules(policy: Policy, sources: Sequence[tuple[Mount, str]]) -> Iterator[tuple[str, int]]:
-    for mount, source in sources:
-        for path in _around(source, masks_within(source, policy.masked)):
+def _mount_rules(policy: Policy, mounts: Sequence[Resolved]) -> Iterator[tuple[str, int]]:
+    for mount in mounts:
+        for path in _around(mount.source, masks_within(mount.source, policy.masked)):
             yield path, _CHANGE if mount.writable else _LOOK
 
 
@@ -252,9 +239,7 @@ def _staged_rules(
     return rules
 
 
-def _staging(
-    policy: Policy, system: SystemView, sources: Sequence[tuple[Mount, str]], root: str
-) -> Stage:
+def _staging(policy: Policy, system: SystemView, mounts: Sequence[Resolved], root: str) -> Stage:
     """What the launcher has to mount, in the order in which it must happen."""
     covers = [
         entry.path
@@ -267,12 +252,12 @@ def _staging(
     masks: list[tuple[str, bool]] = []
     for path in system.read_only:
         masks += [(f"{path}/{name}", folder) for name, folder in masks_within(path, policy.masked)]
-    for mount, source in sources:
+    for mount in mounts:
         target = root + mount.target
-        binds.append((source, target, mount.writable, os.path.isdir(source)))  # noqa: PTH112
-        masks += [
-            (f"{target}/{name}", folder) for name, folder in masks_within(source, policy.masked)
-        ]
+        is_folder = os.path.isdir(mount.source)  # noqa: PTH112
+        binds.append((mount.source, target, mount.writable, is_folder))
+        found = masks_within(mount.source, policy.masked)
+        masks += [(f"{target}/{name}", folder) for name, folder in found]
     links = [(to, path) for to, path in system.links if path.startswith("/etc/")]
     encode = os.fsencode
     return {

@@ -10,23 +10,21 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from seer.errors import IsolationError
-from seer.isolation._policy import Mount
-
-_PACKAGE = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parents[1]
+"""Seer's package folder."""
 
 
 @cache
 def own_paths() -> tuple[Path, ...]:
     """Seer's package, its checkout, and everything its installed distributions consist of."""
-    found = {_PACKAGE}
-    checkout = _PACKAGE.parents[1]
-    if _PACKAGE.parent.name == "src" and (checkout / "pyproject.toml").is_file():
+    found = {PACKAGE}
+    checkout = PACKAGE.parents[1]
+    if PACKAGE.parent.name == "src" and (checkout / "pyproject.toml").is_file():
         found.add(checkout)
     for folder in _site_folders():
         found.update(_distribution_files(folder))
     # A path beneath another one needs no mask of its own, but one that is inside the checkout is
-    # kept: mounts from inside the checkout are permitted, see `check_source`.
+    # kept: mounts from inside the checkout are permitted.
     return tuple(sorted(found))
 
 
@@ -64,43 +62,21 @@ def _recorded(site: Path, record: Path) -> Iterator[Path]:
             yield site / top
 
 
-def check_source(source: str, mount: Mount, masked: Sequence[Path]) -> None:
-    """Refuse a mount whose source is itself something that must stay invisible.
-
-    A folder inside Seer's checkout may be mounted (experiments keep their workspaces there), the
-    checkout as a whole and anything of the package may not.
-
-    Raises:
-        IsolationError: The mount contradicts a mask.
-    """
-    for path in masked:
-        if _inside(source, str(path)):
-            raise IsolationError(
-                f"mount of {str(mount.source)!r} at {mount.target!r} contradicts the policy, "
-                f"which masks {str(path)!r}; mount something else, or do not mask it"
-            )
-    for path in own_paths():
-        if source == str(path) or (_inside(source, str(_PACKAGE))):
-            raise IsolationError(
-                f"mount of {str(mount.source)!r} at {mount.target!r} would show Seer's own files "
-                f"to the jail; mount another folder"
-            )
-
-
 def masks_within(source: str, masked: Sequence[Path]) -> list[tuple[str, bool]]:
     """Paths relative to `source` that must not be seen there, each with whether it is a folder.
 
     A path below another masked one is left out.
     """
     found: list[tuple[str, bool]] = []
-    for path in sorted({*own_paths(), *masked}):
+    for path in sorted({*own_paths(), *(Path(os.path.realpath(path)) for path in masked)}):
         text = str(path)
-        if text != source and _inside(text, source) and path.exists():
+        if text != source and inside(text, source) and path.exists():
             relative = text[len(source.rstrip("/")) + 1 :]
-            if not any(_inside(relative, parent) for parent, _ in found):
+            if not any(inside(relative, parent) for parent, _ in found):
                 found.append((relative, path.is_dir()))
     return found
 
 
-def _inside(path: str, folder: str) -> bool:
+def inside(path: str, folder: str) -> bool:
+    """Whether `path` is `folder` or lies in it; both absolute and normal."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
