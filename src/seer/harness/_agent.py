@@ -78,6 +78,9 @@ class Agent(ABC):
 
 
 _BUILTIN: dict[str, tuple[str, str]] = {
+    "gemini": ("seer.harness._gemini", "GeminiAgent"),
+    "openai": ("seer.harness._openai", "OpenAIAgent"),
+    "claude": ("seer.harness._claude", "ClaudeAgent"),
     "scripted": ("seer.harness._scripted", "Scripted"),
 }
 ENTRY_POINTS = "seer.agents"

@@ -164,6 +164,7 @@ class AgentRun(AsyncIterator[Event]):
                     report=self._report,
                     consumer_ready=self._consumer_ready,
                     interactive=self._interactive,
+                    deltas=self._request.deltas,
                 )
                 seat.emit(self._started(seat))
                 await self._sit(seat)
@@ -208,10 +209,7 @@ class AgentRun(AsyncIterator[Event]):
         )
 
     def _report(self, event: Event) -> None:
-        if isinstance(event, TextDelta):
-            if not self._request.deltas:
-                return
-        else:
+        if not isinstance(event, TextDelta):
             self._recording.event(event)
         if isinstance(event, RunFinished):
             self.result = event

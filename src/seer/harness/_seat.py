@@ -25,6 +25,7 @@ from seer.harness._events import (
     RunFinished,
     Text,
     TextBlock,
+    TextDelta,
     ToolCall,
     ToolInfo,
     ToolResult,
@@ -62,6 +63,7 @@ class Seat:
         report: Callable[[Event], None],
         consumer_ready: Callable[[], Awaitable[None]],
         interactive: bool = False,
+        deltas: bool = False,
     ) -> None:
         self.meter = Meter(limits)
         self.failure: ErrorEvent | None = None
@@ -72,6 +74,7 @@ class Seat:
         self._report = report
         self._consumer_ready = consumer_ready
         self._interactive = interactive
+        self._deltas = deltas
         self._seq = 0
         self._started = time.monotonic()
         self._inbox: asyncio.Queue[str | None] = asyncio.Queue()
@@ -101,6 +104,8 @@ class Seat:
 
     def emit(self, event: Event) -> None:
         """Report what the agent did. The seat fills in `seq`, `time`, `turn` and totals."""
+        if isinstance(event, TextDelta) and not self._deltas:
+            return
         if isinstance(event, Usage):
             event = self._count(event)
         if isinstance(event, Text):
@@ -145,7 +150,7 @@ class Seat:
                 self._changed.set()
                 raise RunOver
             return self._closed()
-        self.meter.tool_calls += 1
+        self.meter.tool_calls += self._toolbox.server_of(name) is not None
         outcome = await self._bounded_call(name, arguments)
         if outcome.lost is not None and self.failure is None:
             self._lose(outcome)

@@ -39,6 +39,13 @@ class ToolOutcome:
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
+_background: set[asyncio.Task[None]] = set()
+
+
+def _import_validator() -> None:
+    import jsonschema  # noqa: F401  # pyright: ignore[reportUnusedImport, reportMissingModuleSource]
+
+
 class ToolBox:
     """The tools of one run. Made by `open_toolbox`."""
 
@@ -117,6 +124,10 @@ async def open_toolbox(specs: Sequence[ServerSpec]) -> AsyncGenerator[ToolBox, N
         ToolServerError: A server does not start or answer; none is left running.
     """
     links = [ServerLink(spec) for spec in specs]
+    if specs:
+        # The first call would import it, for a second and more, on the loop of all runs.
+        _background.add(task := asyncio.create_task(asyncio.to_thread(_import_validator)))
+        task.add_done_callback(_background.discard)
     tasks = [asyncio.create_task(link.keep(), name=f"mcp {link.name}") for link in links]
     try:
         for link in links:

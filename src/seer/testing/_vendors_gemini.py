@@ -1,0 +1,61 @@
+"""Gemini's generateContent endpoint, streamed and whole, for `_vendors`."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from seer.testing._vendors import Reply, Request, VendorEndpoint
+
+_ASKS = re.compile(r"/models/[^/]+:(generateContent|streamGenerateContent)$")
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
+
+
+class GeminiEndpoint(VendorEndpoint):
+    """`POST .../models/MODEL:generateContent` from a script."""
+
+    def asks_model(self, request: Request) -> bool:
+        """Both the streamed and the whole form count."""
+        return _ASKS.search(request.path.split("?")[0]) is not None
+
+    def render(self, request: Request, reply: Reply) -> tuple[str, Iterator[bytes]]:
+        """Server-sent events where the client wants them, else one object."""
+        parts: list[dict[str, Any]] = []
+        if reply.thinking is not None:
+            parts.append({"text": reply.thinking, "thought": True})
+        if reply.text is not None:
+            parts.append({"text": reply.text})
+        for tool in reply.tools:
+            parts.append({"functionCall": {"name": tool.name, "args": dict(tool.arguments)}})
+        answer: dict[str, Any] = {
+            "candidates": [
+                {
+                    "content": {"role": "model", "parts": parts},
+                    "finishReason": "STOP",
+                    "index": 0,
+                }
+            ],
+            "usageMetadata": {
+                "promptTokenCount": reply.input_tokens,
+                "candidatesTokenCount": reply.output_tokens,
+                "totalTokenCount": reply.input_tokens + reply.output_tokens,
+            },
+            "modelVersion": "scripted",
+            "responseId": f"response-{len(self.requests)}",
+        }
+        data = json.dumps(answer).encode()
+        if "streamGenerateContent" in request.path:
+            return "text/event-stream", iter([b"data: " + data + b"\r\n\r\n"])
+        return "application/json", iter([data])
+
+    def render_error(self, status: int, message: str) -> Any:
+        """An error as the API gives it."""
+        name = _STATUS.get(status, "INTERNAL")
+        return {"error": {"code": status, "message": message, "status": name}}

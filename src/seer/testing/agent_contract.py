@@ -1,0 +1,396 @@
+"""What every vendor's agent must do, as tests that a test module inherits.
+
+Subclass `AgentContract` in a test module of your own, say how to reach your vendor's endpoint, and
+pytest (with anyio's plugin) runs the rest. The vendor's SDK is real; only its endpoint is scripted.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import psutil
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Image
+
+from seer.harness import (
+    AgentRun,
+    ErrorEvent,
+    Event,
+    LimitReached,
+    Limits,
+    RunFinished,
+    RunStarted,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+    run_agent,
+)
+from seer.runs import open_run
+from seer.testing._vendors import Fault, Reply, Request, ScriptItem, ToolUse, VendorEndpoint
+
+E = TypeVar("E", bound=Event)
+
+KEY = "sk-contract-0123456789abcdef"
+PIXEL = (
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f"
+    b"\x15\xc4\x89\x00\x00\x00\nIDATx\x9cc\x00\x01\x00\x00\x05\x00\x01\r\n-\xb4\x00\x00\x00\x00"
+    b"IEND\xaeB`\x82"
+)
+DYING = """
+import os, sys
+from mcp.server import MCPServer
+server = MCPServer("dying")
+
+@server.tool()
+def die() -> str:
+    print("the last words", file=sys.stderr, flush=True)
+    os._exit(3)
+
+server.run("stdio")
+"""
+
+
+def tools(done: list[str] | None = None) -> MCPServer:
+    """A tool server in this process."""
+    server: MCPServer = MCPServer("lab")
+
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        if done is not None:
+            done.append(f"add {a} {b}")
+        return a + b
+
+    def fail() -> str:
+        """Always fails."""
+        raise ValueError("the tool is broken")
+
+    def picture() -> Image:
+        """A picture."""
+        return Image(data=PIXEL, format="png")
+
+    async def forever() -> str:
+        """Never ends."""
+        await anyio.sleep_forever()
+        return ""
+
+    for function in (add, fail, picture, forever):
+        server.tool()(function)
+    return server
+
+
+class AgentContract(ABC):
+    """The contract. Override the three methods below."""
+
+    patience = 60.0
+    """How long one run may take, in seconds."""
+
+    @abstractmethod
+    def endpoint(self, script: Sequence[ScriptItem]) -> VendorEndpoint:
+        """The vendor's endpoint with this script."""
+
+    @abstractmethod
+    def arguments(self, endpoint: VendorEndpoint) -> dict[str, Any]:
+        """Arguments of `run_agent` that lead to the endpoint (`provider`, `base_url`, ...)."""
+
+    def wire_name(self, tool: str) -> str:
+        """The name under which the vendor's model calls a tool of the server `lab`."""
+        return tool
+
+    # --- to write checks with ------------------------------------------------
+
+    def add(self, a: int = 1, b: int = 2) -> ToolUse:
+        """A call of the tool that adds."""
+        return self.use("add", a=a, b=b)
+
+    def use(self, tool: str, **arguments: Any) -> ToolUse:
+        """A call of a tool."""
+        return ToolUse(name=self.wire_name(tool), arguments=arguments)
+
+    def start(self, endpoint: VendorEndpoint, **arguments: Any) -> AgentRun:
+        """A run against the endpoint."""
+        given: dict[str, Any] = {"task": "add one and two", "mcp_config": {"lab": tools()}}
+        given |= {"api_key": KEY, **self.arguments(endpoint), **arguments}
+        return run_agent(**given)
+
+    async def finish(self, run: AgentRun) -> list[Event]:
+        """All events of a run."""
+        with anyio.fail_after(self.patience):
+            return [event async for event in run]
+
+    async def play(self, script: Sequence[ScriptItem], **arguments: Any) -> list[Event]:
+        """All events of a run against this script."""
+        with self.endpoint(script) as endpoint:
+            return await self.finish(self.start(endpoint, **arguments))
+
+    # --- the conversation ------------------------------------------------
+
+    async def test_a_run_reports_what_the_model_says_and_does(self) -> None:
+        script = [
+            Reply(text="I will add.", tools=(self.add(),), input_tokens=20, output_tokens=7),
+            Reply(text="It is 3.", input_tokens=30, output_tokens=3),
+        ]
+        events = await self.play(script)
+        assert isinstance(events[0], RunStarted)
+        assert [event.text for event in only(events, Text)] == ["I will add.", "It is 3."]
+        call, result = only(events, ToolCall)[0], only(events, ToolResult)[0]
+        assert (call.name, call.server, dict(call.arguments)) == ("add", "lab", {"a": 1, "b": 2})
+        assert (result.id, result.name, result.is_error) == (call.id, "add", False)
+        assert result.text == "3"
+        assert call.seq < result.seq
+        end = last(events)
+        assert (end.reason, end.result, end.turns, end.tool_calls) == (
+            "completed",
+            "It is 3.",
+            2,
+            1,
+        )
+
+    async def test_usage_is_counted(self) -> None:
+        script = [
+            Reply(text="a", tools=(self.add(),), input_tokens=20, output_tokens=7),
+            Reply(text="b", input_tokens=30, output_tokens=3),
+        ]
+        events = await self.play(script)
+        counts = [(event.input_tokens, event.output_tokens) for event in only(events, Usage)]
+        assert counts == [(20, 7), (30, 3)]
+        assert only(events, Usage)[-1].total_tokens == 60
+        assert last(events).tokens == 60
+
+    async def test_thinking_is_reported_apart(self) -> None:
+        events = await self.play([Reply(thinking="hmm", text="yes")])
+        assert [event.text for event in only(events, Thinking)] == ["hmm"]
+        assert last(events).result == "yes"
+
+    async def test_system_prompt_task_and_tools_reach_the_vendor(self) -> None:
+        with self.endpoint([Reply(text="ok")]) as endpoint:
+            await self.finish(self.start(endpoint, prompt="SYSTEM-WORDS", task="TASK-WORDS"))
+            body = str(endpoint.requests[0].body)
+        assert "SYSTEM-WORDS" in body
+        assert "TASK-WORDS" in body
+        assert "Add two numbers." in body
+
+    async def test_a_result_reaches_the_model(self) -> None:
+        with self.endpoint([Reply(tools=(self.add(40, 2),)), Reply(text="ok")]) as endpoint:
+            await self.finish(self.start(endpoint))
+            assert "42" in str(endpoint.requests[1].body)
+
+    async def test_an_image_reaches_the_model(self) -> None:
+        with self.endpoint([Reply(tools=(self.use("picture"),)), Reply(text="ok")]) as endpoint:
+            events = await self.finish(self.start(endpoint))
+            body = str(endpoint.requests[1].body)
+        assert only(events, ToolResult)[0].images[0].data == PIXEL
+        assert "iVBORw0KGgo" in body
+
+    async def test_a_failing_tool_is_told_to_the_model_and_the_run_goes_on(self) -> None:
+        with self.endpoint([Reply(tools=(self.use("fail"),)), Reply(text="ok")]) as endpoint:
+            events = await self.finish(self.start(endpoint))
+            assert "fail" in str(endpoint.requests[1].body)
+        assert only(events, ToolResult)[0].is_error
+        assert last(events).reason == "completed"
+
+    async def test_several_tools_in_one_answer_are_all_run(self) -> None:
+        script = [Reply(tools=(self.add(1, 1), self.add(2, 2), self.add(3, 3))), Reply(text="ok")]
+        events = await self.play(script)
+        assert sorted(event.text for event in only(events, ToolResult)) == ["2", "4", "6"]
+
+    async def test_messages_sent_later_are_answered_in_the_same_conversation(self) -> None:
+        script = [Reply(text="first"), Reply(text="second")]
+        with self.endpoint(script) as endpoint:
+            run = self.start(endpoint, interactive=True)
+            events: list[Event] = []
+            with anyio.fail_after(self.patience):
+                async for event in run:
+                    events.append(event)
+                    if isinstance(event, Text):
+                        run.send("and now?" if event.text == "first" else None)
+            assert "first" in str(endpoint.requests[1].body)
+            assert "and now?" in str(endpoint.requests[1].body)
+        assert [event.text for event in only(events, UserMessage)] == ["and now?"]
+        assert last(events).result == "second"
+
+    async def test_an_interrupt_ends_the_answer_and_keeps_the_conversation(self) -> None:
+        script = [Reply(tools=(self.use("forever"),)), Reply(text="still here")]
+        with self.endpoint(script) as endpoint:
+            run = self.start(endpoint, interactive=True)
+            events: list[Event] = []
+            with anyio.fail_after(self.patience):
+                async for event in run:
+                    events.append(event)
+                    if isinstance(event, ToolCall):
+                        run.interrupt()
+                        run.send("never mind")
+                    elif isinstance(event, Text):
+                        run.send(None)
+        assert last(events).result == "still here"
+
+    # --- scope ------------------------------------------------
+
+    async def test_a_tool_that_was_not_offered_is_refused(self) -> None:
+        script = [
+            Reply(tools=(ToolUse(name="Bash", arguments={"command": "id"}),)),
+            Reply(text="ok"),
+        ]
+        events = await self.play(script)
+        call, result = only(events, ToolCall)[0], only(events, ToolResult)[0]
+        assert (call.name, call.server) == ("Bash", None)
+        assert result.is_error
+        assert "uid=" not in result.text
+        assert last(events).tool_calls == 0
+
+    async def test_the_key_is_in_no_event_and_no_record(self) -> None:
+        script = [Reply(tools=(self.add(),)), Fault(kind="status", status=401, message=KEY)]
+        with self.endpoint(script) as endpoint:
+            run = self.start(endpoint)
+            await self.finish(run)
+        folder = open_run(run.run_id).folder
+        for path in folder.rglob("*"):
+            assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
+
+    # --- limits ------------------------------------------------
+
+    async def test_a_limit_on_turns_leaves_one_turn_to_conclude(self) -> None:
+        script = [Reply(text=str(n), tools=(self.add(n, n),)) for n in range(1, 9)]
+        with self.endpoint(script) as endpoint:
+            events = await self.finish(self.start(endpoint, limits=Limits(turns=2)))
+            assert len(endpoint.requests) == 3
+            assert "your next message is the last" in str(endpoint.requests[2].body)
+        assert [event.limit for event in only(events, LimitReached)] == ["turns"]
+        end = last(events)
+        assert (end.reason, end.turns, end.tool_calls, end.result) == ("limit", 3, 2, "3")
+
+    async def test_calls_over_the_limit_are_not_run(self) -> None:
+        done: list[str] = []
+        script = [Reply(tools=(self.add(1, 1), self.add(2, 2))), Reply(text="that is all")]
+        events = await self.play(
+            script, limits=Limits(tool_calls=1), mcp_config={"lab": tools(done)}
+        )
+        assert len(done) == 1
+        assert (last(events).reason, last(events).result) == ("limit", "that is all")
+
+    async def test_a_limit_on_tokens_holds(self) -> None:
+        script = [Reply(text=str(n), tools=(self.add(),), input_tokens=50) for n in range(9)]
+        events = await self.play(script, limits=Limits(tokens=100))
+        assert [event.limit for event in only(events, LimitReached)] == ["tokens"]
+        assert last(events).turns == 3
+
+    async def test_a_tool_past_the_time_limit_is_stopped_and_the_agent_concludes(self) -> None:
+        script = [Reply(tools=(self.use("forever"),)), Reply(text="in time")]
+        events = await self.play(script, limits=Limits(seconds=4))
+        assert (last(events).reason, last(events).result) == ("limit", "in time")
+
+    async def test_a_vendor_that_never_answers_is_cut_off(self) -> None:
+        limits = Limits(seconds=1, conclude_seconds=1)
+        events = await self.play([Fault(kind="hang")], limits=limits)
+        assert last(events).reason == "limit"
+
+    # --- failures ------------------------------------------------
+
+    async def test_a_wrong_key_ends_the_run_at_once(self) -> None:
+        script = [Fault(kind="status", status=401, message="bad key")] * 9
+        with self.endpoint(script) as endpoint:
+            events = await self.finish(self.start(endpoint))
+            assert len(endpoint.requests) <= 2
+        assert fatal(events).kind == "authentication"
+        assert last(events).reason == "error"
+
+    async def test_a_rate_limit_is_waited_out(self) -> None:
+        script = [Fault(kind="status", status=429, retry_after=1), Reply(text="now")]
+        events = await self.play(script)
+        assert [(error.kind, error.fatal) for error in only(events, ErrorEvent)] == [
+            ("rate_limit", False)
+        ]
+        assert last(events).result == "now"
+
+    async def test_an_overloaded_vendor_is_given_up_on_after_a_few_tries(self) -> None:
+        script = [Fault(kind="status", status=503, message="busy")] * 20
+        with self.endpoint(script) as endpoint:
+            events = await self.finish(self.start(endpoint))
+            assert 1 < len(endpoint.requests) <= 10
+        assert fatal(events).kind == "overloaded"
+
+    async def test_a_cut_connection_is_tried_again(self) -> None:
+        events = await self.play([Fault(kind="cut"), Reply(text="whole")])
+        assert [error.fatal for error in only(events, ErrorEvent)] == [False]
+        assert last(events).result == "whole"
+
+    async def test_a_malformed_answer_ends_as_an_error(self) -> None:
+        events = await self.play([Fault(kind="malformed")] * 9)
+        assert fatal(events).kind in {"malformed", "connection"}
+        assert last(events).reason == "error"
+
+    async def test_an_unreachable_vendor_ends_as_an_error(self) -> None:
+        with self.endpoint([]) as endpoint:
+            run = self.start(endpoint)
+        events = await self.finish(run)
+        assert fatal(events).kind == "connection"
+
+    async def test_a_tool_server_that_dies_in_a_call_leaves_one_turn_to_conclude(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "dying.py"
+        path.write_text(DYING)
+        server = {"type": "stdio", "command": sys.executable, "args": [str(path)]}
+        script = [Reply(tools=(self.use("die"),)), Reply(text="I lost my tools")]
+        events = await self.play(script, mcp_config={"lab": server})
+        error = fatal(events)
+        assert error.kind == "tool_server"
+        assert "the last words" in error.message
+        assert (last(events).reason, last(events).result) == ("error", "I lost my tools")
+
+    # --- ending ------------------------------------------------
+
+    async def test_breaking_off_at_a_call_prevents_it_and_leaves_nothing(self) -> None:
+        done: list[str] = []
+        before = children()
+        with self.endpoint([Reply(tools=(self.add(),)), Reply(text="ok")]) as endpoint:
+            run = self.start(endpoint, mcp_config={"lab": tools(done)})
+            with anyio.fail_after(self.patience):
+                async for event in run:
+                    if isinstance(event, ToolCall):
+                        break
+                await run.aclose()
+        assert done == []
+        assert children() <= before
+        assert open_run(run.run_id).status == "cancelled"
+
+    async def test_runs_at_once_do_not_mix(self) -> None:
+        async def one(number: int) -> None:
+            def echo(request: Request) -> Reply:
+                assert f"number {number}!" in str(request.body)
+                return Reply(text=f"answer {number}")
+
+            events = await self.play([echo], task=f"number {number}!")
+            assert last(events).result == f"answer {number}"
+
+        async with anyio.create_task_group() as group:
+            for number in range(3):
+                group.start_soon(one, number)
+
+
+def only(events: Sequence[Event], kind: type[E]) -> list[E]:
+    """The events of one kind."""
+    return [event for event in events if isinstance(event, kind)]
+
+
+def last(events: Sequence[Event]) -> RunFinished:
+    """The last event, which must say that the run is finished."""
+    assert isinstance(events[-1], RunFinished)
+    return events[-1]
+
+
+def fatal(events: Sequence[Event]) -> ErrorEvent:
+    """The one error that ended the run."""
+    errors = [error for error in only(events, ErrorEvent) if error.fatal]
+    assert len(errors) == 1, errors
+    return errors[0]
+
+
+def children() -> set[int]:
+    """All processes below this one."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}

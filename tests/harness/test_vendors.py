@@ -1,0 +1,53 @@
+"""Every vendor's agent, with its real SDK, against its scripted endpoint: the same contract."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from seer.testing._vendors import ScriptItem, VendorEndpoint
+from seer.testing._vendors_anthropic import AnthropicEndpoint
+from seer.testing._vendors_gemini import GeminiEndpoint
+from seer.testing._vendors_openai import OpenAIEndpoint
+from seer.testing.agent_contract import AgentContract
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The developer's own keys and the marks of this shell stay out."""
+    for name in ("IS_SANDBOX", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+class TestClaude(AgentContract):
+    def endpoint(self, script: Sequence[ScriptItem]) -> VendorEndpoint:
+        return AnthropicEndpoint(script)
+
+    def arguments(self, endpoint: VendorEndpoint) -> dict[str, Any]:
+        return {"provider": "claude", "base_url": endpoint.url}
+
+    def wire_name(self, tool: str) -> str:
+        return f"mcp__lab__{tool}"
+
+
+class TestOpenAIChat(AgentContract):
+    def endpoint(self, script: Sequence[ScriptItem]) -> VendorEndpoint:
+        return OpenAIEndpoint(script)
+
+    def arguments(self, endpoint: VendorEndpoint) -> dict[str, Any]:
+        return {"provider": "openai", "base_url": endpoint.url, "model": "scripted"}
+
+
+class TestOpenAIResponses(TestOpenAIChat):
+    def arguments(self, endpoint: VendorEndpoint) -> dict[str, Any]:
+        return {"provider": "openai:responses", "base_url": endpoint.url, "model": "scripted"}
+
+
+class TestGemini(AgentContract):
+    def endpoint(self, script: Sequence[ScriptItem]) -> VendorEndpoint:
+        return GeminiEndpoint(script)
+
+    def arguments(self, endpoint: VendorEndpoint) -> dict[str, Any]:
+        return {"provider": "gemini", "base_url": endpoint.url, "model": "gemini-3.8-flash"}
