@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import math
 import struct
 import sys
 import warnings
@@ -202,7 +203,7 @@ class Packer:
             given = {name: item for name, item in fields.items() if item is not SERVER_DEFAULT}
             return self._pack_dict(given, depth)
         if isinstance(value, known_class("enum", "Enum")):
-            return self.pack(value.value, depth - 1)
+            return self.pack(enum_value(value), depth - 1)
         for base, exact in _EXACT:
             if isinstance(value, base):
                 return exact(value)
@@ -278,6 +279,23 @@ def field_names(kind: Any) -> tuple[str, ...] | None:
     if hasattr(kind, "__pydantic_fields__"):
         return tuple(kind.__pydantic_fields__)
     return None
+
+
+def enum_value(member: Any) -> Any:
+    """What goes for a member of an enum: its value, or its name where the value is no literal."""
+    return member.value if is_literal(member.value) else member.name
+
+
+def is_literal(value: Any) -> bool:
+    """Whether `repr(value)` is source text that makes exactly this value."""
+    kind: Any = type(value)
+    if kind is float:
+        return math.isfinite(value)
+    if kind in (list, tuple):
+        return all(map(is_literal, value))
+    if kind is dict:
+        return all(is_literal(k) and is_literal(v) for k, v in value.items())
+    return kind is bytes or kind in LEAVES
 
 
 def known_class(module: str, name: str) -> Any:

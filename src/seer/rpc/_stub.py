@@ -243,7 +243,7 @@ class _Library:
 
 def docstring(text: str, indent: str = "") -> str:
     """Source of a docstring that reads as `text` does, whatever is in it."""
-    lines = inspect.cleandoc(text).split("\n")
+    lines = [line.rstrip() for line in inspect.cleandoc(text).split("\n")]
     if len(lines) > 1:
         lines = [lines[0], *(f"{indent}{line}" if line else "" for line in lines[1:]), indent]
     body = "".join(map(_escaped, "\n".join(lines)))

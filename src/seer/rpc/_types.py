@@ -11,10 +11,10 @@ server's code. How the server builds the real classes is in `_convert`.
 
 from __future__ import annotations
 
-import math
 import sys
 
 from ._hints import ANY, Hint, Parser, UnsupportedHintError
+from ._pack import enum_value, is_literal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def describe_classes(parser: Parser) -> dict[str, TypeDef]:
 def _describe(parser: Parser, name: str, cls: Any) -> TypeDef:
     doc = cls.__dict__.get("__doc__") or ""
     if _is_enum(cls):
-        members = [Field(m.name, ANY, default=enum_text(m)) for m in cls]
+        members = [Field(m.name, ANY, default=repr(enum_value(m))) for m in cls]
         return TypeDef(name, "enum", tuple(members), doc=doc, cls=cls)
     if hasattr(cls, "__required_keys__"):
         return TypeDef(name, "dict", _typed_dict_fields(parser, cls), doc=doc, cls=cls)
@@ -253,25 +253,6 @@ def default_text(value: Any) -> str:
         text = repr(value)
         return text if len(text) <= _MAX_DEFAULT else SERVER_DEFAULT
     return SERVER_DEFAULT
-
-
-def enum_text(member: Any) -> str:
-    """Source text of a member's value; its name where the value is no literal."""
-    return repr(member.value if is_literal(member.value) else member.name)
-
-
-def is_literal(value: Any) -> bool:
-    """Whether `repr(value)` is source text that makes exactly this value."""
-    kind: Any = type(value)
-    if kind in (str, int, bool, bytes, type(None)):
-        return True
-    if kind is float:
-        return math.isfinite(value)
-    if kind in (list, tuple):
-        return all(map(is_literal, value))
-    if kind is dict:
-        return all(is_literal(k) and is_literal(v) for k, v in value.items())
-    return False
 
 
 def _is_enum(cls: type) -> bool:
