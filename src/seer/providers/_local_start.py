@@ -319,9 +319,11 @@ def _proxy(spec: MachineSpec, folder: Path, opened: ExitStack) -> Launch:
 
 
 def _jail_network(spec: MachineSpec) -> JailNetwork:
-    if spec.network == "host" or spec.network == "none":
-        return spec.network
-    return "proxy"
+    match spec.network:
+        case "host" | "none":
+            return spec.network
+        case _:
+            return "proxy"
 
 
 def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:

@@ -5,9 +5,9 @@ Providers add how to dial the steward, and the machine's lifetime.
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal, cast
+from typing import Literal
 
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._base import (
@@ -48,7 +48,7 @@ class StewardMachine(Machine):
     @asynccontextmanager
     async def _operation(
         self, op: str, fields: "dict[str, wire.Encodable]"
-    ) -> AsyncIterator[Connection]:
+    ) -> AsyncGenerator[Connection]:
         connection = await self._dial()
         try:
             await connection.request(op, fields)
@@ -256,7 +256,7 @@ def _file_status(fields: "wire.Message") -> FileStatus:
             raise broken(f"a file of kind {kind!r}")
         return FileStatus(
             name=wire.get_text(fields, "name"),
-            kind=cast(FileKind, kind),
+            kind=kind,
             size=wire.get_int(fields, "size"),
             mode=wire.get_int(fields, "mode"),
             mtime=wire.get_int(fields, "mtime_ns") / 1e9,

@@ -5,15 +5,18 @@ starts. The connection is the command's life: when it closes before the command 
 whole tree is killed. When the command ends by itself, what it left in the background lives on.
 """
 
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH118
 from __future__ import annotations
 
-import _signal
 import os
 import select
 import time
 
 from . import tree, wire
+from .launch import launch
 from .link import Link
+from .native import signal, wake_on
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +28,6 @@ _HIGH_WATER = 512 * 1024
 _PIPE_READ = 64 * 1024
 _LAST_OUTPUT = 1024 * 1024
 """As much as a pipe can hold: a background process that never stops printing is cut off here."""
-_DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 _INPUT_LIMIT = 4 * wire.CHUNK
 
 
@@ -44,7 +46,7 @@ class World:
 
 def run(link: Link, request: Message, world: World) -> None:
     """Serve an `exec` request until the command has ended or the peer is gone."""
-    wake = _wake_on_child()
+    wake = wake_on(signal.SIGCHLD)
     tree.become_subreaper()
     try:
         command = _Command(link, request, world)
@@ -80,15 +82,6 @@ def kill_all(desk: int) -> dict[int, int]:
     raise TimeoutError("the keeper did not end this command's processes")
 
 
-def _wake_on_child() -> int:
-    reading, writing = os.pipe()
-    os.set_blocking(reading, False)
-    os.set_blocking(writing, False)
-    _signal.signal(_signal.SIGCHLD, lambda *_: None)
-    _signal.set_wakeup_fd(writing)
-    return reading
-
-
 class _Command:
     def __init__(self, link: Link, request: Message, world: World) -> None:
         argv = wire.get_list(request, "argv")
@@ -110,7 +103,7 @@ class _Command:
         self._status: int | None = None
         streams = self._make_streams(keep_stdin=bool(wire.get_int(request, "stdin", 0)))
         try:
-            self.pid = _launch(
+            self.pid = launch(
                 argv, env, cwd, streams=streams, doors=world.doors, tty=self._terminal is not None
             )
         finally:
@@ -290,84 +283,3 @@ class _Command:
                 poll.unregister(fd)
                 left.discard(fd)
             tree.reap()
-
-
-def _launch(
-    argv: list[bytes],
-    env: dict[bytes, bytes],
-    cwd: bytes,
-    *,
-    streams: tuple[int, int, int],
-    doors: list[int],
-    tty: bool,
-) -> int:
-    """Fork and exec; raises the child's own OSError when that fails."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _become(argv, env, cwd, streams=streams, doors=doors, tty=tty, report=writing)
-    os.close(writing)
-    with open(reading, "rb") as report:
-        failure = report.read()
-    if not failure:
-        return pid
-    os.waitpid(pid, 0)
-    number, _, path = failure.partition(b" ")
-    raise OSError(int(number), os.strerror(int(number)), path)
-
-
-def _become(
-    argv: list[bytes],
-    env: dict[bytes, bytes],
-    cwd: bytes,
-    *,
-    streams: tuple[int, int, int],
-    doors: list[int],
-    tty: bool,
-    report: int,
-) -> None:
-    """In the forked child: turn into the command, or report why not. Never returns."""
-    path = b""
-    try:
-        os.setsid()
-        if tty:
-            import fcntl
-            import termios
-
-            fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
-        # Python ignores these two, and an ignored signal stays ignored across exec.
-        for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGCHLD):
-            _signal.signal(number, _signal.SIG_DFL)
-        for target, source in enumerate(streams):
-            os.dup2(source, target, inheritable=True)
-        _close_all_but({report, *doors})
-        path = cwd
-        os.chdir(cwd)
-        path = argv[0]
-        _exec(argv, env)
-    except OSError as error:
-        os.write(report, b"%d %s" % (error.errno or 0, path))
-    finally:
-        os._exit(127)
-
-
-def _exec(argv: list[bytes], env: dict[bytes, bytes]) -> None:
-    if b"/" in argv[0]:
-        os.execve(argv[0], argv, env)
-    refused: OSError | None = None
-    for folder in env.get(b"PATH", _DEFAULT_PATH).split(b":"):
-        try:
-            os.execve(os.path.join(folder, argv[0]), argv, env)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            refused = refused or error
-    raise refused or FileNotFoundError(2, os.strerror(2))
-
-
-def _close_all_but(kept: set[int]) -> None:
-    start = 3
-    for fd in sorted(kept):
-        os.closerange(start, fd)
-        start = fd + 1
-    os.closerange(start, 1 << 20)

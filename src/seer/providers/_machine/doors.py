@@ -7,10 +7,11 @@ jail chooses neither the target nor anything else.
 
 from __future__ import annotations
 
-import _socket
 import os
 import stat
 import sys
+
+from .native import socket
 
 _PER_TURN = 16
 
@@ -19,7 +20,7 @@ class Door:
     """The host's end of one door."""
 
     def __init__(self, fd: int, target: bytes) -> None:
-        self._socket = _socket.socket(fileno=fd)
+        self._socket = socket.socket(fileno=fd)
         self._socket.setblocking(False)
         self._target = target
 
@@ -49,7 +50,7 @@ class Door:
             return
         try:
             rights = peer.fileno().to_bytes(4, sys.byteorder)
-            self._send(b"+", [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+            self._send(b"+", [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         finally:
             peer.close()
 
@@ -61,13 +62,13 @@ class Door:
             return
 
 
-def _connect(path: bytes) -> _socket.socket:
+def _connect(path: bytes) -> socket.socket:
     # The socket itself is opened, not its name: a link in its place is refused.
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             raise OSError(88, os.strerror(88), path)
-        peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # Not blocking: with a full queue the jail hears so, and the keeper never waits.
             peer.setblocking(False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import _signal
 import os
 
 from . import tree, wire
+from .native import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def _pin(cpus: float) -> None:
 
 
 def _become(argv: list[bytes], env: Message, *, stdin: int, stderr: int, passed: list[int]) -> None:
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
-        _signal.signal(number, _signal.SIG_DFL)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     os.setsid()
     os.dup2(stdin, 0)
     os.dup2(os.open("/dev/null", os.O_WRONLY), 1)

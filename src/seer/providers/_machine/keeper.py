@@ -8,10 +8,10 @@ A controller that holds the machine renews the lease; a machine that no controll
 unless it was detached.
 """
 
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH123
 from __future__ import annotations
 
-import _signal
-import _socket
 import os
 import select
 import sys
@@ -21,6 +21,7 @@ from . import reaper, tree, wire
 from .doors import Door
 from .jail import spawn_jail, start_proxy
 from .link import Link
+from .native import accept_from, signal, socket, wake_on
 from .watchdog import Watchdog
 
 TYPE_CHECKING = False
@@ -83,8 +84,8 @@ class Keeper:
             if isinstance(door, dict):
                 made = Door(wire.get_int(door, "fd"), wire.get_bytes(door, "target"))
                 self._doors[made.fd] = made
-        self._desk = _socket.socket(fileno=wire.get_int(settings, "desk"))
-        self._desk.setsockopt(_socket.SOL_SOCKET, _socket.SO_PASSCRED, 1)
+        self._desk = socket.socket(fileno=wire.get_int(settings, "desk"))
+        self._desk.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._desk.setblocking(False)
         self._watchdog = Watchdog(
             memory=wire.get_int(settings, "memory", 0) or None,
@@ -100,13 +101,7 @@ class Keeper:
 
     def run(self) -> None:
         """Keep the machine, then end it and clean up."""
-        wake, wakes = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(wakes, False)
-        _signal.signal(_signal.SIGCHLD, lambda *_: None)
-        _signal.signal(_signal.SIGTERM, lambda *_: None)
-        _signal.set_wakeup_fd(wakes)
-        self._wake = wake
+        self._wake = wake_on(signal.SIGCHLD, signal.SIGTERM)
         self._collect()
         while self._reason is None:
             self._turn()
@@ -125,7 +120,7 @@ class Keeper:
             poll.register(fd, select.POLLIN | (select.POLLOUT if controller.link.unsent else 0))
         ready = {fd for fd, _ in poll.poll(self._patience())}
         if self._wake in ready:
-            if bytes([_signal.SIGTERM]) in os.read(self._wake, 4096):
+            if bytes([signal.SIGTERM]) in os.read(self._wake, 4096):
                 self._end("the keeper was asked to stop (SIGTERM)")
             self._collect()
         if self._stderr in ready:
@@ -197,7 +192,7 @@ class Keeper:
     def _serve_desk(self) -> None:
         """Kill what is below a process of the jail that asks for it and cannot see it itself."""
         try:
-            _, extra, _, _ = self._desk.recvmsg(16, _socket.CMSG_SPACE(12))
+            _, extra, _, _ = self._desk.recvmsg(16, socket.CMSG_SPACE(12))
         except OSError:
             return
         for _, _, credentials in extra:
@@ -209,7 +204,7 @@ class Keeper:
 
     def _welcome(self) -> None:
         try:
-            fd, _ = self._listener._accept()
+            fd = accept_from(self._listener)
         except OSError:
             return
         if len(self._controllers) >= _MOST_CONTROLLERS:

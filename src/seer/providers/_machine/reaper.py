@@ -5,16 +5,17 @@ when the keeper is killed. Both hold the lock on the machine's folder; a folder 
 has nobody left, and the next start or listing sweeps it away.
 """
 
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH118, PTH123
 from __future__ import annotations
 
-import _signal
-import _socket
 import os
 import sys
 import time
 
 from . import tree, wire
 from .cleaning import record_end, remove_tree
+from .native import signal, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 else:
     # The control groups' file says `import signal`, of which it needs the C half only; the rest
     # is 8 ms of enumerations.
-    sys.modules.setdefault("signal", _signal)
+    sys.modules.setdefault("signal", signal)
     from . import cgroup
 
 
@@ -50,9 +51,9 @@ class Home:
             # Then the watchdog counts, and the process tree is found through its parents.
             self.group = None
 
-    def listen(self) -> _socket.socket:
+    def listen(self) -> socket.socket:
         """The socket on which controllers are heard."""
-        listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         folder = os.open(self._folder, os.O_PATH | os.O_CLOEXEC)
         try:
             # Through the folder's descriptor, because a socket's address is at most 107 bytes.
@@ -99,8 +100,8 @@ def wait(keeper: int, home: Home, settings: Message) -> None:
         if isinstance(door, dict):
             os.close(wire.get_int(door, "fd"))
     # A signal to the group must not take the cleaner along with what has to be cleaned.
-    for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP):
-        _signal.signal(number, _signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     while True:
         pid, status = os.waitpid(-1, 0)
         if pid == keeper:

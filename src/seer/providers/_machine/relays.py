@@ -5,15 +5,17 @@ two requests: `listen` binds a socket and lives as long as its connection; each 
 one program to connect and then is that stream.
 """
 
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH108, PTH118, PTH119, PTH120
 from __future__ import annotations
 
-import _socket
 import os
 import select
 import sys
 
 from . import wire
 from .link import Link
+from .native import accept_from, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +30,12 @@ def connect(link: Link, request: Message, cwd: bytes) -> None:
         port = wire.get_int(request, "port")
         if not 1 <= port <= 65535:
             raise wire.WireError(f"no port has the number {port}")
-        peer = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        peer = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         peer.connect(("127.0.0.1", port))
     else:
         path = os.path.join(cwd, wire.get_bytes(request, "path"))
         folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
-        peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # Through the folder's descriptor, because a socket's address is at most 107 bytes.
             peer.connect(b"/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
@@ -54,8 +56,8 @@ class Listeners:
     """
 
     def __init__(self) -> None:
-        kind = _socket.SOCK_SEQPACKET
-        self._desk, self._window = _socket.socketpair(_socket.AF_UNIX, kind)
+        kind = socket.SOCK_SEQPACKET
+        self._desk, self._window = socket.socketpair(socket.AF_UNIX, kind)
         self._desk.setblocking(False)
         self._bound: dict[bytes, int] = {}
 
@@ -64,10 +66,10 @@ class Listeners:
         """The steward's end, to be polled."""
         return self._desk.fileno()
 
-    def add(self, path: bytes, listener: _socket.socket) -> None:
+    def add(self, path: bytes, listener: socket.socket) -> None:
         """Hand a bound socket to the steward."""
         rights = listener.fileno().to_bytes(4, sys.byteorder)
-        self._window.sendmsg([b"+" + path], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+        self._window.sendmsg([b"+" + path], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def drop(self, path: bytes) -> None:
         """Have the steward forget a socket."""
@@ -77,7 +79,7 @@ class Listeners:
         """In the steward: take in what was handed over."""
         while True:
             try:
-                note, extra, _, _ = self._desk.recvmsg(8192, _socket.CMSG_SPACE(4))
+                note, extra, _, _ = self._desk.recvmsg(8192, socket.CMSG_SPACE(4))
             except BlockingIOError:
                 return
             old = self._bound.pop(note[1:], None)
@@ -98,7 +100,7 @@ class Listeners:
 def listen(link: Link, path: bytes, listeners: Listeners) -> None:
     """Bind a Unix socket for as long as this connection lives."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
-    listener = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(b"/proc/self/fd/%d/%s" % (folder, os.path.basename(path)))
     except OSError as error:
@@ -119,7 +121,7 @@ def listen(link: Link, path: bytes, listeners: Listeners) -> None:
 
 def accept(link: Link, path: bytes, listeners: Listeners) -> None:
     """Wait for one connection to a socket that is being listened on, and relay it."""
-    listener = _socket.socket(fileno=listeners.find(path))
+    listener = socket.socket(fileno=listeners.find(path))
     listener.setblocking(False)
     poll = select.poll()
     poll.register(listener.fileno(), select.POLLIN)
@@ -127,7 +129,7 @@ def accept(link: Link, path: bytes, listeners: Listeners) -> None:
     while True:
         poll.poll()
         try:
-            fd, _ = listener._accept()
+            fd = accept_from(listener)
         except BlockingIOError:
             link.receive()
             if link.at_end:
@@ -135,17 +137,17 @@ def accept(link: Link, path: bytes, listeners: Listeners) -> None:
             continue
         link.queue(wire.OK)
         link.flush()
-        relay(link, _socket.socket(fileno=fd))
+        relay(link, socket.socket(fileno=fd))
         return
 
 
-def relay(link: Link, peer: _socket.socket) -> None:
+def relay(link: Link, peer: socket.socket) -> None:
     """Pass bytes both ways until both directions have ended."""
     peer.setblocking(False)
     far = peer.fileno()
     # (from, to, end of the receiving side)
     directions = [
-        _Direction(link.reading, far, lambda: peer.shutdown(_socket.SHUT_WR)),
+        _Direction(link.reading, far, lambda: peer.shutdown(socket.SHUT_WR)),
         _Direction(far, link.writing, lambda: _end_writing(link)),
     ]
     while directions:
@@ -189,6 +191,6 @@ class _Direction:
 
 def _end_writing(link: Link) -> None:
     if link.writing == link.reading:
-        _socket.socket(fileno=os.dup(link.writing)).shutdown(_socket.SHUT_WR)
+        socket.socket(fileno=os.dup(link.writing)).shutdown(socket.SHUT_WR)
     else:
         os.close(link.writing)

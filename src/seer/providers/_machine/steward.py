@@ -6,10 +6,10 @@ asks, because only the controller can reach it. When the keeper goes, it ends wi
 ever started.
 """
 
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH109, PTH118, PTH123
 from __future__ import annotations
 
-import _signal
-import _socket
 import os
 import select
 import sys
@@ -17,6 +17,7 @@ import sys
 from . import commands, files, relays, tree, wire
 from .commands import World
 from .link import Link
+from .native import accept_from, signal, socket, wake_on
 from .relays import Listeners
 
 TYPE_CHECKING = False
@@ -55,7 +56,7 @@ class Steward:
         desk = wire.get_int(settings, "desk")
         self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk)
         self._servers: set[int] = set()
-        self._listener = _socket.socket(fileno=wire.get_int(settings, "listen"))
+        self._listener = socket.socket(fileno=wire.get_int(settings, "listen"))
         self._alive = wire.get_int(settings, "alive")
         self._ready = wire.get_int(settings, "ready")
         for fd in (self._listener.fileno(), self._alive, self._ready, desk):
@@ -65,11 +66,7 @@ class Steward:
 
     def run(self) -> None:
         self._listener.setblocking(False)
-        wake, wakes = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(wakes, False)
-        _signal.signal(_signal.SIGCHLD, lambda *_: None)
-        _signal.set_wakeup_fd(wakes)
+        wake = wake_on(signal.SIGCHLD)
         poll = select.poll()
         for fd in (wake, self._listener.fileno(), self._alive, self._listeners.desk):
             poll.register(fd, select.POLLIN)
@@ -117,7 +114,7 @@ class Steward:
 
     def _accept(self) -> None:
         try:
-            fd, _ = self._listener._accept()
+            fd = accept_from(self._listener)
         except OSError:
             return
         try:
@@ -135,7 +132,7 @@ class Steward:
         try:
             self._listener.close()
             os.close(self._alive)
-            _signal.set_wakeup_fd(-1)
+            signal.set_wakeup_fd(-1)
             serve(Link(fd, fd), self._world, self._listeners, self._servers)
             status = 0
         finally:

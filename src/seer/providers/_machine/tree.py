@@ -4,11 +4,14 @@ A process that is a child subreaper becomes the parent of descendants whose own 
 neither `setsid` nor a double fork takes a process out of its tree.
 """
 
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH123, PTH208
 from __future__ import annotations
 
-import _signal
 import os
 import time
+
+from .native import signal
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -22,8 +25,8 @@ def _libc(name: str, *arguments: int | bytes) -> int:
     try:
         import _ctypes
 
-        address = _ctypes.dlsym(_ctypes.dlopen(None, 0), name)  # pyright: ignore
-        return _ctypes.call_function(address, arguments)  # pyright: ignore
+        address = _ctypes.dlsym(_ctypes.dlopen(None, 0), name)  # pyright: ignore[reportArgumentType]
+        return _ctypes.call_function(address, arguments)
     except (AttributeError, ImportError):
         import ctypes
 
@@ -160,7 +163,7 @@ def _signal_all(root: int, tree: list[int], number: int, *, only: list[int] | No
         try:
             # Looked up after the handle exists: a recycled number has a parent elsewhere.
             if parent(pid) in family:
-                _signal.pidfd_send_signal(handle, number)
+                signal.pidfd_send_signal(handle, number)
         except (ProcessLookupError, PermissionError):
             continue
         finally:

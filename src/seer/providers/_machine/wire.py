@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Value: TypeAlias = "int | bytes | list[Value] | dict[str, Value]"
-    Encodable: TypeAlias = (
-        "int | bytes | str | Sequence[Encodable] | Mapping[str, Encodable] | Mapping[str, int]"
-        " | Mapping[str, str] | Mapping[str, bytes]"
-    )
+    Encodable: TypeAlias = "int | bytes | str | Sequence[Encodable] | Mapping[str, Encodable]"
     Message: TypeAlias = "dict[str, Value]"
 
 VERSION = 1
@@ -115,16 +112,16 @@ def _encode(value: Encodable, out: list[bytes]) -> None:
         out.append(value)
     elif isinstance(value, int):
         out.append(b"i%de" % value)
-    elif hasattr(value, "items"):
+    elif isinstance(value, dict):
         out.append(b"d")
-        for key, item in value.items():  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-            _encode(key, out)  # pyright: ignore[reportUnknownArgumentType]
-            _encode(item, out)  # pyright: ignore[reportUnknownArgumentType]
+        for key, item in value.items():
+            _encode(key, out)
+            _encode(item, out)
         out.append(b"e")
     else:
         out.append(b"l")
         for item in value:
-            _encode(item, out)  # pyright: ignore[reportArgumentType]
+            _encode(item, out)
         out.append(b"e")
 
 

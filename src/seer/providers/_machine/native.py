@@ -1,0 +1,40 @@
+"""The C halves of standard modules, typed.
+
+`signal` and `socket` wrap their C modules in enumerations, which take longer to import than
+everything a steward needs together. What is used here is the same under both.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    import socket
+else:
+    import _signal as signal
+    import _socket as socket
+
+__all__ = ["accept_from", "signal", "socket", "wake_on"]
+
+
+def accept_from(listener: socket.socket) -> int:
+    """Accept one connection; gives its descriptor, and raises as `socket.accept` does."""
+    fd, _ = listener._accept()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
+    return fd  # pyright: ignore[reportUnknownVariableType]
+
+
+def _take_note(number: int, frame: object) -> None:
+    """A handler that lets the wake-up descriptor do its work."""
+
+
+def wake_on(*numbers: int) -> int:
+    """A descriptor that becomes readable when one of these signals arrives, and reads as it."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    for number in numbers:
+        signal.signal(number, _take_note)
+    signal.set_wakeup_fd(writing)
+    return reading
