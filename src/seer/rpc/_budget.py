@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from ..errors import BudgetExceededError  # noqa: TID252
+from seer.errors import BudgetExceededError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Meter:
     __slots__ = ("_base", "_cells", "budget", "flat", "whose")
 
     def __init__(
-        self, whose: str, budget: Budget, cells: memoryview, base: int, *, flat: bool = False
+        self, whose: str, budget: Budget, cells: memoryview[float], base: int, *, flat: bool = False
     ) -> None:
         self.flat = flat
         self.whose = whose
@@ -182,10 +182,13 @@ def check_bytes(meters: tuple[Meter, ...], size: int) -> None:
     """
     for meter in meters:
         limit = meter.budget.bytes
-        if limit is not None and meter.used()["bytes"] + size > limit:
+        if limit is None:
+            continue
+        left = max(limit - meter.used()["bytes"], 0)
+        if size > left:
             raise BudgetExceededError(
-                f"the budget of {meter.whose} has room for {max(limit - meter.used()['bytes'], 0):g}"
-                f" bytes more; this call's arguments and result have {size}"
+                f"the budget of {meter.whose} has room for {left:g} bytes more; this call's"
+                f" arguments and result have {size}"
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..errors import ArgumentError, HandleError  # noqa: TID252
+from seer.errors import ArgumentError, HandleError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class HandleTable:
         found = self._values.get(identifier) if isinstance(identifier, str) else None
         if found is None:
             raise HandleError(
-                f"there is no handle {identifier!r} (any more): it was freed, is another caller's, or"
-                " the interface was started again since"
+                f"there is no handle {identifier!r} (any more): it was freed, is another caller's,"
+                " or the interface was started again since"
             )
         return found
 
@@ -111,15 +111,15 @@ def part_of(value: Any, index: list[Any] | None) -> Any:
 
     Args:
         value: The value.
-        index: One entry per axis: a number, `{"slice": [start, stop, step]}`, `"..."` or None (a new
-            axis); None for the whole value.
+        index: One entry per axis: a number, `{"slice": [start, stop, step]}`, `"..."` or None
+            (for a new axis); None for the whole value.
 
     Raises:
         ArgumentError: The index is malformed, or the value is not an array, a list or text.
     """
     if index is None:
         return value
-    kind = type(value)
+    kind: type[Any] = value.__class__
     home = kind.__module__.partition(".")[0]
     if kind not in (list, tuple, str, bytes) and home not in ("numpy", "torch"):
         raise ArgumentError(f"a {kind.__name__} has no parts to fetch; fetch() it whole")
@@ -135,8 +135,8 @@ def _key(item: Any) -> Any:
         return item
     if item == "...":
         return ...
-    if type(item) is dict and item.keys() == {"slice"} and type(item["slice"]) is list:
-        parts = item["slice"]
+    if item.__class__ is dict and item.keys() == {"slice"} and isinstance(item["slice"], list):
+        parts: list[Any] = item["slice"]
         if len(parts) == 3 and all(p is None or type(p) is int for p in parts):
             return slice(*parts)
     raise ArgumentError(f"fetch: {item!r} is no index")

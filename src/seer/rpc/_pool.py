@@ -19,7 +19,7 @@ import threading
 from _thread import allocate_lock
 from queue import SimpleQueue
 
-from ..errors import ProtocolError  # noqa: TID252 (the parent has another name in a client's copy)
+from seer.errors import ProtocolError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -257,24 +257,21 @@ class Spares:
 
 
 def map_sealed(fd: int, limit: int) -> mmap.mmap:
-    """Map a memfd that came from a caller, for reading, and close the descriptor.
+    """Map a memfd that came from a caller, privately: what is written to it stays here.
 
     Raises:
         ProtocolError: It is not a memfd sealed against writing, shrinking and growing, so its
             sender could change it, or cut it off, while it is read; or it is too large.
     """
     try:
-        try:
-            seals = fcntl.fcntl(fd, _GET_SEALS)
-        except OSError:
-            raise ProtocolError("a descriptor that came with the request is no memfd") from None
-        if seals & (_SHRINK | _GROW | _WRITE) != _SHRINK | _GROW | _WRITE:
-            raise ProtocolError(
-                "a memfd that came with the request is not sealed against write, shrink and grow"
-            )
-        size = os.fstat(fd).st_size
-        if not 0 < size <= limit:
-            raise ProtocolError(f"a memfd of {size} bytes came; 1 to {limit} are accepted")
-        return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-    finally:
-        os.close(fd)
+        seals = fcntl.fcntl(fd, _GET_SEALS)
+    except OSError:
+        raise ProtocolError("a descriptor that came with the request is no memfd") from None
+    if seals & (_SHRINK | _GROW | _WRITE) != _SHRINK | _GROW | _WRITE:
+        raise ProtocolError(
+            "a memfd that came with the request is not sealed against write, shrink and grow"
+        )
+    size = os.fstat(fd).st_size
+    if not 0 < size <= limit:
+        raise ProtocolError(f"a memfd of {size} bytes came; 1 to {limit} are accepted")
+    return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)

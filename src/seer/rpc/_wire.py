@@ -49,6 +49,7 @@ _KNOWN = frozenset(
         b"seer-deadline",
         b"seer-linger",
         b"seer-release",
+        b"seer-free",
         b"seer-json",
         b"seer-buffers",
         b"seer-memfds",
@@ -69,6 +70,7 @@ class Request:
         deadline: Seconds the caller is ready to wait, or None.
         linger: Seconds a call goes on after its connection was lost.
         release: Slots of the pool that the caller does not use any more.
+        free: Handles that it does not use any more.
         json_size: Bytes of the body's JSON text; the rest are inline buffers.
         pieces: Where the buffers are; empty for plain JSON.
         memfds: How many descriptors come with the body.
@@ -85,6 +87,7 @@ class Request:
         "epoch",
         "expects",
         "frames",
+        "free",
         "json_size",
         "length",
         "linger",
@@ -106,6 +109,7 @@ class Request:
         self.deadline: float | None = None
         self.linger = 0.0
         self.release: list[int] | None = None
+        self.free: list[str] | None = None
         self.json_size = 0
         self.pieces: list[Piece] | None = None
         self.memfds = 0
@@ -164,6 +168,9 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
     value = get(b"seer-release")
     if value is not None:
         request.release = [parse_number(n, "a released slot") for n in value.split(b",")]
+    value = get(b"seer-free")
+    if value is not None:
+        request.free = [_identifier(n, "seer-free") for n in value.split(b",")]
     value = get(b"seer-accept")
     if value is not None:
         if value not in (b"frames", b"shared"):
@@ -210,9 +217,7 @@ def _parse_body(request: Request, headers: dict[bytes, bytes], max_body: int) ->
     buffers = get(b"seer-buffers")
     if buffers is None:
         raise WireError("frames need the header seer-buffers")
-    request.pieces = parse_pieces(
-        buffers, json_size=request.json_size, body_size=request.length
-    )
+    request.pieces = parse_pieces(buffers, json_size=request.json_size, body_size=request.length)
     for piece in request.pieces:
         if piece.place == "s" or (piece.place == "m" and piece.index >= request.memfds):
             raise WireError("a buffer refers to memory that does not come with the request")

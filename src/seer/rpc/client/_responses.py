@@ -50,7 +50,16 @@ class Response:
 class ResponseReader:
     """Reads one response after the other off one connection."""
 
-    __slots__ = ("_body", "_epoch", "_filled", "_json_size", "_prefix", "_rest", "_value", "_wanted")
+    __slots__ = (
+        "_body",
+        "_epoch",
+        "_filled",
+        "_json_size",
+        "_prefix",
+        "_rest",
+        "_value",
+        "_wanted",
+    )
 
     def __init__(self) -> None:
         self._rest = b""

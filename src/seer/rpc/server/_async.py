@@ -7,10 +7,11 @@ import threading
 import time
 from inspect import isasyncgen
 
-from ...errors import CallCancelledError, GateError  # noqa: TID252
+from seer.errors import GateError
+
 from ._failures import Stopped
 from ._shared import LANES
-from ._streams import MAX_UNSENT, STALL
+from ._streams import MAX_UNSENT, STALL, unread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class AsyncLane:
         self._lanes = list(range(FIRST_LANE, LANES))
         self._tasks: dict[Call, asyncio.Task[None]] = {}
         self._gates: dict[str, asyncio.Semaphore] = {}
+        self._any = asyncio.Semaphore(len(self._lanes))
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="seer-async", daemon=True).start()
 
@@ -60,10 +62,7 @@ class AsyncLane:
         gate = self._gates.get(call.entry.name)
         if gate is None:
             gate = self._gates[call.entry.name] = asyncio.Semaphore(most)
-        async with gate:
-            # All lanes in use means more than 64 calls at once, of several functions.
-            while not self._lanes:
-                await asyncio.sleep(0.005)
+        async with gate, self._any:
             lane = self._lanes.pop()
             try:
                 await self._run(call, lane)
@@ -116,7 +115,5 @@ class AsyncLane:
         stalled = _monotonic() + STALL
         while call.connections and call.connections[0].unsent > MAX_UNSENT:
             if _monotonic() > stalled:
-                raise CallCancelledError(
-                    f"{call.entry.name}() was cancelled: its caller has not read for {STALL:g} s"
-                )
+                raise unread(call)
             await asyncio.sleep(0.005)

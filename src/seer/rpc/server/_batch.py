@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 
-from ...errors import GateError, ResultError  # noqa: TID252
-from .._values import encode
+from seer.errors import GateError, ResultError
+from seer.rpc._values import encode
+
 from ._calls import DONE
 from ._failures import Stopped
 from ._gate import stop_error
@@ -60,9 +61,7 @@ class Gather:
             for p in function.parameters
             if p.kind in ("positional_only", "positional_or_keyword")
         ]
-        self._positional_only = {
-            p.name for p in function.parameters if p.kind == "positional_only"
-        }
+        self._positional_only = {p.name for p in function.parameters if p.kind == "positional_only"}
 
     def submit(self, call: Call) -> None:
         """Add a call; on the leading thread."""
@@ -113,9 +112,7 @@ class Gather:
             try:
                 args, kwargs = self._executor.arguments(call)
             except GateError as error:
-                self._executor.finish(
-                    call, MAIN_LANE, self._executor.refusal(error), _monotonic()
-                )
+                self._executor.finish(call, MAIN_LANE, self._executor.refusal(error), _monotonic())
                 continue
             given = dict(zip(self._names, args, strict=False)) | kwargs
             shared = {k: v for k, v in given.items() if k not in self._batched}
@@ -220,15 +217,16 @@ class Batch:
 
     def _check(self, result: Any) -> list[Any]:
         count = len(self._calls)
+        values: list[Any] | None
         try:
-            values = list(result)
+            values = None if type(result) in (str, bytes, dict) else list(result)
         except TypeError:
             values = None
-        if values is None or len(values) != count or isinstance(result, (str, bytes, dict)):
+        if values is None or len(values) != count:
             came = type(result).__name__ if values is None else f"{len(values)} results"
             raise ResultError(
-                f"{self._entry.name}() got a batch of {count} calls and must return a list of {count}"
-                f" results, one for each; it returned {came}"
+                f"{self._entry.name}() got a batch of {count} calls and must return a list of"
+                f" {count} results, one for each; it returned {came}"
             )
         return values
 

@@ -7,7 +7,8 @@ import os
 import select
 import socket
 
-from .._budget import Budget, Meter
+from seer.rpc._budget import Budget, Meter
+
 from ._calls import Caller
 from ._connection import Connection
 from ._failures import error_text

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from .._handles import HandleTable
-from .._pool import Allowance
-from ..client._wire import KEEP_ALIVE
+from seer.rpc._handles import HandleTable
+from seer.rpc._pool import Allowance
+from seer.rpc.client._wire import KEEP_ALIVE
+
 from ._results import Results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
-    from .._budget import Meter
-    from .._wire import Request
+    from seer.rpc._budget import Meter
+    from seer.rpc._wire import Request
+
     from ._connection import Connection
     from ._entries import Entry
     from ._replies import Reply
@@ -37,6 +40,7 @@ class Call:
         runner: What runs it, once it runs; has `interrupt(call)`.
         connections: Who waits for its answer.
         streaming: Whether parts of the answer are on their way.
+        pristine: Gives the arguments' buffers as they came; only where calls are recorded.
     """
 
     __slots__ = (
@@ -55,6 +59,7 @@ class Call:
         "linger",
         "lost_at",
         "owner",
+        "pristine",
         "queued_at",
         "runner",
         "shared",
@@ -87,6 +92,11 @@ class Call:
         self.body: bytes | bytearray | memoryview = b""
         self.buffers: list[Any] = []
         self.bytes_in = request.length
+        self.pristine: Callable[[], list[memoryview]] | None = None
+
+    def pristine_buffers(self) -> list[memoryview]:
+        """The arguments' buffers as they came, whatever the function did to its arrays."""
+        return [] if self.pristine is None else self.pristine()
 
 
 class Caller:

@@ -31,8 +31,10 @@ class Child:
         poisoned: Why it ended itself; empty if it did not.
     """
 
-    def __init__(self, run: Callable[[Channel, str], int], forget: Callable[[], None]) -> None:
-        self.epoch = os.urandom(8).hex()
+    def __init__(
+        self, epoch: str, run: Callable[[Channel, str], int], forget: Callable[[], None]
+    ) -> None:
+        self.epoch = epoch
         self.killed_because = ""
         self.poisoned = ""
         self.started = time.monotonic()
@@ -130,6 +132,11 @@ class Child:
             grown = _oom_kills() > self._ooms
             ended += ", out of memory" if grown else " (often: out of memory)"
         return ended
+
+
+def new_epoch() -> str:
+    """A name for an incarnation."""
+    return os.urandom(8).hex()
 
 
 def _oom_kills() -> int:

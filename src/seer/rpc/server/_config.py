@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .._budget import Budget
+from seer.rpc._budget import Budget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ class ServerConfig:
         callers: Who may call from the start.
         models: Model names and their paths.
         hidden: Names among them that no agent may learn, each with its alias.
-        blind: Whether nothing of the server's inside may be shown; None: if there are hidden models.
+        blind: Whether nothing of the server's inside may be shown; by default, if there are hidden
+            models.
         tracebacks: Whether callers see tracebacks.
         restart: `never` or `on-failure`.
         budget: Of the whole interface.
@@ -126,8 +127,6 @@ class ServerConfig:
             raise ValueError(f"the server's configuration has no {unknown[0]!r}")
         found["callers"] = list(map(CallerConfig.from_json, found.get("callers") or []))
         found["budget"] = Budget.from_json(found.get("budget") or {})
-        found["function_budgets"] = {
-            name: Budget.from_json(limits)
-            for name, limits in (found.get("function_budgets") or {}).items()
-        }
+        budgets: dict[str, Any] = found.get("function_budgets") or {}
+        found["function_budgets"] = {k: Budget.from_json(v) for k, v in budgets.items()}
         return cls(**found)

@@ -14,15 +14,16 @@ import socket
 from _thread import allocate_lock
 from collections import deque
 
-from .._wire import Request, WireError, parse_request
-from ..client._wire import MAX_DESCRIPTORS, MAX_HEAD
+from seer.rpc._wire import Request, WireError, parse_request
+from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
-    from .._pool import Pool
+    from seer.rpc._pool import Pool
+
     from ._calls import Call, Caller
     from ._loop import Loop
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         def lost(self, connection: Connection) -> None:
             """Forget the connection, which is closed."""
             ...
+
 
 READ = select.EPOLLIN | select.EPOLLRDHUP
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
@@ -277,7 +279,7 @@ class Connection:
             self.close()
 
     def wait_for_room(self, most: int, timeout: float) -> bool:
-        """Wait until at most `most` bytes are unsent; False if the peer reads nothing for that long.
+        """Wait until at most `most` bytes are unsent; False if the peer reads nothing so long.
 
         For threads that make a long answer piece by piece.
         """

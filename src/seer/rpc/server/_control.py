@@ -8,8 +8,9 @@ import select
 import socket
 import time
 
-from .._budget import Budget, Meter
-from .._wire import Request, head_prefix
+from seer.rpc._budget import Budget, Meter
+from seer.rpc._wire import Request, head_prefix
+
 from ._config import CallerConfig
 from ._failures import error_text
 from ._listen import listen
@@ -99,9 +100,7 @@ class Control:
         waiting, self._awaiting_ready = self._awaiting_ready, []
         for connection in waiting:
             if supervisor.state == "up":
-                connection.respond(
-                    {"schema": supervisor.schema, "warnings": supervisor.warnings}
-                )
+                connection.respond({"schema": supervisor.schema, "warnings": supervisor.warnings})
             elif supervisor.state == "failed":
                 failure = dict(supervisor.failure or {})
                 message = failure.pop("message", "")

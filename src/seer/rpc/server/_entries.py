@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .._budget import Budget, Meter
+from seer.rpc._budget import Budget, Meter
+
 from ._shared import FIRST_FUNCTION, Shared, padded
 
 TYPE_CHECKING = False
@@ -10,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from .._options import Options
-    from .._schema import Function
+    from seer.rpc._options import Options
+    from seer.rpc._schema import Function
 
 
 class Entry:

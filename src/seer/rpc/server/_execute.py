@@ -9,16 +9,17 @@ from __future__ import annotations
 import sys
 import time
 
-from ...errors import (  # noqa: TID252
+from seer.errors import (
     ArgumentError,
     GateError,
     ProtocolError,
     ResultError,
 )
-from .._budget import charge, check_bytes, seconds_left
-from .._handles import Handle, part_of
-from .._pool import Pool
-from .._values import decode, encode
+from seer.rpc._budget import charge, check_bytes, seconds_left
+from seer.rpc._handles import Handle, part_of
+from seer.rpc._pool import Pool
+from seer.rpc._values import decode, encode
+
 from ._failures import Stopped, gate_failure, raised_text
 from ._gate import stop_error
 from ._replies import Reply
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from .._blind import Scrubber
-    from .._budget import Meter
+    from seer.rpc._blind import Scrubber
+    from seer.rpc._budget import Meter
+
     from ._calls import Call
     from ._gate import Gate
     from ._recorder import Recorder
@@ -105,15 +107,17 @@ class Executor:
 
     def _arguments(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
         entry = call.entry
-        value = decode(
+        value: Any = decode(
             call.body,
             call.buffers,
             torch="torch" in sys.modules,
             extra={"handle": call.owner.handles.restore},
         )
-        if type(value) is list and len(value) == 2:
+        args: Any
+        kwargs: Any
+        if value.__class__ is list and len(value) == 2:
             args, kwargs = value
-        elif type(value) is dict and _FIELDS.issuperset(value):
+        elif value.__class__ is dict and _FIELDS.issuperset(value):
             args, kwargs = value.get("args", []), value.get("kwargs", {})
         else:
             raise ProtocolError(
@@ -238,8 +242,8 @@ def bind_fetch(
     args: list[Any], kwargs: dict[str, Any], *, plain: bool = False
 ) -> tuple[list[Any], dict[str, Any]]:
     """Check the arguments of `POST /v1/fetch/<handle>`: the handle, and an index or nothing."""
-    index = args[1] if len(args) == 2 else None
-    if kwargs or len(args) > 2 or not (index is None or type(index) is list):
+    index: Any = args[1] if len(args) == 2 else None
+    if kwargs or len(args) > 2 or not (index is None or index.__class__ is list):
         raise ArgumentError("fetch takes one argument, a list with one index for each axis")
     return [part_of(args[0].value, index)], {}
 

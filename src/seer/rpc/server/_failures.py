@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import json
 
-from ...errors import (  # noqa: TID252
+from seer.errors import (
     ArgumentError,
     BudgetExceededError,
     CallCancelledError,
@@ -115,7 +115,7 @@ def render(error: BaseException, skip: int) -> str:
     if (
         error.__cause__ is not None
         or (error.__context__ is not None and not error.__suppress_context__)
-        or isinstance(error, (SyntaxError, BaseExceptionGroup))
+        or issubclass(type(error), (SyntaxError, BaseExceptionGroup))
         or getattr(error, "__notes__", None)
     ):
         return _render_full(error, skip)

@@ -10,7 +10,7 @@ import json
 import os
 import time
 
-from ...errors import (  # noqa: TID252
+from seer.errors import (
     BudgetExceededError,
     CallCancelledError,
     DeadlineExceededError,
@@ -20,10 +20,12 @@ from ...errors import (  # noqa: TID252
     ProtocolError,
     UnknownFunctionError,
 )
-from .._budget import Meter, admit, give_back
-from .._pool import Allowance, Pool, Spares, map_sealed
-from .._wire import Request, WireError, head_prefix
-from ..client._wire import KEEP_ALIVE
+from seer.rpc._budget import Meter, admit, give_back
+from seer.rpc._pool import Allowance, Pool, Spares
+from seer.rpc._wire import Request, WireError, head_prefix
+from seer.rpc.client._wire import KEEP_ALIVE
+
+from ._attached import Attached
 from ._calls import DONE, QUEUED, Call, Caller
 from ._failures import error_text, gate_failure
 from ._replies import Reply, plain_message
@@ -97,6 +99,9 @@ class Gate:
             connection.closing = True
         if request.release is not None:
             self._release(connection, request.release)
+        if request.free is not None:
+            for handle in request.free:
+                connection.caller.handles.free(handle)
         path = request.path
         try:
             if path.startswith(_CALL):
@@ -176,21 +181,15 @@ class Gate:
         if request.pieces is None:
             call.body = body
             return
-        maps: list[memoryview] = []
-        for fd in connection.take_descriptors():
-            room = MAX_PENDING - connection.caller.bytes_pending - call.bytes_in
-            mapped = memoryview(map_sealed(fd, room))
-            call.bytes_in += len(mapped)
-            maps.append(mapped)
-        if request.json_size != request.length and isinstance(body, bytes):
-            body = bytearray(body)  # so that the arrays made of it can be written to
-        whole = memoryview(body)
-        call.body = whole[: request.json_size]
-        for piece in request.pieces:
-            source = whole if piece.place == "i" else maps[piece.index]
-            if piece.offset + piece.size > len(source):
-                raise ProtocolError("a buffer reaches past the end of its memfd")
-            call.buffers.append(source[piece.offset : piece.offset + piece.size])
+        room = MAX_PENDING - connection.caller.bytes_pending
+        taken = Attached(body, request, connection.take_descriptors(), room)
+        call.body = taken.text
+        call.buffers = taken.buffers
+        call.bytes_in = taken.size
+        if self._observe is not None:
+            call.pristine = taken.keep()
+        else:
+            taken.close()
 
     def _route(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
         parts = request.path.split("/")

@@ -13,7 +13,8 @@ import time
 from _thread import allocate_lock, get_ident
 from queue import SimpleQueue
 
-from ...errors import GateError  # noqa: TID252
+from seer.errors import GateError
+
 from ._failures import Stopped
 from ._queue import FairQueue
 

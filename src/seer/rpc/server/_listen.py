@@ -23,9 +23,9 @@ def listen(path: str, mode: int) -> socket.socket:
         try:
             short = f"/proc/self/fd/{fd}/{name}"
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(short)
+                os.unlink(short)  # noqa: PTH108 (import time)
             listener.bind(short)
-            os.chmod(short, mode)
+            os.chmod(short, mode)  # noqa: PTH101 (import time)
         finally:
             os.close(fd)
         listener.listen(BACKLOG)

@@ -10,8 +10,9 @@ import json
 import select
 import socket
 
-from .._wire import Request, WireError, parse_request
-from ..client._wire import MAX_HEAD
+from seer.rpc._wire import Request, WireError, parse_request
+from seer.rpc.client._wire import MAX_HEAD
+
 from ._failures import error_text
 from ._replies import plain_message
 

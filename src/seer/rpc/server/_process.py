@@ -12,11 +12,12 @@ import signal
 import socket
 import sys
 
-from ...errors import ServeError  # noqa: TID252
-from .._budget import Budget, Meter
-from .._interface import load
-from .._options import Options
-from .._pool import Spares
+from seer.errors import ServeError
+from seer.rpc._budget import Budget, Meter
+from seer.rpc._interface import load
+from seer.rpc._options import Options
+from seer.rpc._pool import Spares
+
 from ._callers import Callers
 from ._entries import Entry, make_entries
 from ._execute import Executor, bind_fetch, fetch
@@ -32,7 +33,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .._interface import Interface
+    from seer.rpc._interface import Interface
+
     from ._batch import Gather
     from ._calls import Call
     from ._channel import Channel
@@ -120,7 +122,7 @@ class InterfaceProcess:
         self.loop = Loop(
             next_job=self._queue.pop,
             run_job=self._run_job,
-            has_jobs=self._queue.__len__,
+            has_jobs=self._queue.__bool__,
             due=self._due,
         )
         recorder = self._make_recorder()

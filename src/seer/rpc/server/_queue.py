@@ -21,8 +21,8 @@ class FairQueue:
         self._queues: dict[Hashable, deque[Any]] = {}
         self._turns: deque[Hashable] = deque()
 
-    def __len__(self) -> int:
-        return len(self._turns)
+    def __bool__(self) -> bool:
+        return bool(self._turns)
 
     def put(self, owner: Hashable, job: Any) -> None:
         """Add a job at the end of its owner's queue."""

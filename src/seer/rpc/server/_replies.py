@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from ..client._wire import (
+from seer.rpc._wire import response_head
+from seer.rpc.client._wire import (
     FRAMES_TYPE,
     INLINE_ALIGN,
     JSON_TYPE,
@@ -19,13 +20,12 @@ from ..client._wire import (
     aligned,
     format_pieces,
 )
-from .._wire import response_head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .._pool import Pool, Slot
+    from seer.rpc._pool import Pool, Slot
 
 _COPY_BELOW = 1 << 20
 

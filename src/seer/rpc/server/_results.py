@@ -34,9 +34,7 @@ class Results:
             self._order.append((now + self._seconds, call, size))
             self._bytes += size
         order = self._order
-        while order and (
-            self._bytes > KEEP_BYTES or len(order) > KEEP_COUNT or order[0][0] < now
-        ):
+        while order and (self._bytes > KEEP_BYTES or len(order) > KEEP_COUNT or order[0][0] < now):
             _, old, size = order.popleft()
             self._bytes -= size
             self._replies.pop(old, None)

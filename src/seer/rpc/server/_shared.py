@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 
-from .._budget import WIDTH
+from seer.rpc._budget import WIDTH
 
 LANES = 128
 _LANE_BYTES = 256

@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import time
 
-from ...errors import CallCancelledError, GateError  # noqa: TID252
-from .._values import encode
-from ..client._wire import INLINE_ALIGN, STREAM_TYPE, aligned
+from seer.errors import CallCancelledError, GateError
+from seer.rpc._values import encode
+from seer.rpc.client._wire import INLINE_ALIGN, STREAM_TYPE, aligned
+
 from ._failures import Stopped
 from ._gate import stop_error
 from ._replies import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from typing import Any
 
     from ._calls import Call
@@ -37,7 +38,7 @@ class Streamer:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def run(self, call: Call, lane: int, runner: Any, items: Iterator[Any]) -> None:
+    def run(self, call: Call, lane: int, runner: Any, items: Generator[Any]) -> None:
         """Run a generator to its end, or until its caller is gone."""
         error: BaseException | None = None
         try:
@@ -52,15 +53,13 @@ class Streamer:
                     runner.leave(call)
                     break
                 if not self.send_item(call, item):
-                    raise CallCancelledError(
-                        f"{call.entry.name}() was cancelled: its caller has not read for {STALL:g} s"
-                    )
+                    raise unread(call)
         except BaseException as problem:
             runner.leave(call)
             error = problem
         try:
             runner.enter(None)
-            items.close()  # pyright: ignore[reportAttributeAccessIssue]
+            items.close()
         except BaseException as problem:
             error = error or problem
         self.end(call, lane, error)
@@ -108,9 +107,9 @@ class Streamer:
             connection.send(framed)
 
     def _head(self) -> bytes:
-        return (
-            b"HTTP/1.1 200 OK\r\n%scontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n"
-            % (self._executor.gate.prefix, STREAM_TYPE)
+        return b"HTTP/1.1 200 OK\r\n%scontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n" % (
+            self._executor.gate.prefix,
+            STREAM_TYPE,
         )
 
     def end(self, call: Call, lane: int, error: BaseException | None) -> None:
@@ -131,6 +130,13 @@ class Streamer:
             last = self._head() + last
         reply.last_chunk = last
         executor.finish(call, lane, reply, _monotonic())
+
+
+def unread(call: Call) -> CallCancelledError:
+    """The error for a stream whose caller has stopped reading."""
+    return CallCancelledError(
+        f"{call.entry.name}() was cancelled: its caller has not read for {STALL:g} s"
+    )
 
 
 def _size(buffer: Any) -> int:

@@ -15,9 +15,10 @@ import signal
 import socket
 import time
 
-from .._budget import Budget, Meter, charge
-from .._wire import Request, head_prefix
-from ._child import Child
+from seer.rpc._budget import Budget, Meter, charge
+from seer.rpc._wire import Request, head_prefix
+
+from ._child import Child, new_epoch
 from ._control import Control
 from ._failures import error_text
 from ._listen import listen
@@ -42,6 +43,7 @@ class Supervisor:
     """Serves one interface until it is told to stop.
 
     Attributes:
+        epoch: The name of the incarnation that runs, or will next.
         state: `starting`, `up`, `restarting`, `failed` (never loaded) or `dead`.
         ended: How the last incarnation ended, in words.
         failure: Why the interface could not be loaded, as data.
@@ -59,6 +61,7 @@ class Supervisor:
         self.notes: list[dict[str, Any]] = []
         self.restarts = 0
         self.child: Child | None = None
+        self.epoch = new_epoch()
         self.places: dict[str, int] = {}
         self.callers: dict[str, tuple[int, CallerConfig, socket.socket]] = {}
         self._next_caller = 0
@@ -103,16 +106,16 @@ class Supervisor:
         for _, config, listener in self.callers.values():
             listener.close()
             with contextlib.suppress(OSError):
-                os.unlink(config.socket)
+                os.unlink(config.socket)  # noqa: PTH108 (import time)
         with contextlib.suppress(OSError):
-            os.unlink(self.config.control)
+            os.unlink(self.config.control)  # noqa: PTH108 (import time)
 
     # --- the interface process ---------------------------------------------------------------
 
     def _start(self) -> None:
         self.shared.reset_lanes()
         self._answer_callers(True)
-        child = Child(self._run_interface, self._forget)
+        child = Child(self.epoch, self._run_interface, self._forget)
         self.child = child
         self._starts.append(time.monotonic())
         self._poller.watch(child.pidfd, select.EPOLLIN, self._on_exit)
@@ -215,6 +218,7 @@ class Supervisor:
         self._control.record_lost(running, self.ended)
         if self.config.restart == "on-failure" and self.failure is None and self._may_restart():
             self.state = "restarting"
+            self.epoch = new_epoch()
             self.restarts += 1
             self._restart_at = time.monotonic() + min(0.05 * 2 ** len(self._starts), 5.0) - 0.1
             self._answer_callers(True)
@@ -293,7 +297,7 @@ class Supervisor:
         self._poller.unwatch(listener.fileno())
         listener.close()
         with contextlib.suppress(OSError):
-            os.unlink(config.socket)
+            os.unlink(config.socket)  # noqa: PTH108 (import time)
 
     def ask(
         self,
@@ -341,7 +345,7 @@ class Supervisor:
             connected, _ = listener.accept()
         except OSError:
             return
-        epoch = self.child.epoch if self.child is not None else "none"
+        epoch = self.epoch if self.state in ("starting", "restarting") else "none"
         self._minis.add(
             MiniConnection(
                 connected,
@@ -357,7 +361,7 @@ class Supervisor:
         if self.state in ("dead", "failed"):
             ended = self.ended if self.state == "dead" else "it could not be loaded"
             text = error_text("InterfaceDiedError", f"the interface is not running: {ended}")
-        elif request.epoch and (self.child is None or request.epoch != self.child.epoch):
+        elif request.epoch and request.epoch != self.epoch:
             connection.respond_text(
                 409,
                 error_text(
@@ -371,4 +375,3 @@ class Supervisor:
         else:
             text = error_text("Starting", "the interface is being started")
         connection.respond_text(503, text)
-

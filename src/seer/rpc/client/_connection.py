@@ -1,0 +1,207 @@
+"""A blocking connection to the gate: one request, one response, and the slots it knows."""
+
+# ruff: noqa: TID252 (in a jail the packages above have other names)
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from collections import deque
+
+from ...errors import ProtocolError
+from ._mappings import Mapping
+from ._responses import Response, ResponseReader
+from ._wire import MAX_DESCRIPTORS, WireError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+_READ_SIZE = 65536
+SILENCE = 600.0
+"""Seconds without any sign of life (one comes every ten) after which a gate counts as gone."""
+
+
+class Connection:
+    """One connected socket.
+
+    Attributes:
+        released: Slots whose arrays are gone, to be told with the next request.
+        sent: Whether the gate may have got the request that was last sent.
+        closing: Whether the gate has said that it closes this connection.
+    """
+
+    __slots__ = ("_mappings", "_reader", "_timeout", "closing", "released", "sent", "socket")
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.released: deque[int] = deque()
+        self.sent = False
+        self.closing = False
+        self._reader = ResponseReader()
+        self._mappings: dict[int, Mapping] = {}
+        self._timeout = 0.0
+        self.wait_at_most(SILENCE)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """Give up reading after that long without a byte."""
+        if seconds != self._timeout:
+            self._timeout = seconds
+            whole = max(seconds, 0.001)
+            packed = struct.pack("ll", int(whole), int(whole % 1 * 1_000_000))
+            # Set on the socket itself: Python's own timeouts cost a system call with every read.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+
+    def exchange(self, parts: list[Any], descriptors: list[int]) -> Response:
+        """Send a request and wait for its response (of a stream, for the head).
+
+        Raises:
+            OSError: The connection is gone; `sent` says whether the request may have arrived.
+            TimeoutError: Nothing came for as long as `wait_at_most` said.
+            WireError: What came is no response.
+        """
+        self.sent = False
+        connected = self.socket
+        try:
+            if len(parts) == 1 and not descriptors:
+                connected.sendall(parts[0])
+            else:
+                self._send(parts, descriptors)
+        except (BrokenPipeError, ConnectionResetError):
+            # A gate that refuses a large request answers before it has read all of it.
+            response = self._last_words()
+            if response is None:
+                raise
+            return response
+        self.sent = True
+        return self.read()
+
+    def _send(self, parts: list[Any], descriptors: list[int]) -> None:
+        first = True
+        for part in parts:
+            view = memoryview(part).cast("B")
+            if first:
+                view = view[self.send_with(view, descriptors) :]
+                first = False
+            self.socket.sendall(view)
+
+    def send_with(self, data: memoryview, descriptors: list[int]) -> int:
+        """Send bytes with descriptors on the first; how many bytes went."""
+        rights = array.array("i", descriptors)
+        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+        return self.socket.sendmsg([data], control)
+
+    def _last_words(self) -> Response | None:
+        try:
+            return self.read()
+        except (OSError, WireError):
+            return None
+
+    def read(self) -> Response:
+        """Read one response."""
+        reader = self._reader
+        connected = self.socket
+        descriptors: list[int] = []
+        response: Response | None = None
+        while response is None:
+            room = reader.room
+            try:
+                if room is None:
+                    data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, ANCILLARY)
+                    if ancillary:
+                        descriptors += received(ancillary, flags)
+                    if not data:
+                        raise ConnectionResetError("the gate closed the connection")
+                    response = reader.feed(data)
+                else:
+                    count = connected.recv_into(room)
+                    if not count:
+                        raise ConnectionResetError("the gate closed the connection")
+                    response = reader.filled(count)
+            except BlockingIOError:
+                raise TimeoutError("the gate has shown no sign of life") from None
+        if response.slots or descriptors:
+            self._map(response, descriptors)
+        self.closing = response.close
+        return response
+
+    def _map(self, response: Response, descriptors: list[int]) -> None:
+        if len(response.slots) != len(descriptors):
+            for fd in descriptors:
+                os.close(fd)
+            raise WireError(f"{len(descriptors)} descriptors came for {len(response.slots)} slots")
+        for (slot, size), fd in zip(response.slots, descriptors):  # noqa: B905 (Python 3.9)
+            self._mappings[slot] = Mapping(slot, fd, size)
+
+    def buffers(self, response: Response) -> list[Any]:
+        """The buffers of a response, as objects with the buffer protocol.
+
+        Raises:
+            ProtocolError: One refers to memory that this side does not have.
+        """
+        lent: dict[int, Any] = {}
+        found: list[Any] = []
+        inline = memoryview(response.body)
+        for piece in response.pieces:
+            if piece.place == "i":
+                found.append(inline[piece.offset : piece.offset + piece.size])
+                continue
+            mapping = self._mappings.get(piece.index) if piece.place == "s" else None
+            if mapping is None or piece.offset + piece.size > mapping.size:
+                raise ProtocolError("the gate's answer refers to memory that did not come")
+            base = lent.get(piece.index)
+            if base is None:
+                base = lent[piece.index] = mapping.lend(self.released)
+            found.append(_part(base, piece.offset, piece.size))
+        return found
+
+    def read_some(self) -> bytes:
+        """Whatever bytes come next (of a stream); empty at the end."""
+        rest = self._reader.take_rest()
+        if rest:
+            return rest
+        try:
+            return self.socket.recv(_READ_SIZE)
+        except BlockingIOError:
+            raise TimeoutError("the gate has shown no sign of life") from None
+
+    def take_released(self) -> list[int]:
+        """Slots to tell the gate about."""
+        slots: list[int] = []
+        while self.released and len(slots) < 500:
+            slots.append(self.released.popleft())
+        return slots
+
+    def close(self) -> None:
+        """Close it. A call that waits for its answer is thereby cancelled."""
+        self.socket.close()
+
+
+def _part(base: Any, offset: int, size: int) -> Any:
+    if hasattr(base, "dtype"):
+        return base[offset : offset + size]
+    import ctypes
+
+    return (ctypes.c_ubyte * size).from_buffer(base, offset)
+
+
+def received(ancillary: list[tuple[int, int, bytes]], flags: int) -> list[int]:
+    """The descriptors in a message's ancillary data.
+
+    Raises:
+        WireError: Some were lost, because this process has too many open.
+    """
+    found: list[int] = []
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+            found.extend(numbers)
+    if flags & socket.MSG_CTRUNC:
+        for fd in found:
+            os.close(fd)
+        raise WireError("arrays could not be received: this process has too many open files")
+    return found

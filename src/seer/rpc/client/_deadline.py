@@ -1,0 +1,45 @@
+"""Deadlines for calls: how long the code inside a `with` block is ready to wait for each."""
+
+from __future__ import annotations
+
+import time
+from _contextvars import ContextVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_until: ContextVar[float] = ContextVar("seer_deadline", default=0.0)
+
+
+class deadline:
+    """Calls made inside are over `seconds` after it is entered, one way or the other.
+
+    An inner one can only shorten what an outer one allows.
+
+    Args:
+        seconds: The time allowed.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        if not seconds > 0:
+            raise ValueError(f"deadline({seconds!r}): it must be a number of seconds above 0")
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        until = time.monotonic() + self._seconds
+        outer = _until.get()
+        self._token = _until.set(min(until, outer) if outer else until)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _until.reset(self._token)
+
+
+def current() -> float:
+    """When calls made here must be over (monotonic); 0 for never."""
+    return _until.get()

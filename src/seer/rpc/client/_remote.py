@@ -1,0 +1,139 @@
+"""Errors as they arrive, made into exceptions again.
+
+No class is ever looked up by a name off the wire: Seer's own errors come from one fixed table, and
+for what a function raised a subclass of `RemoteError` is made that also inherits the builtin
+exceptions of that name, so that `except ValueError` works.
+"""
+
+# ruff: noqa: TID252 (in a jail the packages above have other names)
+
+from __future__ import annotations
+
+import builtins
+import json
+
+from ...errors import (
+    ArgumentError,
+    BudgetExceededError,
+    CallCancelledError,
+    CallLostError,
+    DeadlineExceededError,
+    GateError,
+    HandleError,
+    InterfaceDiedError,
+    InterfaceRestartedError,
+    ProtocolError,
+    RemoteError,
+    ResultError,
+    UnknownFunctionError,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_KNOWN: dict[str, type[GateError]] = {
+    kind.__name__: kind
+    for kind in (
+        ArgumentError,
+        BudgetExceededError,
+        CallCancelledError,
+        CallLostError,
+        DeadlineExceededError,
+        GateError,
+        HandleError,
+        InterfaceDiedError,
+        InterfaceRestartedError,
+        ProtocolError,
+        ResultError,
+        UnknownFunctionError,
+    )
+}
+_classes: dict[tuple[str, tuple[str, ...]], type[RemoteError]] = {}
+
+
+class Starting(Exception):
+    """The interface is being started; the call was not executed and can be made again soon."""
+
+
+def error_from(text: bytes | memoryview) -> Exception:
+    """The exception for the JSON text of an error."""
+    try:
+        found: Any = json.loads(bytes(text))["error"]
+        kind, message = found["type"], str(found["message"])
+        if kind == "RemoteError":
+            return _remote(found, message)
+    except (ValueError, KeyError, TypeError):
+        return ProtocolError(
+            f"the gate answered with an error that has no known form: {text!r:.200}"
+        )
+    if kind == "Starting":
+        return Starting(message)
+    return _KNOWN.get(kind, GateError)(message)
+
+
+def _remote(found: dict[str, Any], message: str) -> RemoteError:
+    bases = found["bases"]
+    if not isinstance(bases, list):
+        bases = []
+    error = _class(str(found["name"])[:200], tuple(map(str, bases[:10])))(message)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    error.remote_traceback = str(found.get("traceback", ""))
+    return error
+
+
+def _class(name: str, bases: tuple[str, ...]) -> type[RemoteError]:
+    known = _classes.get((name, bases))
+    if known is not None:
+        return known
+    parents: list[type[BaseException]] = [RemoteError]
+    for base in bases:
+        found: Any = getattr(builtins, base, None)
+        if _usable(found):
+            parents.append(found)
+            break
+    made: Any = type(
+        name if name.isidentifier() else "RemoteError",
+        tuple(parents),
+        {
+            "__init__": _init,
+            "__str__": _str,
+            "__reduce__": _reduce,
+            "__module__": "seer.remote",
+            "__doc__": f"{name}, raised by an exposed function.",
+            "type_name": name,
+            "_bases": bases,
+        },
+    )
+    if len(_classes) < 1000:
+        _classes[name, bases] = made
+    return made
+
+
+def _usable(found: Any) -> bool:
+    """Whether a builtin can be a base: an exception that can be made of one text."""
+    return (
+        isinstance(found, type)
+        and issubclass(found, Exception)
+        and not issubclass(found, (RemoteError, BaseExceptionGroup, StopIteration))
+        and not issubclass(found, StopAsyncIteration)
+    )
+
+
+def _init(self: Any, message: str) -> None:
+    # Not the builtin's own: some ask for more than a text.
+    self.args = (message,)
+    self.remote_message = message
+
+
+def _str(self: Any) -> str:
+    return self.remote_message
+
+
+def _reduce(self: Any) -> Any:
+    return _rebuild, (self.type_name, self._bases, self.remote_message, self.remote_traceback)
+
+
+def _rebuild(name: str, bases: tuple[str, ...], message: str, traceback: str) -> RemoteError:
+    error = _class(name, bases)(message)
+    error.remote_traceback = traceback
+    return error

@@ -1,0 +1,72 @@
+"""Requests on their way out: heads, and the layout of arrays among the arguments."""
+
+from __future__ import annotations
+
+from ._mappings import sealed_memfd
+from ._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SEND_SHARED_FROM = 1 << 20
+"""Arguments of at least this many bytes go in a memfd; below, the socket is as fast."""
+
+
+class Arguments:
+    """The arguments of one call, laid out once for all attempts at it.
+
+    Attributes:
+        parts: What follows the head.
+        headers: The header lines that describe it, with the content-length.
+        memfds: Descriptors to send along; to be closed with `close`.
+    """
+
+    __slots__ = ("headers", "memfds", "parts")
+
+    def __init__(self, text: bytes, buffers: list[Any], *, shared: bool) -> None:
+        self.memfds: list[int] = []
+        if not buffers:
+            self.parts: list[Any] = [text]
+            self.headers = b"content-length: %d\r\n" % len(text)
+            return
+        pieces: list[Piece | None] = [None] * len(buffers)
+        views = [_host_view(buffer) for buffer in buffers]
+        large = [i for i, view in enumerate(views) if shared and view.nbytes >= SEND_SHARED_FROM]
+        if large:
+            fd, found = sealed_memfd([views[i] for i in large])
+            self.memfds.append(fd)
+            for i, piece in zip(large, found, strict=True):
+                pieces[i] = piece
+        self.parts = [text]
+        end = len(text)
+        for i, view in enumerate(views):
+            if pieces[i] is None:
+                start = aligned(end, INLINE_ALIGN)
+                if start > end:
+                    self.parts.append(bytes(start - end))
+                self.parts.append(view)
+                pieces[i] = Piece("i", 0, start, view.nbytes)
+                end = start + view.nbytes
+        self.headers = b"content-type: %s\r\nseer-json: %d\r\nseer-buffers: %s\r\n%s%s" % (
+            FRAMES_TYPE,
+            len(text),
+            format_pieces([piece for piece in pieces if piece is not None]),
+            b"seer-memfds: 1\r\n" if large else b"",
+            b"content-length: %d\r\n" % end,
+        )
+
+    def close(self) -> None:
+        """Close the memfds."""
+        import os
+
+        while self.memfds:
+            os.close(self.memfds.pop())
+
+
+def _host_view(buffer: Any) -> memoryview:
+    if hasattr(buffer, "copy_into"):
+        copy = bytearray(buffer.nbytes)
+        buffer.copy_into(memoryview(copy))
+        return memoryview(copy)
+    return memoryview(buffer).cast("B")

@@ -1,0 +1,82 @@
+"""Streamed results: chunks off the wire become items."""
+
+from __future__ import annotations
+
+import json
+
+from ._wire import INLINE_ALIGN, WireError, aligned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_CHUNK = 1 << 30
+
+
+class ChunkReader:
+    """Cuts a chunked body into chunks."""
+
+    __slots__ = ("_buffer", "_wanted")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._wanted = -1
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """Take bytes; the chunks that are whole now. None is the end.
+
+        Raises:
+            WireError: It is not chunked as HTTP says.
+        """
+        self._buffer += data
+        found: list[bytes | None] = []
+        while True:
+            if self._wanted < 0:
+                end = self._buffer.find(b"\r\n", 0, 20)
+                if end < 0:
+                    if len(self._buffer) > 20:
+                        raise WireError("a chunk of the stream has no size")
+                    return found
+                try:
+                    self._wanted = int(bytes(self._buffer[:end]), 16)
+                except ValueError:
+                    raise WireError("a chunk of the stream has no size") from None
+                if not 0 <= self._wanted <= MAX_CHUNK:
+                    raise WireError(f"a chunk of the stream has {self._wanted} bytes")
+                del self._buffer[: end + 2]
+            size = self._wanted + 2
+            if len(self._buffer) < size:
+                return found
+            chunk = bytes(self._buffer[: self._wanted])
+            if bytes(self._buffer[self._wanted : size]) != b"\r\n":
+                raise WireError("a chunk of the stream has another size than it says")
+            del self._buffer[:size]
+            found.append(chunk if self._wanted else None)
+            self._wanted = -1
+
+
+def split_chunk(chunk: bytes) -> tuple[bytes, list[memoryview]]:
+    """The JSON line of a chunk, and its buffers.
+
+    Raises:
+        WireError: The buffers are not as the line says.
+    """
+    line, newline, rest = chunk.partition(b"\n")
+    if not newline:
+        raise WireError("a chunk of the stream has no line")
+    if not rest:
+        return line, []
+    try:
+        sizes: Any = json.loads(line)["buffers"]
+        body = memoryview(bytearray(chunk))
+        buffers: list[memoryview] = []
+        end = len(line) + 1
+        for size in sizes:
+            start = aligned(end, INLINE_ALIGN)
+            end = start + int(size)
+            buffers.append(body[start:end])
+    except (ValueError, KeyError, TypeError):
+        raise WireError("a chunk of the stream has bytes that it does not describe") from None
+    if end != len(chunk):
+        raise WireError("a chunk of the stream has another length than it says")
+    return line, buffers

@@ -1,0 +1,255 @@
+"""The record of calls: one JSON line each, large values as blobs named by their SHA-256.
+
+A call is only noted while it is answered; a thread writes it down a moment later, some at a time,
+so that a small call hardly notices. What was sent cannot have changed by then: slots are sealed and
+held until they are digested, arguments are kept as they came. A disk that is full costs records,
+never calls; the controller is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import time
+from queue import Empty, SimpleQueue
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._calls import Call, Caller
+    from ._replies import Reply
+
+PAUSE = 0.05
+"""Seconds between two rounds of writing."""
+AT_ONCE = 50
+INLINE_TEXT = 64 * 1024
+"""JSON text up to this size stands in the line itself."""
+MAX_WAITING = 256 << 20
+"""Bytes of arguments and results that may wait to be written; beyond, calls wait for the disk."""
+
+_dumps = json.dumps
+
+
+class Recorder:
+    """Writes `calls.jsonl` and `blobs/` in a folder.
+
+    Args:
+        folder: The folder; made if need be.
+        results: Whether blobs are written, or only their digests.
+        source_hash: Of the interface file.
+        notify: Told of what the controller should know.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        results: bool,
+        source_hash: str,
+        notify: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.source_hash = source_hash
+        self._folder = folder
+        self._blobs = os.path.join(folder, "blobs")  # noqa: PTH118 (import time)
+        self._results = results
+        self._notify = notify
+        self._queue: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+        self._waiting = 0
+        self._lost = 0
+        self._file = -1
+        threading.Thread(target=self._work, name="seer-recorder", daemon=True).start()
+
+    def hold(self, reply: Reply) -> None:
+        """Keep a reply's slot from being used again until it is written down."""
+        if reply.slot is not None and reply.pool is not None:
+            reply.pool.hold(reply.slot)
+
+    def add(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
+        """Note a call that was answered."""
+        size = call.bytes_in + reply.size
+        self._waiting += size
+        self._queue.put((call, reply, ended, seconds, time.time(), size))
+        if self._waiting > MAX_WAITING:
+            time.sleep(PAUSE)
+
+    def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
+        """Note a request that was refused."""
+        self._queue.put((caller.name, path, kind, message, time.time()))
+
+    # --- the thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            items: list[tuple[Any, ...]] = [self._queue.get()]
+            time.sleep(PAUSE)
+            while items:
+                try:
+                    while len(items) < AT_ONCE:
+                        items.append(self._queue.get_nowait())
+                except Empty:
+                    pass
+                self._write(items)
+                items = []
+                try:
+                    items.append(self._queue.get_nowait())
+                except Empty:
+                    break
+                # Others get the interpreter in between.
+                time.sleep(0.0005)
+
+    def _write(self, items: list[tuple[Any, ...]]) -> None:
+        lines: list[bytes] = []
+        error: OSError | None = None
+        for item in items:
+            try:
+                lines.append(self._refusal(*item) if len(item) == 5 else self._line(*item))
+            except OSError as problem:
+                error = problem
+        try:
+            self._append(b"".join(lines))
+        except OSError as problem:
+            error = problem
+            self._lost += len(lines)
+        if error is not None:
+            self._lost += len(items) - len(lines)
+            self._notify(
+                {
+                    "op": "note",
+                    "kind": "record",
+                    "message": f"{self._lost} calls could not be recorded: {error}",
+                }
+            )
+        else:
+            self._notify({"op": "recorded"})
+
+    def _append(self, data: bytes) -> None:
+        if self._file < 0:
+            os.makedirs(self._blobs, exist_ok=True)  # noqa: PTH103 (import time)
+            path = os.path.join(self._folder, "calls.jsonl")  # noqa: PTH118 (import time)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o600)
+        start = os.fstat(self._file).st_size
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError:
+            # Whole lines only: what was begun is taken back.
+            os.ftruncate(self._file, start)
+            raise
+
+    def _refusal(self, caller: str, path: str, kind: str, message: str, when: float) -> bytes:
+        line = {
+            "time": when,
+            "caller": caller,
+            "request": path,
+            "outcome": kind,
+            "error": message[:2000],
+            "refused": True,
+        }
+        return _dumps(line).encode() + b"\n"
+
+    def _line(
+        self, call: Call, reply: Reply, ended: float, seconds: float, when: float, size: int
+    ) -> bytes:
+        self._waiting -= size
+        try:
+            arguments, argument_buffers = self._arguments(call)
+            result = self._text(reply.text)
+            buffers = [self._buffer(view) for view in _reply_buffers(reply)]
+        finally:
+            if reply.slot is not None and reply.pool is not None:
+                reply.pool.let_go(reply.slot)
+        digest = hashlib.sha256(reply.text)
+        for buffer in buffers:
+            digest.update(buffer["sha256"].encode())
+        started = call.started_at or ended
+        line = (
+            b'{"time":%.6f,"caller":%s,"function":"%s","call":"%s","outcome":"%s","queue":%.6f,'
+            b'"run":%.6f,"batch":%d,"bytes_in":%d,"bytes_out":%d,"source":"%s",'
+            b'"result_digest":"%s","arguments":%s,"result":%s'
+            % (
+                when,
+                _dumps(call.owner.name).encode(),
+                call.entry.name.encode(),
+                call.id.encode(),
+                reply.outcome.encode("ascii", "replace"),
+                started - call.queued_at,
+                seconds,
+                call.batch,
+                call.bytes_in,
+                reply.size,
+                self.source_hash.encode(),
+                digest.hexdigest().encode(),
+                arguments,
+                result,
+            )
+        )
+        if argument_buffers:
+            line += b',"argument_buffers":' + _dumps(argument_buffers).encode()
+        if buffers:
+            line += b',"result_buffers":' + _dumps(buffers).encode()
+        return line + b"}\n"
+
+    def _arguments(self, call: Call) -> tuple[bytes, list[dict[str, Any]]]:
+        """The arguments as `[args, kwargs]`, and their buffers."""
+        body = call.body if type(call.body) is bytes else bytes(call.body)
+        buffers = [self._buffer(view) for view in call.pristine_buffers()]
+        if not body.startswith(b"[[") or b"\n" in body:
+            try:
+                found: Any = json.loads(body)
+            except ValueError:
+                return _dumps({"malformed": body[:2000].decode("latin-1")}).encode(), buffers
+            if found.__class__ is dict:
+                found = [found.get("args", []), found.get("kwargs", {})]
+            body = _dumps(found, separators=(",", ":")).encode()
+        return self._text(body), buffers
+
+    def _text(self, text: bytes) -> bytes:
+        if len(text) <= INLINE_TEXT:
+            return text
+        return _dumps({"blob": self._buffer(memoryview(text))}).encode()
+
+    def _buffer(self, view: memoryview) -> dict[str, Any]:
+        name = hashlib.sha256(view).hexdigest()
+        if self._results:
+            self._store(name, view)
+        return {"sha256": name, "bytes": len(view)}
+
+    def _store(self, name: str, view: memoryview) -> None:
+        path = f"{self._blobs}/{name}"
+        if os.path.exists(path):  # noqa: PTH110 (import time)
+            return
+        os.makedirs(self._blobs, exist_ok=True)  # noqa: PTH103 (import time)
+        partial = f"{path}.partial"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        fd = os.open(partial, flags, 0o600)
+        try:
+            written = 0
+            while written < len(view):
+                written += os.write(fd, view[written : written + (1 << 24)])
+        except OSError:
+            os.unlink(partial)  # noqa: PTH108 (import time)
+            raise
+        finally:
+            os.close(fd)
+        os.rename(partial, path)  # noqa: PTH104 (import time)
+
+
+def _reply_buffers(reply: Reply) -> list[memoryview]:
+    if not reply.pieces:
+        return []
+    inline = memoryview(b"".join([reply.text, *reply.inline]))
+    found: list[memoryview] = []
+    for piece in reply.pieces:
+        if piece.place == "i":
+            source = inline
+        else:
+            assert reply.slot is not None
+            source = reply.slot.view
+        found.append(source[piece.offset : piece.offset + piece.size])
+    return found
