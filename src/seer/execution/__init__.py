@@ -4,6 +4,13 @@ from seer.execution._capture import OnOutput
 from seer.execution._cli import CliSession, acreate_cli_session, create_cli_session
 from seer.execution._images import Image
 from seer.execution._local import LocalSession, acreate_local_session, create_local_session
+from seer.execution._notebook import (
+    CellInfo,
+    NotebookSession,
+    acreate_notebook_session,
+    create_notebook_session,
+)
+from seer.execution._private import PrivateFolder
 from seer.execution._registry import open_sessions
 from seer.execution._result import (
     ExecutionError,
@@ -16,13 +23,16 @@ from seer.execution._session import Session, SessionKind
 from seer.execution._terminal import Terminal
 
 __all__ = [
+    "CellInfo",
     "CliSession",
     "ExecutionError",
     "ExecutionResult",
     "Image",
     "LocalSession",
+    "NotebookSession",
     "OnOutput",
     "Output",
+    "PrivateFolder",
     "RichOutput",
     "Session",
     "SessionKind",
@@ -30,7 +40,9 @@ __all__ = [
     "Terminal",
     "acreate_cli_session",
     "acreate_local_session",
+    "acreate_notebook_session",
     "create_cli_session",
     "create_local_session",
+    "create_notebook_session",
     "open_sessions",
 ]

@@ -26,6 +26,8 @@ class Capture:
         self.outputs: list[Output] = []
         self.notes: list[str] = []
         self.error: ExecutionError | None = None
+        self.execution_count: int | None = None
+        """The number that a kernel gave it."""
         self._on_output = on_output
         self._displays: dict[str, int] = {}
         self._chars = 0

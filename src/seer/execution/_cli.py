@@ -109,6 +109,9 @@ class CliSession(Session):
 
     async def _run(self, execution: Execution) -> Status:
         capture = execution.capture
+        if "\0" in execution.code:
+            capture.fail(ExecutionError(name="CommandFailed", message="a command has no NUL in it"))
+            return "error"
         try:
             ground = await self._site.ground()
             process = await ground.machine.spawn(
@@ -125,6 +128,7 @@ class CliSession(Session):
             return await self._lost(capture, error)
         finally:
             del self._processes[execution.result_id]
+            await process.close()
         if execution.exit_code == 0:
             return "ok"
         if execution.exit_code < 0:
@@ -187,7 +191,7 @@ class CliSession(Session):
         terminal_id = f"t{self._terminal_count}"
         terminal = await Terminal.start(
             terminal_id,
-            ground,
+            ground.machine,
             await self._argv(ground, command, keep=False),
             env={**_environment(ground), "TERM": "xterm"},
             size=(rows, columns),

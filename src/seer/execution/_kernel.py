@@ -52,7 +52,9 @@ class _Request:
 class Kernel:
     """A running kernel. Executions are one at a time; the caller sees to that."""
 
-    def __init__(self, process: Process, signer: Signer) -> None:
+    def __init__(self, process: Process, signer: Signer, folder: str) -> None:
+        self.folder = folder
+        """The folder in the machine that holds its sockets."""
         self._process = process
         self._signer = signer
         self._shell: ZmtpConnection | None = None
@@ -74,6 +76,7 @@ class Kernel:
         launcher: str,
         path: Sequence[str],
         env: Mapping[str, str],
+        signer: Signer,
         patience: float = 120,
     ) -> "Kernel":
         """Start a kernel and wait until it answers.
@@ -84,16 +87,16 @@ class Kernel:
             launcher: Where `kernel_main.py` lies in the machine.
             path: What comes first on the kernel's `sys.path`.
             env: Added to its environment.
+            signer: Makes and checks the messages.
             patience: Seconds until it must have answered.
 
         Raises:
             StartError: It did not start; the message has what it printed.
             SandboxLostError: The machine is gone.
         """
-        signer = Signer()
         settings = json.dumps({"folder": folder, "key": signer.key, "path": list(path)})
         process = await machine.spawn([machine.layout.python, launcher, settings], env=env)
-        self = cls(process, signer)
+        self = cls(process, signer, folder)
         try:
             async with asyncio.timeout(patience):
                 await self._connect(machine, folder)
@@ -153,6 +156,7 @@ class Kernel:
         self._die("the kernel was stopped")
         with contextlib.suppress(SandboxLostError):
             await self._process.kill()
+            await self._process.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -10,6 +10,7 @@ from seer.execution._capture import Capture
 from seer.execution._execution import Execution
 from seer.execution._images import MAX_SIDE, Image, read_image
 from seer.execution._kernel import Kernel, KernelDied
+from seer.execution._messages import Signer
 from seer.execution._open import Ready
 from seer.execution._result import ExecutionError, RichOutput, Status
 from seer.execution._session import Session
@@ -25,6 +26,7 @@ class KernelSession(Session):
 
     def __init__(self, ready: Ready) -> None:
         super().__init__(ready)
+        self._signer = Signer()
         self._kernel: Kernel | None = None
         self._starts = 0
         self._notes: list[str] = []
@@ -53,13 +55,14 @@ class KernelSession(Session):
         self._starts += 1
         folder = f"{ground.machine.layout.run}/k{self._starts}-{self.session_id[-6:]}"
         try:
-            await ground.machine.write_file(f"{folder}/session", self.session_id.encode())
+            await ground.machine.make_dir(folder, mode=0o700)
             kernel = await Kernel.start(
                 ground.machine,
                 folder=folder,
                 launcher=f"{ground.inside}/kernel_main.py",
                 path=[ground.libraries],
                 env=ground.env,
+                signer=self._signer,
             )
         except SandboxLostError:
             await self._site.lost()

@@ -81,6 +81,12 @@ async def make_ready(
         raise
 
 
+def slug(name: str) -> str:
+    """A session's name as part of a file name."""
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)
+    return plain.strip("-") or "session"
+
+
 def _check_name(name: str | None, kind: str) -> str:
     if name is None:
         return f"{kind}-{secrets.token_hex(3)}"
@@ -91,8 +97,7 @@ def _check_name(name: str | None, kind: str) -> str:
 
 def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Path:
     if workspace_dir is None:
-        slug = "".join(c if c.isalnum() or c in "-_" else "-" for c in name).strip("-") or "session"
-        folder = Path("workspace") / f"{slug}-{secrets.token_hex(3)}"
+        folder = Path("workspace") / f"{slug(name)}-{secrets.token_hex(3)}"
     else:
         folder = Path(workspace_dir)
     folder = folder.absolute()

@@ -30,6 +30,10 @@ def publish(message: Message, capture: Capture) -> None:
             capture.fail(_error(content))
         case "clear_output":
             capture.clear()
+        case "execute_input":
+            count = content.get("execution_count")
+            if isinstance(count, int):
+                capture.execution_count = count
         case _:
             pass
 

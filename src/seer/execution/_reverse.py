@@ -14,7 +14,7 @@ from pathlib import Path
 
 from seer.errors import SandboxLostError
 from seer.execution._dial import SocketChannel, connect_path
-from seer.providers import Channel, Machine
+from seer.providers import Channel, Listener, Machine
 
 logger = logging.getLogger(__name__)
 
@@ -25,39 +25,45 @@ _MOST = 64
 class ReverseDoor:
     """Passes connections from a machine to a socket of this host until it is closed."""
 
-    def __init__(self) -> None:
-        self._accepting: asyncio.Task[None] | None = None
+    def __init__(self, listener: Listener, target: Path) -> None:
+        self._listener = listener
+        self._target = target
         self._relays: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.create_task(self._accept())
 
     @classmethod
     async def open(cls, machine: Machine, path: str, target: Path) -> ReverseDoor:
-        """Listen on `path` in the machine for connections to `target` on this host."""
-        self = cls()
-        self._accepting = asyncio.create_task(self._accept(machine, path, target))
-        return self
+        """Listen on `path` in the machine for connections to `target` on this host.
+
+        Raises:
+            RemoteFileError: The socket cannot be made there.
+        """
+        return cls(await machine.listen(path).__aenter__(), target)
 
     async def close(self) -> None:
         """Close the door and every connection through it."""
-        tasks = [*self._relays, *([self._accepting] if self._accepting else [])]
+        tasks = [*self._relays, self._accepting]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        with contextlib.suppress(SandboxLostError):
+            await self._listener.close()
 
-    async def _accept(self, machine: Machine, path: str, target: Path) -> None:
+    async def _accept(self) -> None:
         room = asyncio.Semaphore(_MOST)
         try:
-            async for channel in machine.listen(path):
+            async for channel in self._listener:
                 await room.acquire()
-                task = asyncio.create_task(self._serve(channel, target))
+                task = asyncio.create_task(self._serve(channel))
                 self._relays.add(task)
                 task.add_done_callback(self._relays.discard)
                 task.add_done_callback(lambda _: room.release())
         except SandboxLostError as error:
-            logger.debug("the door %s is gone with its machine: %s", path, error)
+            logger.debug("a door is gone with its machine: %s", error)
 
-    async def _serve(self, channel: Channel, target: Path) -> None:
+    async def _serve(self, channel: Channel) -> None:
         try:
-            near = SocketChannel(await asyncio.to_thread(connect_path, target))
+            near = SocketChannel(await asyncio.to_thread(connect_path, self._target))
         except OSError as error:
             logger.warning("nothing listens on the gate's socket any more: %s", error)
             await channel.close()

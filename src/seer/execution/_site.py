@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal, Protocol
 
-from seer.environment import build_environment
+from seer.environment._packages import build_environment
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.execution._folder import HostFolder
 from seer.execution._private import PrivateFolder
@@ -32,7 +32,7 @@ MEMORY = 8 * 1024**3
 DISK = 8 * 1024**3
 _CODE = "/seer/code"
 _INSIDE = Path(__file__).parent / "_inside"
-_INSIDE_FILES = ("kernel_main.py", "pty_main.py", "shell.sh", "shrink_image.py")
+_INSIDE_FILES = ("kernel_main.py", "preload_models.py", "shell.sh", "shrink_image.py")
 
 Isolation = BackendName | Literal["auto"]
 
@@ -207,7 +207,7 @@ class SandboxSite(Site):
         for door in doors:
             await door.close()
         try:
-            await ground.machine.exec(["rm", "-rf", "--", self._base(ground.machine)])
+            await ground.machine.remove(self._base(ground.machine), recursive=True)
         except (SandboxLostError, RemoteFileError) as error:
             logger.debug("the sandbox is gone, and with it the session's files: %s", error)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import struct
 from collections.abc import Callable, Mapping, Sequence
 
 from seer._sync import on_loop, run_sync
 from seer.errors import SandboxLostError, SandboxStateError
-from seer.execution._site import Ground
-from seer.providers import Process
+from seer.providers import Machine, Process, TerminalSize
 
 _KEPT = 1024 * 1024
 """Bytes of output that wait to be read; of more, the oldest are dropped."""
@@ -33,7 +31,7 @@ class Terminal:
     async def start(
         cls,
         terminal_id: str,
-        ground: Ground,
+        machine: Machine,
         argv: Sequence[str],
         *,
         env: Mapping[str, str],
@@ -45,11 +43,7 @@ class Terminal:
         Raises:
             SandboxLostError: The machine is gone.
         """
-        rows, columns = _checked(*size)
-        program = [ground.machine.layout.python, f"{ground.inside}/pty_main.py"]
-        process = await ground.machine.spawn(
-            [*program, str(rows), str(columns), *argv], env=env, stdin=True
-        )
+        process = await machine.spawn(argv, env=env, pty=_size(*size))
         return cls(terminal_id, process, on_close)
 
     def write(self, text: str) -> None:
@@ -58,11 +52,11 @@ class Terminal:
         Raises:
             SandboxStateError: The program has ended.
         """
-        run_sync(self._write(b"i", text.encode()))
+        run_sync(self._write(text))
 
     async def awrite(self, text: str) -> None:
         """Like `write`."""
-        await on_loop(self._write(b"i", text.encode()))
+        await on_loop(self._write(text))
 
     def read(self, *, wait: float = 1.0, quiet: float = 0.2) -> str:
         """What the program has drawn since the last read.
@@ -79,11 +73,11 @@ class Terminal:
 
     def resize(self, rows: int, columns: int) -> None:
         """Give the terminal another size."""
-        run_sync(self._write(b"s", struct.pack(">HH", *_checked(rows, columns))))
+        run_sync(self._process.resize(_size(rows, columns)))
 
     async def aresize(self, rows: int, columns: int) -> None:
         """Like `resize`."""
-        await on_loop(self._write(b"s", struct.pack(">HH", *_checked(rows, columns))))
+        await on_loop(self._process.resize(_size(rows, columns)))
 
     @property
     def exit_code(self) -> int | None:
@@ -98,10 +92,10 @@ class Terminal:
         """Like `close`."""
         await on_loop(self._close())
 
-    async def _write(self, kind: bytes, payload: bytes) -> None:
+    async def _write(self, text: str) -> None:
         if self._exit_code is not None:
             raise SandboxStateError(f"the program of terminal {self.terminal_id!r} has ended")
-        await self._process.write(kind + len(payload).to_bytes(4, "big") + payload)
+        await self._process.write(text.encode(errors="surrogateescape"))
 
     async def _read(self, wait: float, quiet: float) -> str:
         pause = wait
@@ -142,13 +136,14 @@ class Terminal:
         self._on_close()
         with contextlib.suppress(SandboxLostError):
             await self._process.kill()
+            await self._process.close()
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
         if self._exit_code is None:
             self._exit_code = -9
 
 
-def _checked(rows: int, columns: int) -> tuple[int, int]:
+def _size(rows: int, columns: int) -> TerminalSize:
     if not (1 <= rows <= 1000 and 1 <= columns <= 1000):
         raise ValueError(f"rows={rows!r}, columns={columns!r}: each must be 1 to 1000")
-    return rows, columns
+    return TerminalSize(rows, columns)

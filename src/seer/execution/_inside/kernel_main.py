@@ -7,7 +7,7 @@ can all be forged by the code it runs. It imports only what the session's enviro
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ READY = b"seer-kernel-ready\n"
 class ChunkedOutStream(OutStream):
     """Sends long text as several messages, so that none exceeds what the client takes."""
 
-    def _flush_buffers(self) -> Iterator[tuple[dict[str, Any], str]]:
-        parent: dict[str, Any]
-        for parent, data in super()._flush_buffers():
+    def _flush_buffers(self) -> Generator[tuple[dict[str, Any], str], Any, None]:
+        for parent, data in super()._flush_buffers():  # pyright: ignore[reportUnknownVariableType]
             for start in range(0, len(data), CHUNK):
                 yield parent, data[start : start + CHUNK]
 
@@ -80,7 +79,8 @@ def main() -> None:
         setattr(app, f"{name}_port", index)
     app.initialize([])  # pyright: ignore[reportUnknownMemberType]
     os.chdir(workdir)
-    sys.path[:0] = settings["path"]
+    # Libraries come first; this file's own folder is nobody's business.
+    sys.path[:] = [*settings["path"], *(p for p in sys.path if p != str(Path(__file__).parent))]
     os.write(ready, READY)
     os.close(ready)
     app.start()

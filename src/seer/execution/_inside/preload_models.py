@@ -1,0 +1,46 @@
+"""Load models into variables of a notebook. Runs in the session's machine, under its packages."""
+
+import json
+from typing import Any
+
+
+def load_models(wanted: str) -> dict[str, Any]:
+    """Load each model and its tokenizer.
+
+    Args:
+        wanted: JSON: a list of `{"name": variable, "path": folder, "base": folder or null}`.
+
+    Returns:
+        The variables by name.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    variables: dict[str, Any] = {}
+    for entry in json.loads(wanted):
+        base = entry["base"] or entry["path"]
+        model: Any = AutoModelForCausalLM.from_pretrained(base, **_placement())
+        if entry["base"]:
+            from peft import PeftModel
+
+            model = PeftModel.from_pretrained(model, entry["path"])
+        variables[entry["name"]] = model.eval()
+        variables[tokenizer_name(entry["name"])] = AutoTokenizer.from_pretrained(base)
+    return variables
+
+
+def tokenizer_name(name: str) -> str:
+    """The variable that holds the tokenizer of the model in `name`."""
+    if name == "model" or name.startswith("model_"):
+        return name.replace("model", "tokenizer", 1)
+    return f"{name}_tokenizer"
+
+
+def _placement() -> dict[str, Any]:
+    """On the GPU where there is one and accelerate can place the model there."""
+    import importlib.util
+
+    import torch
+
+    if torch.cuda.is_available() and importlib.util.find_spec("accelerate"):
+        return {"device_map": "auto", "dtype": "auto"}
+    return {"dtype": "auto"}

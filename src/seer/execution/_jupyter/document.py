@@ -1,0 +1,63 @@
+"""The notebook as a shared document: the agent's edits and a person's are merged, never lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_server.serverapp import ServerApp
+
+from seer.execution._notebook_edits import Edit, Notebook, find_cell
+
+
+async def read_document(app: ServerApp, path: str) -> Notebook:
+    """The notebook as everybody sees it now."""
+    document = await _document(app, path)
+    return document.get()
+
+
+async def edit_document(app: ServerApp, path: str, edit: Edit) -> None:
+    """Apply one of the agent's edits.
+
+    Raises:
+        LookupError: The cell is not there any more.
+    """
+    document = await _document(app, path)
+    cells = document.ycells
+    if edit.kind == "insert":
+        cell = document.create_ycell(edit.cell)
+        cells.insert(len(cells) if edit.index is None else min(edit.index, len(cells)), cell)
+        return
+    index = find_cell([{"id": cell.get("id")} for cell in cells], edit.cell_id)
+    match edit.kind:
+        case "source":
+            document.set_cell(index, source=edit.source)
+        case "outputs":
+            outputs = cells[index]["outputs"]
+            with document.ydoc.transaction():
+                outputs.clear()
+                outputs.extend([_output(output) for output in edit.outputs])
+                cells[index]["execution_count"] = edit.count
+        case "delete":
+            del cells[index]
+        case "move":
+            target = len(cells) - 1 if edit.index is None else min(edit.index, len(cells) - 1)
+            cells.move(index, target)
+        case _:
+            raise LookupError(f"cell {edit.cell_id!r} cannot be changed so ({edit.kind})")
+
+
+def _output(output: dict[str, Any]) -> Any:
+    """An output as the document holds it: streamed text can grow, all else is plain data."""
+    from pycrdt import Map, Text
+
+    if output["output_type"] == "stream":
+        return Map({**output, "text": Text(output["text"])})
+    return Map(output)
+
+
+async def _document(app: ServerApp, path: str) -> Any:
+    extension: Any = app.extension_manager.extension_apps["jupyter_server_ydoc"]
+    (ydoc,) = extension
+    return await ydoc.get_document(
+        path=path, content_type="notebook", file_format="json", copy=False, create=True
+    )

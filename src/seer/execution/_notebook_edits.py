@@ -1,0 +1,148 @@
+"""Edits of a notebook as plain data, and how they change one. The same edits are applied to the
+file while nobody watches, and to the shared document while a person has it open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seer.execution._result import ExecutionError, Output, StreamText
+
+Cell = dict[str, Any]
+Notebook = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """One change. Cells are named by id, so that a person may move them meanwhile."""
+
+    kind: str
+    """`insert`, `source`, `outputs`, `delete` or `move`."""
+    cell_id: str = ""
+    index: int | None = None
+    """Where to; None is the end."""
+    cell: Cell | None = None
+    source: str = ""
+    outputs: Sequence[dict[str, Any]] = ()
+    count: int | None = None
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Edit:
+        """The way back."""
+        return cls(**data)
+
+
+def new_notebook() -> Notebook:
+    """An empty notebook for a Python kernel."""
+    return {
+        "cells": [],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3 (Seer)", "language": "python", "name": "seer"},
+            "language_info": {"name": "python"},
+        },
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+
+
+def new_cell(cell_id: str, source: str, *, markdown: bool = False) -> Cell:
+    """A cell that has not run."""
+    cell: Cell = {
+        "cell_type": "markdown" if markdown else "code",
+        "id": cell_id,
+        "metadata": {},
+        "source": source,
+    }
+    return cell if markdown else {**cell, "execution_count": None, "outputs": []}
+
+
+def apply_edit(notebook: Notebook, edit: Edit) -> None:
+    """Change a notebook.
+
+    Raises:
+        LookupError: The cell is not there, perhaps because a person deleted it.
+    """
+    cells: list[Cell] = notebook["cells"]
+    if edit.kind == "insert":
+        assert edit.cell is not None
+        cells.insert(len(cells) if edit.index is None else edit.index, edit.cell)
+        return
+    index = find_cell(cells, edit.cell_id)
+    match edit.kind:
+        case "source":
+            cells[index]["source"] = edit.source
+        case "outputs" if cells[index]["cell_type"] == "code":
+            cells[index]["outputs"] = list(edit.outputs)
+            cells[index]["execution_count"] = edit.count
+        case "delete":
+            del cells[index]
+        case "move":
+            cell = cells.pop(index)
+            cells.insert(len(cells) if edit.index is None else edit.index, cell)
+        case _:
+            raise LookupError(f"cell {edit.cell_id!r} cannot be changed so ({edit.kind})")
+
+
+def find_cell(cells: Sequence[Mapping[str, Any]], cell_id: str) -> int:
+    """A cell's place.
+
+    Raises:
+        LookupError: It is not there.
+    """
+    for index, cell in enumerate(cells):
+        if cell.get("id") == cell_id:
+            return index
+    known = ", ".join(str(cell.get("id")) for cell in cells[-8:]) or "none"
+    raise LookupError(f"no cell {cell_id!r} in the notebook; the last ones are: {known}")
+
+
+def as_outputs(
+    outputs: Sequence[Output], error: ExecutionError | None, count: int | None
+) -> list[dict[str, Any]]:
+    """What an execution gave, in the notebook format."""
+    found: list[dict[str, Any]] = []
+    for output in outputs:
+        if isinstance(output, StreamText):
+            last = found[-1] if found else {}
+            if last.get("output_type") == "stream" and last["name"] == output.name:
+                last["text"] += output.text
+            else:
+                text = {"output_type": "stream", "name": output.name, "text": output.text}
+                found.append(text)
+            continue
+        entry: dict[str, Any] = {
+            "output_type": "execute_result" if output.is_result else "display_data",
+            "data": {mime: _form(mime, value) for mime, value in output.data.items()},
+            "metadata": {},
+        }
+        if output.is_result:
+            entry["execution_count"] = count
+        found.append(entry)
+    if error is not None:
+        lines = error.traceback.split("\n") if error.traceback else []
+        found.append(
+            {
+                "output_type": "error",
+                "ename": error.name,
+                "evalue": error.message,
+                "traceback": lines,
+            }
+        )
+    return found
+
+
+def _form(mime: str, value: str) -> Any:
+    """The notebook format holds JSON forms as JSON, everything else as text."""
+    if mime == "application/json" or mime.endswith("+json"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value

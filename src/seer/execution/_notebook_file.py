@@ -1,0 +1,101 @@
+"""A notebook as a file of this host: read again before every change, written whole or not at all.
+
+A person may edit the file with any program meanwhile; what they saved is never overwritten.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from seer.execution._notebook_edits import Edit, Notebook, apply_edit, new_notebook
+
+logger = logging.getLogger(__name__)
+
+
+class NotebookFile:
+    """The notebook on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._good = new_notebook()
+        if not path.exists():
+            self._write(self._good)
+
+    def read(self) -> Notebook:
+        """The notebook as it is now.
+
+        A file that is no notebook any more is put aside, and the last good state goes on.
+        """
+        try:
+            loaded: object = json.loads(self.path.read_bytes())
+            notebook = _checked(loaded)
+        except FileNotFoundError:
+            return self._copy()
+        except (ValueError, RecursionError) as error:
+            aside = self.path.with_suffix(f".broken-{time.strftime('%H%M%S')}.ipynb")
+            self.path.rename(aside)
+            logger.warning("%s is no notebook (%s); kept as %s", self.path, error, aside.name)
+            return self._copy()
+        self._good = notebook
+        return self._copy()
+
+    def edit(self, edit: Edit) -> None:
+        """Apply one change and save.
+
+        Raises:
+            LookupError: The cell is not there any more.
+        """
+        with self._locked():
+            notebook = self.read()
+            apply_edit(notebook, edit)
+            self._write(notebook)
+            self._good = notebook
+
+    def _copy(self) -> Notebook:
+        return cast("Notebook", json.loads(json.dumps(self._good)))
+
+    def _write(self, notebook: Notebook) -> None:
+        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
+        try:
+            with draft.open("w", encoding="utf-8", errors="replace") as file:
+                json.dump(notebook, file, indent=1, ensure_ascii=False)
+                file.write("\n")
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self.path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        lock = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _checked(loaded: object) -> Notebook:
+    """What the edits rely on; other parts of the format are the person's business."""
+    if not isinstance(loaded, dict):
+        raise ValueError("it is not a JSON object")
+    notebook = cast("dict[str, Any]", loaded)
+    cells = notebook.get("cells")
+    if notebook.get("nbformat") != 4 or not isinstance(cells, list):
+        raise ValueError("it is not of notebook format 4")
+    for cell in cast("list[object]", cells):
+        if not isinstance(cell, dict) or "cell_type" not in cell:
+            raise ValueError("a cell has no type")
+        cast("dict[str, Any]", cell).setdefault("id", secrets.token_hex(4))
+    return notebook

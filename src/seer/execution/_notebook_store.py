@@ -1,0 +1,51 @@
+"""The notebook, wherever its truth lies now: in the file, or in the document a person has open."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from pathlib import Path
+
+from seer.errors import SandboxLostError
+from seer.execution._jupyter_server import JupyterServer
+from seer.execution._notebook_edits import Edit, Notebook
+from seer.execution._notebook_file import NotebookFile
+
+
+class NotebookStore:
+    """Applies the agent's edits where a person's edits are, so that neither is lost."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = NotebookFile(path)
+        self.server: JupyterServer | None = None
+        """Set while a Jupyter server shows the notebook; it then keeps the file up to date."""
+
+    async def edit(self, edit: Edit) -> None:
+        """Apply one change and save it.
+
+        Raises:
+            LookupError: The cell is not there any more.
+        """
+        if self.server is not None:
+            try:
+                await self.server.edit(edit)
+            except SandboxLostError:
+                self.server = None  # it saved all it had; from here on the file is the truth
+            else:
+                return
+        await asyncio.to_thread(self._file.edit, edit)
+
+    async def read(self) -> Notebook:
+        """The notebook as it is now."""
+        if self.server is not None:
+            try:
+                return await self.server.read()
+            except SandboxLostError:
+                self.server = None
+        return await asyncio.to_thread(self._file.read)
+
+
+def new_cell_id() -> str:
+    """A fresh id for a cell."""
+    return secrets.token_hex(4)

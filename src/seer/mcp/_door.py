@@ -1,0 +1,143 @@
+"""A door for agents: a private socket through which MCP clients reach tools of this process.
+
+The folder is open to this user alone, and so is the socket: a peer of another user is refused.
+There is no token, so none can leak from a configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shutil
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from seer.execution import PrivateFolder
+from seer.mcp._streams import Pipes
+
+logger = logging.getLogger(__name__)
+
+_HANDOVER_TIME = 10.0
+_RELAY = Path(__file__).with_name("_relay.py")
+
+Serve = Callable[[Pipes], Awaitable[None]]
+"""Speaks with one client until it goes."""
+
+
+class Door:
+    """Lets MCP clients in until it is closed."""
+
+    def __init__(self, name: str, folder: PrivateFolder, serve: Serve) -> None:
+        self._name = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "seer"
+        self._folder = folder
+        self._serve = serve
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._accepting: asyncio.Task[None] | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def open(cls, name: str, folder: PrivateFolder, serve: Serve) -> Door:
+        """Open a door.
+
+        Args:
+            name: What agents call the server.
+            folder: Where the socket will be; it is removed with the door.
+            serve: Speaks with one client.
+        """
+        self = cls(name, folder, serve)
+        try:
+            shutil.copyfile(_RELAY, folder.path / "relay.py")
+            _bind(self._listener, folder.path)
+            self._listener.listen(64)
+            self._listener.setblocking(False)
+        except BaseException:
+            self._listener.close()
+            folder.remove()
+            raise
+        self._accepting = asyncio.create_task(self._accept())
+        return self
+
+    @property
+    def config(self) -> Mapping[str, Mapping[str, Any]]:
+        """How agents start the server: `{name: {"type", "command", "args", "env"}}`."""
+        # -I and -S: nothing of the agent's environment or folder takes part in its start.
+        args = ["-I", "-S", str(self._folder.path / "relay.py")]
+        return {self._name: {"type": "stdio", "command": sys.executable, "args": args, "env": {}}}
+
+    async def aclose(self) -> None:
+        """Close the door and every connection through it. Closing twice is harmless."""
+        tasks = [*self._clients, *([self._accepting] if self._accepting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+        self._folder.remove()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._listener)
+            task = asyncio.create_task(self._welcome(connection))
+            self._clients.add(task)
+            task.add_done_callback(self._clients.discard)
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        with connection:
+            connection.setblocking(False)
+            user = _peer_user(connection)
+            if user != os.geteuid():
+                logger.warning("refused user %s at the door of %r", user, self._name)
+                with contextlib.suppress(OSError):
+                    connection.send(b"this door is open to the user who opened it only")
+                return
+            try:
+                async with asyncio.timeout(_HANDOVER_TIME):
+                    pipes = await Pipes.take(connection)
+            except (OSError, ValueError, TimeoutError) as error:
+                logger.warning("a client of %r brought no usable streams: %s", self._name, error)
+                with contextlib.suppress(OSError):
+                    connection.send(b"standard input and output must be pipes")
+                return
+            await self._speak(pipes, connection)
+
+    async def _speak(self, pipes: Pipes, connection: socket.socket) -> None:
+        """Serve until the client, its process or the door goes."""
+        serving = asyncio.ensure_future(self._serve(pipes))
+        gone = asyncio.create_task(_wait_for_end(connection))
+        try:
+            await asyncio.wait([serving, gone], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (serving, gone):
+                task.cancel()
+            done = await asyncio.gather(serving, gone, return_exceptions=True)
+            pipes.close()
+        if isinstance(done[0], Exception):
+            logger.error("the server of %r failed", self._name, exc_info=done[0])
+
+
+def _bind(listener: socket.socket, folder: Path) -> None:
+    """Bind in `folder`, however long its path is."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{fd}/door.sock")
+    finally:
+        os.close(fd)
+
+
+def _peer_user(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _, user, _ = struct.unpack("3i", credentials)
+    return user
+
+
+async def _wait_for_end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while await asyncio.get_running_loop().sock_recv(connection, 64):
+            continue

@@ -1,0 +1,33 @@
+"""The tools of a local session: Python in a persistent kernel."""
+
+from __future__ import annotations
+
+from seer.execution import LocalSession
+from seer.mcp._common_tools import checked_wait, common_tools
+from seer.mcp._tools import Caller, Tool, ToolResult, typed_tool
+from seer.mcp._waiting import PATIENCE, Progress, render, wait_for
+
+
+def python_tools(session: LocalSession) -> list[Tool]:
+    """The tools of `session`."""
+
+    async def python(caller: Caller, code: str, wait: float = PATIENCE) -> ToolResult:
+        """Run Python code in a persistent IPython kernel and get what it prints and displays.
+
+        Variables, imports and functions last from one call to the next. The value of the last
+        expression is shown, plots and images too.
+
+        Args:
+            code: The code to run.
+            wait: Seconds to wait for its end. Code that takes longer goes on running, and
+                get_result gives its result later.
+        """
+        progress = Progress()
+        result_id = await session.asubmit(code, on_output=progress)
+        return render(
+            await wait_for(
+                session, result_id, wait=checked_wait(wait), caller=caller, progress=progress
+            )
+        )
+
+    return [typed_tool(python), *common_tools(session)]

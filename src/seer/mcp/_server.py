@@ -1,0 +1,154 @@
+"""Serve a set of tools to one client with the MCP SDK; the only importer of it in this package.
+
+Importing the SDK takes more than a second, so it happens when a first client comes, or before
+that on a thread of its own (`warm_up`), and once per process.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.message import SessionMessage
+
+import seer
+from seer.errors import SeerError
+from seer.mcp._streams import Pipes
+from seer.mcp._tools import ToolResult, ToolSet
+
+logger = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Any]
+
+
+async def serve_client(tools: ToolSet, pipes: Pipes) -> None:
+    """Speak MCP with one client until it goes."""
+    server = _make_server(tools)
+    async with _message_streams(pipes) as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _make_server(tools: ToolSet) -> Server[Any]:
+    listing = types.ListToolsResult(
+        tools=[
+            types.Tool(
+                name=tool.name,
+                description=tool.description,
+                input_schema=dict(tool.input_schema),
+                output_schema=dict(tool.output_schema) if tool.output_schema else None,
+                annotations=types.ToolAnnotations(
+                    read_only_hint=tool.read_only, open_world_hint=False
+                ),
+            )
+            for tool in tools.tools
+        ]
+    )
+
+    async def list_tools(
+        context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return listing
+
+    async def call_tool(
+        context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        tool = tools.by_name.get(params.name)
+        if tool is None:
+            known = ", ".join(tools.by_name)
+            return _failure(f"there is no tool {params.name!r}; there are: {known}")
+        try:
+            return _content(await tool.handler(params.arguments or {}, _Caller(context)))
+        except (SeerError, LookupError, ValueError) as error:
+            return _failure(str(error))
+        except Exception as error:
+            # The edge of the process: an agent gets an answer whatever went wrong.
+            logger.exception("tool %r failed", params.name)
+            return _failure(f"internal error: {type(error).__name__}: {error}")
+
+    return Server(
+        tools.name,
+        version=seer.__version__,
+        instructions=tools.instructions or None,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+class _Caller:
+    """The client that made a call."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    @property
+    def wants_progress(self) -> bool:
+        meta = self._context.meta
+        return bool(meta) and (meta or {}).get("progress_token") is not None
+
+    async def report(self, seconds: float, message: str) -> None:
+        await self._context.session.report_progress(seconds, None, message or None)
+
+
+def _content(result: ToolResult) -> types.CallToolResult:
+    blocks: list[types.ContentBlock] = [types.TextContent(text=result.text)]
+    for image in result.images:
+        data = base64.b64encode(image.data).decode()
+        blocks.append(types.ImageContent(data=data, mime_type=image.mime))
+    return types.CallToolResult(
+        content=blocks,
+        is_error=result.failed,
+        structured_content=dict(result.structured) if result.structured is not None else None,
+    )
+
+
+def _failure(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+
+@asynccontextmanager
+async def _message_streams(
+    pipes: Pipes,
+) -> AsyncGenerator[
+    tuple[
+        MemoryObjectReceiveStream[SessionMessage | Exception],
+        MemoryObjectSendStream[SessionMessage],
+    ]
+]:
+    """The pipes as the pair of streams that a server of the SDK runs on."""
+    to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+
+    async def read() -> None:
+        async with to_server:
+            while line := await pipes.read_line():
+                if not line.strip():
+                    continue
+                try:
+                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError as error:
+                    await to_server.send(error)
+                else:
+                    await to_server.send(SessionMessage(message))
+
+    async def write() -> None:
+        async with from_server:
+            async for item in from_server:
+                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                try:
+                    await pipes.write_line(text.encode())
+                except OSError:
+                    return  # the client is gone; its reading side has ended too
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        tasks.start_soon(write)
+        yield incoming, outgoing
+        tasks.cancel_scope.cancel()

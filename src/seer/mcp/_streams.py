@@ -1,0 +1,93 @@
+"""A client's standard input and output, handed over by its relay, as lines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+
+LINE_LIMIT = 64 * 1024 * 1024
+
+
+class Pipes:
+    """What a client writes, line by line, and a way to write to it."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        read_transport: asyncio.ReadTransport,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._reader = reader
+        self._read_transport = read_transport
+        self._writer = writer
+
+    @classmethod
+    async def take(cls, connection: socket.socket) -> Pipes:
+        """Receive a client's two descriptors from its relay.
+
+        Raises:
+            ValueError: They are no pipes, sockets or terminals.
+            OSError: The relay went away.
+        """
+        await _readable(connection)
+        greeting, fds, _, _ = socket.recv_fds(connection, 1, 2)
+        try:
+            if greeting != b"1" or len(fds) != 2:
+                raise ValueError("a relay of another version")
+            for fd in fds:
+                mode = os.fstat(fd).st_mode
+                if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISCHR(mode)):
+                    raise ValueError("standard input and output must be pipes")
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        return await cls.attach(*fds)
+
+    @classmethod
+    async def attach(cls, reading: int, writing: int) -> Pipes:
+        """Take over two descriptors."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=LINE_LIMIT, loop=loop)
+        read_transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(reading, "rb", 0)
+        )
+        transport, protocol = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(loop=loop), loop=loop),
+            os.fdopen(writing, "wb", 0),
+        )
+        writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        return cls(reader, read_transport, writer)
+
+    async def read_line(self) -> bytes:
+        """The next line; empty at the end."""
+        try:
+            return await self._reader.readline()
+        except (ValueError, OSError):  # a line beyond the limit, or a broken pipe: both end it
+            return b""
+
+    async def write_line(self, data: bytes) -> None:
+        """Write a line, waiting while the client is slow.
+
+        Raises:
+            OSError: The client is gone.
+        """
+        self._writer.write(data + b"\n")
+        await self._writer.drain()
+
+    def close(self) -> None:
+        """Close both."""
+        self._read_transport.close()
+        self._writer.close()
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(connection, lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection)

@@ -1,0 +1,130 @@
+"""What a tool is: a name, words, a schema, and something to call. No protocol here."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, get_type_hints
+
+from seer.errors import SeerError
+from seer.execution import Image
+
+
+class ToolFailure(SeerError):
+    """The tool could not do what was asked; the message is for the agent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResult:
+    """What a tool gives back."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+    failed: bool = False
+    structured: Mapping[str, Any] | None = None
+
+
+class Caller(Protocol):
+    """Who called a tool, while the call lasts."""
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether the client asked to be told how it goes."""
+        ...
+
+    async def report(self, seconds: float, message: str) -> None:
+        """Tell the client that the call goes on."""
+        ...
+
+
+Handler = Callable[[Mapping[str, Any], Caller], Awaitable[ToolResult]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A tool that agents can call."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    handler: Handler
+    output_schema: Mapping[str, Any] | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSet:
+    """All tools of one server."""
+
+    name: str
+    tools: Sequence[Tool]
+    instructions: str = ""
+    by_name: Mapping[str, Tool] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {tool.name: tool for tool in self.tools})
+
+
+def typed_tool(function: Callable[..., Awaitable[ToolResult]], *, read_only: bool = False) -> Tool:
+    """A tool from an async function: its hints become the schema, its docstring the words.
+
+    A parameter named `caller` is not shown to agents; it gets the `Caller`.
+    """
+    from pydantic import ConfigDict, Field, ValidationError, create_model
+
+    hints = get_type_hints(function)
+    doc = inspect.getdoc(function) or ""
+    notes = _argument_notes(doc)
+    fields: dict[str, Any] = {}
+    wants_caller = False
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name == "caller":
+            wants_caller = True
+            continue
+        default: Any = ... if parameter.default is parameter.empty else parameter.default
+        fields[name] = (hints[name], Field(default, description=notes.get(name)))
+    model = create_model(
+        f"{function.__name__}_arguments", __config__=ConfigDict(extra="forbid"), **fields
+    )
+    schema = model.model_json_schema()
+    schema.pop("title", None)
+    for entry in schema.get("properties", {}).values():
+        entry.pop("title", None)
+
+    async def handler(arguments: Mapping[str, Any], caller: Caller) -> ToolResult:
+        try:
+            checked = model.model_validate(dict(arguments))
+        except ValidationError as error:
+            problems = "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or 'arguments'}: {problem['msg']}"
+                for problem in error.errors(include_url=False)
+            )
+            raise ToolFailure(f"{function.__name__}: {problems}") from None
+        values = {name: getattr(checked, name) for name in fields}
+        return await (function(**values, caller=caller) if wants_caller else function(**values))
+
+    return Tool(
+        name=function.__name__,
+        description=doc.split("\nArgs:")[0].strip(),
+        input_schema=schema,
+        handler=handler,
+        read_only=read_only,
+    )
+
+
+def _argument_notes(doc: str) -> dict[str, str]:
+    """The descriptions under `Args:`, by name."""
+    notes: dict[str, str] = {}
+    name = ""
+    for line in doc.partition("\nArgs:\n")[2].split("\n"):
+        if not line.startswith("    "):
+            break
+        match = re.match(r"    (\w+): (.*)", line)
+        if match:
+            name = match[1]
+            notes[name] = match[2].strip()
+        elif name:
+            notes[name] += " " + line.strip()
+    return notes
