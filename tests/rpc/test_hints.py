@@ -1,5 +1,9 @@
 """Arguments are checked and converted by their hints before a function runs."""
 
+# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 import collections
 import datetime
 import enum
@@ -83,7 +87,7 @@ class Pair(NamedTuple):
     b: str = "b"
 
 
-Untyped = collections.namedtuple("Untyped", "a b")  # noqa: PYI024
+Untyped: Any = collections.namedtuple("Untyped", "a b")  # pyright: ignore[reportUntypedNamedTuple]
 
 
 class Options(TypedDict):
@@ -184,7 +188,7 @@ ACCEPTED: list[tuple[Any, Any, Any]] = [
     (dict[Any, int], {None: 2}, {None: 2}),
     (Mapping[str, int], {"a": 1}, {"a": 1}),
     (MutableMapping[str, int], {"a": 1}, {"a": 1}),
-    (Optional[int], None, None),
+    (Optional[int], None, None),  # noqa: UP045
     (int | None, 3, 3),
     (float | None, 3, 3.0),
     (typing.Union[int, str, None], "a", "a"),  # noqa: UP007
@@ -195,6 +199,7 @@ ACCEPTED: list[tuple[Any, Any, Any]] = [
     (Color, "red", Color.RED),
     (Color, "BLUE", Color.BLUE),
     (Color, (1, 2), Color.ODD),
+    (Color, Color.RED, Color.RED),
     (Level, 2, Level.HIGH),
     (Point, {"x": 3, "y": 4.0, "norm": 0.0}, Point(3.0, 4.0)),
     (Point, Point(1.0), Point(1.0)),
@@ -346,7 +351,8 @@ def test_classes_made_by_attrs_are_built() -> None:
     import sys
     import types
 
-    sys.modules.setdefault("attr", types.SimpleNamespace(NOTHING=None))  # pyright: ignore
+    stand_in: Any = types.SimpleNamespace(NOTHING=None)
+    sys.modules.setdefault("attr", stand_in)
     got = convert(Attrs, {"_n": 4})
     assert (got._n, got.m) == (4, 3)
     with pytest.raises(ArgumentError, match="the field '_n' is missing"):
@@ -433,6 +439,11 @@ def test_tensors_are_made_from_arrays_and_lists() -> None:
             convert(torch.Tensor, wrong)
 
 
+def test_generic_frames_are_hinted_as_such() -> None:
+    alias = type("Alias", (), {"__origin__": pd.Series, "__args__": (int,)})()
+    assert str(Parser().parse(alias, {})) == "pandas.Series"
+
+
 def test_handles_are_passed_where_asked_for() -> None:
     handle = Handle(3)
     assert convert(Handle, handle) is handle
@@ -517,7 +528,7 @@ def test_arguments_nested_too_deeply_are_an_error() -> None:
         (Box[int], "cannot be checked"),
         (typing.Callable[[int], int], "cannot be checked"),
         (type[int], "cannot be checked"),
-        (re_pattern := typing.Pattern[str], "cannot be checked"),
+        (typing.Pattern[str], "cannot be checked"),
         (Literal[Color.ODD], r"Literal\[\(1, 2\)\] is no literal value"),
         (NDArray[np.object_], "arrays of objects"),
         (np.float32, "numpy.float32 is a class the gate cannot build"),
@@ -530,6 +541,14 @@ def test_arguments_nested_too_deeply_are_an_error() -> None:
 def test_unsupported_hints_are_refused(annotation: Any, message: str) -> None:
     with pytest.raises(UnsupportedHintError, match=message):
         Parser().parse(annotation, {})
+
+
+def test_unsupported_hints_of_keys_are_refused() -> None:
+    parser = Parser()
+    make: Any = TypedDict
+    parser.parse(make("Bad", {"a": type}), {})
+    with pytest.raises(UnsupportedHintError, match="key 'a' of Bad: type is a class"):
+        describe_classes(parser)
 
 
 def test_classes_of_one_name_get_names_of_their_own() -> None:

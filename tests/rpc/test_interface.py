@@ -1,5 +1,7 @@
 """Loading interface files: what works, and what is said when something does not."""
 
+# pyright: reportPrivateUsage=false
+
 import sys
 import textwrap
 from collections.abc import Callable
@@ -21,7 +23,7 @@ Load = Callable[..., Interface]
 def load_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Loads an interface from source text."""
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(_expose, "_latest", _expose._outside)  # pyright: ignore
+    monkeypatch.setattr(_expose, "_latest", _expose._outside)
 
     def load_it(text: str, name: str = "tools", **options: Any) -> Interface:
         path = tmp_path / "interface.py"
@@ -90,7 +92,9 @@ def test_every_kind_of_parameter_and_function_is_described(load_text: Load) -> N
         from typing import Generator, NoReturn
 
         @expose
-        def all_kinds(a: int, /, b: str = "x", *rest: float, c: bool, d: bytes = b"", **more: int) -> None: ...
+        def all_kinds(
+            a: int, /, b: str = "x", *rest: float, c: bool, d: bytes = b"", **more: int
+        ) -> None: ...
         @expose
         def only(a: int, b: int = 1, /) -> int: ...
         @expose
@@ -170,8 +174,15 @@ def test_defaults_that_are_no_literals_stay_on_the_server(load_text: Load) -> No
     interface = load_text("""
         import math
         @expose
-        def f(a: float = math.pi, b: float = math.inf, c: object = object(), d: list = [1, (2, None)],
-              e: dict = {"a": {"b": b"c"}}, g: str = "x" * 600, h: object = {object()}) -> None: ...
+        def f(
+            a: float = math.pi,
+            b: float = math.inf,
+            c: object = object(),
+            d: list = [1, (2, None)],
+            e: dict = {"a": {"b": b"c"}},
+            g: str = "x" * 600,
+            h: object = {object()},
+        ) -> None: ...
     """)
     assert [p.default for p in interface.functions["f"].parameters] == [
         "3.141592653589793",
@@ -191,7 +202,9 @@ def test_postponed_annotations_and_forward_references_are_resolved(load_text: Lo
         from typing import Annotated, Optional
 
         @expose
-        def f(node: Node, other: Optional["Node"] = None, layer: Annotated[int, "which"] = 0) -> list[Node]: ...
+        def f(
+            node: Node, other: Optional["Node"] = None, layer: Annotated[int, "which"] = 0
+        ) -> list[Node]: ...
 
         @dataclass
         class Node:
@@ -321,7 +334,8 @@ def test_batched_functions_are_described_as_one_call(load_text: Load) -> None:
             "'a b' is no name that a caller could write",
         ),
         (
-            "import enum\nclass f(enum.Enum):\n    A = 1\n_f = f\n@expose\ndef f(x: _f) -> int: ...\n",
+            "import enum\nclass f(enum.Enum):\n    A = 1\n"
+            "_f = f\n@expose\ndef f(x: _f) -> int: ...\n",
             5,
             "the class f in a hint needs another name; 'f' is taken",
         ),
@@ -515,7 +529,7 @@ def test_outside_an_interface_expose_only_marks() -> None:
 def test_outside_an_interface_models_come_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_expose, "_latest", _expose._outside)  # pyright: ignore
+    monkeypatch.setattr(_expose, "_latest", _expose._outside)
     monkeypatch.setenv("MODEL_GOOGLE_GEMMA_2_9B_PATH", "/m/g")
     assert seer.rpc.get_model_path("google/gemma-2-9b") == "/m/g"
     assert seer.rpc.list_configured_models() == []
@@ -528,7 +542,7 @@ def test_the_public_names_are_all_there_is() -> None:
         assert name in dir(seer.rpc)
         assert getattr(seer.rpc, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
-        seer.rpc.nope  # pyright: ignore
+        getattr(seer.rpc, "nope")  # noqa: B009
 
 
 def test_the_schema_survives_its_way_to_the_controller(load_text: Load) -> None:

@@ -1,5 +1,9 @@
 """The generated library is real Python that says what the interface says."""
 
+# pyright: reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
+
 import asyncio
 import importlib
 import inspect
@@ -88,7 +92,7 @@ def install(
     site: Path, schema: Schema, gate: FakeGate, monkeypatch: pytest.MonkeyPatch
 ) -> types.ModuleType:
     shipped: dict[str, Any] = {
-        "_seer_gate": types.SimpleNamespace(connect=lambda _: gate, Handle=object),  # pyright: ignore
+        "_seer_gate": types.SimpleNamespace(connect=lambda _: gate, Handle=object),
         "_seer_gate.rpc": types.SimpleNamespace(),
         "_seer_gate.rpc._restore": _restore,
         "_seer_gate.rpc._pack": _pack,
@@ -102,7 +106,7 @@ def install(
         file.write_text(text, encoding="utf-8")
     importlib.invalidate_caches()
     module = importlib.import_module(schema.name)
-    module.gate = gate  # pyright: ignore
+    vars(module)["gate"] = gate
     return module
 
 
@@ -110,7 +114,9 @@ def test_signatures_docstrings_and_defaults_are_the_functions_own(library: Libra
     module = library('''
         """Tools to study."""
         @expose
-        def get(text: str, /, layer: int = 3, *more: float, flag: bool = False, **rest: int) -> dict:
+        def get(
+            text: str, /, layer: int = 3, *more: float, flag: bool = False, **rest: int
+        ) -> dict:
             """Get activations.
 
             Args:
@@ -124,7 +130,9 @@ def test_signatures_docstrings_and_defaults_are_the_functions_own(library: Libra
     )
     doc = inspect.getdoc(get)
     assert doc is not None
-    assert doc.startswith("Get activations.\n\nArgs:\n    text: What to read, \"quoted\" and \\ escaped.")
+    assert doc.startswith(
+        'Get activations.\n\nArgs:\n    text: What to read, "quoted" and \\ escaped.'
+    )
     assert module.__doc__ == "Tools to study."
     assert "layer: int = 3" in pydoc.render_doc(get)
     assert sorted(module.__all__) == ["budget", "get"]
@@ -380,11 +388,17 @@ def test_parameters_may_have_the_names_that_the_library_uses(library: Library) -
 identifiers = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,8}", fullmatch=True).filter(
     lambda name: not keyword.iskeyword(name)
 )
-texts = st.text(st.characters(exclude_categories=())) | st.text(st.sampled_from('"\\\n\'ux{}%N# '))
+texts = st.text(st.characters(exclude_categories=())) | st.text(st.sampled_from("\"\\\n'ux{}%N# "))
 literals = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | texts | st.binary(),
-    lambda inner: st.lists(inner, max_size=2) | st.tuples(inner) | st.dictionaries(texts, inner, max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
+    | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.tuples(inner) | st.dictionaries(texts, inner, max_size=2)
+    ),
     max_leaves=4,
 )
 
@@ -405,7 +419,11 @@ def test_any_docstring_reads_as_it_was_written(text: str, indent: str) -> None:
     assert tidy(got) == tidy(inspect.cleandoc(text))
 
 
-@given(st.lists(st.tuples(identifiers, texts, literals), min_size=1, max_size=3, unique_by=lambda t: t[0]))
+@given(
+    st.lists(
+        st.tuples(identifiers, texts, literals), min_size=1, max_size=3, unique_by=lambda t: t[0]
+    )
+)
 @settings(max_examples=150, deadline=None)
 def test_any_schema_becomes_a_module_that_only_defines(
     found: list[tuple[str, str, Any]],
@@ -418,10 +436,10 @@ def test_any_schema_becomes_a_module_that_only_defines(
     text = render(schema)["tools/__init__.py"]
     tree = compile(text.encode(), "<library>", "exec")
     gate = FakeGate()
-    modules = {"_seer_gate": types.SimpleNamespace(connect=lambda _: gate)}  # pyright: ignore
+    shipped: Any = types.SimpleNamespace(connect=lambda _: gate)
     scope: dict[str, Any] = {"__name__": "tools"}
     before = sys.modules.get("_seer_gate")
-    sys.modules.update(modules)  # pyright: ignore
+    sys.modules["_seer_gate"] = shipped
     try:
         exec(tree, scope)
     finally:
@@ -444,7 +462,14 @@ def schema_json() -> dict[str, Any]:
         "name": "f",
         "doc": "",
         "parameters": [
-            {"name": "x", "kind": "keyword_only", "hint": "int", "default": None, "note": "", "batched": False}
+            {
+                "name": "x",
+                "kind": "keyword_only",
+                "hint": "int",
+                "default": None,
+                "note": "",
+                "batched": False,
+            }
         ],
         "returns": {"kind": "named", "detail": "T"},
         "is_async": False,
@@ -502,5 +527,5 @@ def test_a_schema_with_anything_but_names_and_literals_is_refused(
     for step in path[:-1]:
         place = place[step]
     place[path[-1]] = value
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError):
         Schema.from_json(found)

@@ -1,5 +1,12 @@
 """Values keep their type and every bit on the way over the wire."""
 
+# pyright: reportPrivateUsage=false
+# pyright: reportUnknownLambdaType=false
+# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false
+
+import contextlib
 import datetime
 import enum
 import json
@@ -36,9 +43,9 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, complex):
         return same(a.real, b.real) and same(a.imag, b.imag)
     if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(same, a, b))  # pyright: ignore
+        return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)  # pyright: ignore
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
     return a == b
 
 
@@ -102,7 +109,7 @@ def test_long_lists_of_ints_travel_as_raw_memory(number: int, count: int) -> Non
 
 
 def test_long_lists_work_where_numpy_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_pack.sys, "modules", {})  # pyright: ignore
+    monkeypatch.setattr(_pack.sys, "modules", {})
     assert round_trip([1.5, math.inf] * 40) == [1.5, math.inf] * 40
 
 
@@ -115,6 +122,11 @@ def test_one_odd_item_keeps_a_long_list_out_of_raw_memory(odd: Any) -> None:
     for number in (1.0, 1):
         value = [number] * 70 + [odd]
         assert same(round_trip(value), value)
+
+
+def test_long_lists_of_other_things_stay_lists() -> None:
+    value = ["a"] * 70 + [(1,)]
+    assert same(round_trip(value), value)
 
 
 def test_integers_beyond_pythons_digit_limit_survive() -> None:
@@ -262,7 +274,7 @@ def test_a_value_that_contains_itself_is_an_error() -> None:
         encode(record, [])
 
 
-@pytest.mark.parametrize("wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: (v,)])  # pyright: ignore
+@pytest.mark.parametrize("wrap", [lambda v: [v], lambda v: {"a": v}, lambda v: (v,)])
 def test_the_deepest_value_that_is_sent_is_also_read(wrap: Any) -> None:
     value: Any = "x"
     for _ in range(100):
@@ -273,7 +285,9 @@ def test_the_deepest_value_that_is_sent_is_also_read(wrap: Any) -> None:
 
 
 def test_arguments_that_cannot_be_sent_are_named() -> None:
-    with pytest.raises(ArgumentError, match=r"^f\(\) was not called: argument 2\[0\] is a .*Opaque"):
+    with pytest.raises(
+        ArgumentError, match=r"^f\(\) was not called: argument 2\[0\] is a .*Opaque"
+    ):
         encode_call("f", (1, [Opaque()]), {}, [])
     with pytest.raises(ArgumentError, match=r"^f\(\) was not called: argument 'x' is a .*Opaque"):
         encode_call("f", (), {"x": Opaque()}, [])
@@ -285,7 +299,10 @@ def test_extra_values_are_packed_and_restored_by_their_owner() -> None:
         return {"$seer": "handle", "id": "7"} if isinstance(value, Opaque) else None
 
     text = encode({"h": Opaque(), "t": (1,)}, [], extra=pack)
-    assert decode(text, extra={"handle": lambda d: ("got", d["id"])}) == {"h": ("got", "7"), "t": (1,)}
+    assert decode(text, extra={"handle": lambda d: ("got", d["id"])}) == {
+        "h": ("got", "7"),
+        "t": (1,),
+    }
     with pytest.raises(ProtocolError, match="unknown tag 'handle'"):
         decode(text)
 
@@ -393,9 +410,16 @@ def test_limits_on_size_and_depth_are_kept() -> None:
     for deep in (b"[[[]]]", b'{"a":{"b":{"c":[]}}}', tagged):
         with pytest.raises(ProtocolError, match="deeper than 2"):
             decode(deep, limits=shallow)
-    keys = b'{"$seer":"dict","items":[[{"$seer":"tuple","items":[{"$seer":"tuple","items":[1]}]},2]]}'
+    keys = (
+        b'{"$seer":"dict","items":[[{"$seer":"tuple","items":[{"$seer":"tuple","items":[1]}]},2]]}'
+    )
     with pytest.raises(ProtocolError, match="deeper than 2"):
         decode(keys, limits=shallow)
+
+
+def test_brackets_in_text_are_no_depth() -> None:
+    text = "[{" * 200
+    assert round_trip(text) == text
 
 
 def test_white_space_around_json_is_accepted() -> None:
@@ -410,21 +434,23 @@ def test_an_escaped_tag_is_only_an_odd_key() -> None:
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
 def test_random_bytes_decode_or_are_a_protocol_error(data: bytes) -> None:
-    try:
+    with contextlib.suppress(ProtocolError):
         decode(data, [data])
-    except ProtocolError:
-        pass
 
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 tags = st.sampled_from(sorted(_values.Unpacker.tags()) + ["nope"])
-names = st.sampled_from(["items", "value", "buffer", "dtype", "shape", "hex", "columns", "index", "column"])
+names = st.sampled_from(
+    ["items", "value", "buffer", "dtype", "shape", "hex", "columns", "index", "column"]
+)
 hostile = st.builds(
-    lambda tag, fields: {"$seer": tag, **fields},  # pyright: ignore
+    lambda tag, fields: {"$seer": tag, **fields},
     tags,
     st.dictionaries(names, json_values | st.sampled_from([0, 1, "<f4", [2], [], "float32"])),
 )
@@ -434,10 +460,8 @@ hostile = st.builds(
 @settings(max_examples=500, deadline=None)
 def test_random_tagged_objects_decode_or_are_a_protocol_error(value: Any, data: bytes) -> None:
     for torch in (False, True):
-        try:
+        with contextlib.suppress(ProtocolError):
             decode(json.dumps([value]).encode(), [data, b"\0" * 8], torch=torch)
-        except ProtocolError:
-            pass
 
 
 # --- the rest --------------------------------------------------------------------------------
@@ -458,6 +482,6 @@ def test_many_numbers_in_lists_are_warned_about_once(monkeypatch: pytest.MonkeyP
 
 
 def test_values_are_written_alike_without_the_c_encoder() -> None:
-    slow = _values._make_dump(None)  # pyright: ignore
+    slow = _values._make_dump(None)
     value = {"a": [1, 2.5, None, math.inf], "é": "\ud800"}
-    assert slow(value) == _values._dump(value)  # pyright: ignore
+    assert slow(value) == _values._dump(value)

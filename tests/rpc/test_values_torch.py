@@ -1,7 +1,11 @@
 """Tensors on the wire."""
 
+# pyright: reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false
+
 import json
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +17,8 @@ from seer.rpc._values import decode, encode
 
 torch: Any = pytest.importorskip("torch")
 
-DTYPES = """bool uint8 int8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64
-complex64 complex128""".split()
+INTEGERS = ["bool", "uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+DTYPES = [*INTEGERS, "float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
 
 
 def round_trip(value: object, **options: Any) -> Any:
@@ -38,7 +42,7 @@ def test_tensors_come_back_as_tensors_where_asked(name: str, shape: tuple[int, .
 def test_tensors_arrive_as_numpy_by_default(name: str) -> None:
     tensor = torch.tensor([1, 0, 1]).to(getattr(torch, name))
     back = round_trip(tensor)
-    assert isinstance(back, np.ndarray)
+    assert type(back) is np.ndarray
     assert back.dtype.name == ("float32" if name == "bfloat16" else name)
     assert (back == np.array([1, 0, 1])).all()
 
@@ -78,6 +82,17 @@ def test_a_buffer_on_a_device_is_copied_where_it_shall_lie() -> None:
     buffer.copy_into(memoryview(target))
     assert torch.frombuffer(target, dtype=torch.bfloat16).tolist() == [0.0, 1.0, 2.0]
     TensorBuffer(torch.zeros(0)).copy_into(memoryview(b""))
+
+
+def test_a_tensor_on_a_device_is_handed_over_uncopied() -> None:
+    class OnDevice(torch.Tensor):
+        device = property(lambda self: SimpleNamespace(type="cuda"))
+
+    buffers: list[Any] = []
+    encode(torch.arange(4.0).as_subclass(OnDevice), buffers)
+    (buffer,) = buffers
+    assert isinstance(buffer, TensorBuffer)
+    assert buffer.nbytes == 16
 
 
 @pytest.mark.parametrize(

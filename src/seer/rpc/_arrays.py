@@ -11,7 +11,7 @@ import re
 import sys
 
 from ..errors import ProtocolError  # noqa: TID252 (the parent may have another name)
-from ._pack import TAG, UNKNOWN, Unsendable
+from ._pack import TAG, UNKNOWN, Unsendable, known_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,16 +96,13 @@ class TensorBuffer:
 
 def pack(packer: Packer, value: Any) -> Any:
     """What goes for an array, a numpy scalar, a tensor or an image; `UNKNOWN` for others."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None:
-        if isinstance(value, numpy.ndarray):
-            return _pack_array(packer, value)
-        if isinstance(value, numpy.generic):
-            return _pack_scalar(packer, value)
-    if torch is not None and isinstance(value, torch.Tensor):
+    if isinstance(value, known_class("numpy", "ndarray")):
+        return _pack_array(packer, value)
+    if isinstance(value, known_class("numpy", "generic")):
+        return _pack_scalar(packer, value)
+    if isinstance(value, known_class("torch", "Tensor")):
         return _pack_tensor(packer, value)
-    image = sys.modules.get("PIL.Image")
-    if image is not None and isinstance(value, image.Image):
+    if isinstance(value, known_class("PIL.Image", "Image")):
         return _pack_image(packer, value)
     return UNKNOWN
 

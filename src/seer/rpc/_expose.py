@@ -119,10 +119,7 @@ def expose(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
 
 def unwrap(function: Any) -> Any:
     """The function inside decorators made with `functools.wraps`."""
-    for _ in range(100):
-        inner = getattr(function, "__wrapped__", None)
-        if inner is None:
-            break
+    while (inner := getattr(function, "__wrapped__", None)) is not None:
         function = inner
     return function
 

@@ -79,8 +79,8 @@ class _Library:
         if any(function.is_generator for function in self.functions):
             abstract |= {"AsyncIterator", "Iterator"}
         lines = [f"from collections.abc import {', '.join(sorted(abstract))}"] if abstract else []
-        if names := sorted({"Any", *(_TYPING[kind] for kind in kinds & _TYPING.keys())}):
-            lines.append(f"from typing import {', '.join(names)}")
+        names = sorted({"Any", *(_TYPING[kind] for kind in kinds & _TYPING.keys())})
+        lines.append(f"from typing import {', '.join(names)}")
         lines += self._class_imports()
         lines += ["", "from _seer_gate import connect as _connect"]
         if "handle" in kinds:

@@ -15,7 +15,6 @@ def signature(
     *,
     hint_text: Callable[[Hint], str] = str,
     default_text: Callable[[str], str] = str,
-    returns: str | None = None,
 ) -> str:
     """`name(parameters) -> result`.
 
@@ -23,7 +22,6 @@ def signature(
         function: The function.
         hint_text: How hints are written.
         default_text: How defaults are written.
-        returns: The return hint, where it is not the function's own.
     """
     parts: list[str] = []
     previous = "positional_only"
@@ -41,8 +39,7 @@ def signature(
         previous = kind
     if previous == "positional_only" and parts:
         parts.append("/")
-    if returns is None:
-        returns = hint_text(function.returns)
-        if function.is_generator:
-            returns = f"Iterator[{returns}]"
+    returns = hint_text(function.returns)
+    if function.is_generator:
+        returns = f"Iterator[{returns}]"
     return f"{function.name}({', '.join(parts)}) -> {returns}"

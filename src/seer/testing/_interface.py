@@ -1,0 +1,229 @@
+"""Loading an interface file in this process, for the tests of whoever wrote it.
+
+Calls go the way that an agent's calls go, without the sockets: arguments are written, read and
+checked by their hints, results are written and read. So a test sees what an agent would see, also
+that a result cannot be sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+from seer.errors import ResultError, UnknownFunctionError
+from seer.rpc._handles import Handle, HandleTable
+from seer.rpc._interface import Interface, load
+from seer.rpc._restore import Restorer
+from seer.rpc._schema import Function
+from seer.rpc._types import TypeDef
+from seer.rpc._values import decode, encode, encode_call
+
+Call = tuple[Any, ...] | dict[str, Any]
+
+
+def load_interface(
+    path: str | Path,
+    *,
+    models: Mapping[str, str] | None = None,
+    hidden: Mapping[str, str] | None = None,
+    name: str | None = None,
+) -> LoadedInterface:
+    """Load an interface file as `serve` would, and call its functions as an agent would.
+
+    Args:
+        path: The interface file.
+        models: What `get_model_path` gives for each model: a folder with a small stand-in, say.
+        hidden: The names among them that an agent may not learn, each with its alias.
+        name: The interface's name; by default the file's stem.
+
+    Raises:
+        ServeError: The file could not be served; with the line and the reason.
+    """
+    file = Path(path).resolve()
+    return LoadedInterface(load(str(file), name or file.stem, models=models, hidden=hidden))
+
+
+class LoadedInterface:
+    """An interface in this process. Its exposed functions are attributes; all else is in `module`.
+
+    Attributes:
+        module: The module that the file made, with everything in it.
+        warnings: What `serve` would warn about.
+    """
+
+    def __init__(self, interface: Interface) -> None:
+        self._interface = interface
+        self._handles = HandleTable()
+        self.module: ModuleType = interface.module
+        self.warnings: list[str] = interface.warnings
+        types = interface.description.types
+        self._restorer = Restorer(
+            {name: _builder(definition) for name, definition in types.items()},
+            {name: definition.to_json() for name, definition in types.items()},
+        )
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._interface.functions})
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):  # asked by copy and pickle before there is anything to ask
+            raise AttributeError(name)
+        function = self._function(name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(function, args, kwargs)
+
+        call.__name__ = call.__qualname__ = name
+        call.__doc__ = function.doc or None
+        return call
+
+    def check_batch(
+        self, name: str, calls: Sequence[Call], *, rtol: float = 1e-5, atol: float = 1e-6
+    ) -> None:
+        """Check that a batched function gives each call what it would get alone.
+
+        Args:
+            name: The function, exposed with `batch=`.
+            calls: The arguments of each call: a tuple of them, or a dict by name. Those that are
+                not batched must be the same in all.
+            rtol: How far numbers may differ, relative to their size.
+            atol: How far they may differ at least.
+
+        Raises:
+            AssertionError: A call's result in the batch differs from its own; says where.
+        """
+        function = self._function(name)
+        bound = [self._bind(function, *_split(call)) for call in calls]
+        together = self._run_batch(function, bound)
+        for i, one in enumerate(bound):
+            (alone,) = self._run_batch(function, [one])
+            place = _difference(together[i], alone, f"{name}() call {i}: result", rtol, atol)
+            assert place is None, place
+
+    def _function(self, name: str) -> Function:
+        function = self._interface.functions.get(name)
+        if function is None:
+            known = ", ".join(self._interface.functions)
+            raise UnknownFunctionError(
+                f"{name!r} is not exposed; exposed: {known}. What is not is in `.module`"
+            )
+        return function
+
+    def _call(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        arguments = self._bind(function, args, kwargs)
+        if function.options.batch > 1:
+            return self._run_batch(function, [arguments])[0]
+        target = cast("Callable[..., Any]", function.target)
+        positional, named = arguments
+        result = target(*positional, **named)
+        if function.is_generator:
+            return (
+                self._astream(function, result)
+                if function.is_async
+                else self._stream(function, result)
+            )
+        return (
+            self._await(function, result) if function.is_async else self._received(function, result)
+        )
+
+    async def _await(self, function: Function, result: Any) -> Any:
+        return self._received(function, await result)
+
+    def _stream(self, function: Function, result: Any) -> Iterator[Any]:
+        for item in result:
+            yield self._received(function, item)
+
+    async def _astream(self, function: Function, result: Any) -> AsyncIterator[Any]:
+        async for item in result:
+            yield self._received(function, item)
+
+    def _bind(
+        self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        buffers: list[Any] = []
+        text = encode_call(function.name, args, kwargs, buffers, extra=self._pack_handle)
+        given, named = self._decode(text, buffers)
+        return function.bind(given, named)
+
+    def _received(self, function: Function, result: Any) -> Any:
+        if function.returns.kind == "handle" and not isinstance(result, Handle):
+            return Handle(result)
+        buffers: list[Any] = []
+        text = encode(result, buffers, function=function.name, extra=self._pack_handle)
+        return self._restorer(function.returns.to_json())(self._decode(text, buffers))
+
+    def _pack_handle(self, value: object) -> dict[str, Any] | None:
+        return self._handles.add(value) if isinstance(value, Handle) else None
+
+    def _decode(self, text: bytes, buffers: list[Any]) -> Any:
+        memory = [bytearray(memoryview(buffer)) for buffer in buffers]
+        return decode(text, memory, torch=True, extra={"handle": self._restore_handle})
+
+    def _restore_handle(self, found: dict[str, Any]) -> Handle:
+        return self._handles.get(found["id"])
+
+    def _run_batch(
+        self, function: Function, calls: list[tuple[list[Any], dict[str, Any]]]
+    ) -> list[Any]:
+        names = [p.name for p in function.parameters]
+        given = [dict(zip(names, args, strict=False)) | kwargs for args, kwargs in calls]
+        arguments: dict[str, Any] = dict(given[0])
+        for parameter in function.parameters:
+            if parameter.batched:
+                arguments[parameter.name] = [one[parameter.name] for one in given]
+        only = [p.name for p in function.parameters if p.kind == "positional_only"]
+        positional = [arguments.pop(name) for name in only if name in arguments]
+        results = cast("Callable[..., Any]", function.target)(*positional, **arguments)
+        if not isinstance(results, (list, tuple)) or len(cast("list[Any]", results)) != len(calls):
+            raise ResultError(f"{function.name}() must return a list of {len(calls)}, one per call")
+        return [self._received(function, result) for result in cast("list[Any]", results)]
+
+
+def _builder(definition: TypeDef) -> Callable[..., Any]:
+    """Builds the interface's own class from its fields, as they came over the wire."""
+    cls = cast("Callable[..., Any]", definition.cls)
+    if definition.kind != "record":
+        return cls
+    accepted = {field.name for field in definition.fields if field.init}
+
+    def build(**fields: Any) -> Any:
+        return cls(**{name: value for name, value in fields.items() if name in accepted})
+
+    return build
+
+
+def _split(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return ((), call) if isinstance(call, dict) else (call, {})
+
+
+def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | None:
+    """Where two values differ, or None."""
+    if _both(a, b, dict):
+        left, right = cast("dict[Any, Any]", a), cast("dict[Any, Any]", b)
+        if left.keys() != right.keys():
+            return f"{where} has the keys {list(left)} in the batch and {list(right)} alone"
+        pairs = [(left[k], right[k], f"{where}[{k!r}]") for k in left]
+    elif _both(a, b, (list, tuple)):
+        left, right = cast("list[Any]", a), cast("list[Any]", b)
+        if len(left) != len(right):
+            return f"{where} has {len(left)} items in the batch and {len(right)} alone"
+        pairs = [(x, y, f"{where}[{i}]") for i, (x, y) in enumerate(zip(left, right, strict=True))]
+    elif hasattr(a, "tolist") and hasattr(b, "tolist"):
+        return _difference(a.tolist(), b.tolist(), where, rtol, atol)
+    else:
+        return None if _close(a, b, rtol, atol) else f"{where} is {a!r} in the batch, {b!r} alone"
+    found = (_difference(x, y, place, rtol, atol) for x, y, place in pairs)
+    return next((place for place in found if place is not None), None)
+
+
+def _both(a: Any, b: Any, kind: type | tuple[type, ...]) -> bool:
+    return isinstance(a, kind) and isinstance(b, kind)
+
+
+def _close(a: Any, b: Any, rtol: float, atol: float) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=rtol, abs_tol=atol) or (math.isnan(a) and math.isnan(b))
+    return type(a) is type(b) and bool(a == b)

@@ -1,0 +1,190 @@
+"""An author tests an interface in-process and sees what an agent would see."""
+
+import asyncio
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.errors import ArgumentError, ResultError, ServeError, UnknownFunctionError
+from seer.testing._interface import LoadedInterface, load_interface
+
+Load = Callable[..., LoadedInterface]
+
+
+@pytest.fixture
+def load_text(tmp_path: Path) -> Load:
+    def load_it(text: str, **options: Any) -> LoadedInterface:
+        path = tmp_path / "interface.py"
+        path.write_text(textwrap.dedent(text))
+        return load_interface(path, **options)
+
+    return load_it
+
+
+def test_exposed_functions_are_called_as_an_agent_calls_them(load_text: Load) -> None:
+    tools = load_text(
+        '''
+        path = get_model_path("google/gemma-2-9b")
+        calls = []
+
+        @expose
+        def get_embedding(text: str, scale: float = 1) -> dict:
+            """Get it."""
+            calls.append(text)
+            return {"embedding": (1, scale), "path": path}
+
+        @expose
+        def bad():
+            return {"a": [object()]}
+        ''',
+        models={"google/gemma-2-9b": "/m/tiny"},
+    )
+    assert tools.get_embedding("hi", scale=2) == {"embedding": (1, 2.0), "path": "/m/tiny"}
+    assert tools.module.calls == ["hi"]
+    assert tools.get_embedding.__doc__ == "Get it."
+    assert "get_embedding" in dir(tools)
+    assert "bad() has no return hint" in tools.warnings[0]
+    with pytest.raises(ArgumentError, match="parameter 'text': expected str"):
+        tools.get_embedding(3)
+    with pytest.raises(ResultError, match=r"bad\(\) returned .* result\['a'\]\[0\] is a object"):
+        tools.bad()
+    with pytest.raises(
+        UnknownFunctionError, match="'calls' is not exposed; exposed: get_embedding"
+    ):
+        tools.calls  # noqa: B018
+    with pytest.raises(AttributeError):
+        getattr(tools, "_private")  # noqa: B009
+
+
+def test_a_broken_file_is_the_error_that_serve_gives(load_text: Load) -> None:
+    with pytest.raises(ServeError, match=r"interface.py:1: ZeroDivisionError"):
+        load_text("1 / 0")
+
+
+def test_every_kind_of_function_can_be_called(load_text: Load) -> None:
+    tools = load_text("""
+        from collections.abc import AsyncIterator, Iterator
+        from dataclasses import dataclass, field
+        import enum
+
+        class Color(enum.Enum):
+            RED = 1
+
+        @dataclass
+        class Node:
+            name: str
+            color: Color = Color.RED
+            size: int = field(init=False, default=3)
+
+        @expose
+        async def waits(n: int) -> Node:
+            return Node(str(n))
+        @expose
+        def streams(n: int) -> Iterator[int]:
+            yield from range(n)
+        @expose
+        async def async_streams(node: Node) -> AsyncIterator[str]:
+            yield node.name
+        @expose
+        def colors() -> list[Color]:
+            return [Color.RED]
+    """)
+
+    async def use() -> tuple[Any, list[str]]:
+        node = await tools.waits(3)
+        return node, [text async for text in tools.async_streams(node)]
+
+    module: Any = tools.module
+    assert asyncio.run(use()) == (module.Node("3"), ["3"])
+    assert list(tools.streams(3)) == [0, 1, 2]
+    assert tools.colors() == [module.Color.RED]
+
+
+def test_handles_keep_their_value_on_the_server(load_text: Load) -> None:
+    tools = load_text("""
+        from seer.rpc import Handle
+        @expose
+        def make(n: int) -> Handle:
+            return [object()] * n
+        @expose
+        def made(n: int) -> dict:
+            return {"h": Handle([n])}
+        @expose
+        def again(h: Handle) -> Handle:
+            return h
+        @expose
+        def size(items: list) -> int:
+            return len(items)
+    """)
+    handle = tools.make(3)
+    assert tools.size(handle) == 3
+    assert tools.again(handle) is handle
+    assert tools.size(tools.made(1)["h"]) == 1
+
+
+BATCHED = """
+    import math
+    @expose(batch=4)
+    def f(texts: list[str], /, more: list[int], *, scale: float = 1.0) -> list[dict]:
+        n = [len(t) * scale + OFFSET * len(texts) for t in texts]
+        return [{"n": n, "m": (m, math.nan)} for n, m in zip(n, more)]
+    @expose(batch=4)
+    def g(xs: list[int]) -> list:
+        return RESULT
+    OFFSET = 0
+    RESULT = None
+"""
+
+
+def test_a_batched_function_can_be_called_and_checked(load_text: Load) -> None:
+    tools = load_text(BATCHED)
+    assert tools.f("abc", 1, scale=2)["n"] == 6.0
+    calls = [("a", 1), ("bb", 2), ("ccc", 3)]
+    tools.check_batch("f", calls)
+    module: Any = tools.module
+    module.OFFSET = 1e-9
+    tools.check_batch("f", calls)
+    module.OFFSET = 1
+    with pytest.raises(
+        AssertionError, match=r"f\(\) call 0: result\['n'\] is 4.0 in the batch, 2.0"
+    ):
+        tools.check_batch("f", calls)
+
+
+@pytest.mark.parametrize(
+    ("together", "alone", "message"),
+    [
+        ([{"a": 1}, 1], [{"b": 1}], r"result has the keys \['a'\] in the batch and \['b'\] alone"),
+        ([[1], 1], [[1, 2]], "result has 1 items in the batch and 2 alone"),
+        ([[1, [2]], 1], [[1, [3]]], r"result\[1\]\[0\] is 2 in the batch, 3 alone"),
+        ([1, 1], [1.0], "result is 1 in the batch, 1.0 alone"),
+        ([1, 1], [True], "result is 1 in the batch, True alone"),
+    ],
+)
+def test_what_differs_in_a_batch_is_named(
+    load_text: Load, together: list[Any], alone: list[Any], message: str
+) -> None:
+    tools = load_text(BATCHED.replace("return RESULT", "return RESULT[len(xs)]"))
+    module: Any = tools.module
+    module.RESULT = {1: alone, 2: together}
+    with pytest.raises(AssertionError, match=message):
+        tools.check_batch("g", [{"xs": 1}, {"xs": 2}])
+
+
+def test_arrays_in_a_batch_are_compared_by_value(load_text: Load) -> None:
+    tools = load_text("""
+        import numpy as np
+        @expose(batch=4)
+        def f(xs: list[float]) -> list[np.ndarray]:
+            return [np.full(3, x) for x in xs]
+    """)
+    tools.check_batch("f", [(1.0,), (2.0,)])
+
+
+def test_a_batched_function_must_return_one_result_per_call(load_text: Load) -> None:
+    tools = load_text(BATCHED)
+    with pytest.raises(ResultError, match="must return a list of 1, one per call"):
+        tools.g(1)
