@@ -121,27 +121,29 @@ async def test_nothing_of_the_process_is_left(home: Path, calculator: MCPServer)
     assert not (home / ".claude" / "projects").exists()
 
 
-async def test_the_process_gets_no_variable_beyond_the_list(
+async def test_the_process_gets_no_variable_beyond_the_list_and_no_network_of_the_host(
     home: Path, calculator: MCPServer, tmp_path: Path
 ) -> None:
     seen: list[set[str]] = []
+    apart: list[bool] = []
+    own_network = os.readlink("/proc/self/ns/net")  # noqa: PTH115
 
     def look(_request: object) -> Reply:
         for path in Path("/proc").glob("[0-9]*/environ"):
             try:
-                names = {
-                    item.partition(b"=")[0].decode() for item in path.read_bytes().split(b"\0")
-                }
+                items = path.read_bytes().split(b"\0")
                 command = (path.parent / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"stream-json" in command and os.fsencode("claude") in command:
+            if command.startswith(b"/agent/bin/agent\0"):
+                apart.append(os.readlink(path.parent / "ns" / "net") != own_network)  # noqa: PTH115
                 seen.append({item.partition(b"=")[0].decode() for item in items})
         return Reply(text="seen")
 
     with AnthropicEndpoint([look]) as endpoint:
         await play(endpoint, calculator)
     assert seen
+    assert all(apart), "the process has the host's network"
     for names in seen:
         assert "OTHER_SERVICE_TOKEN" not in names
         assert not any(name.startswith(("PYTEST", "SEER")) for name in names)

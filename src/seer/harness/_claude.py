@@ -8,6 +8,7 @@ over its standard streams. So it needs no way to a tool server, and every call p
 
 import importlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import MissingExtraError, SecretMissingError
@@ -66,7 +67,7 @@ class ClaudeAgent(Agent):
         import claude_agent_sdk as sdk
 
         url = request.base_url or os.environ.get("ANTHROPIC_BASE_URL") or ENDPOINT
-        async with confined(_command(), env=_environment(request, url), endpoints=(url,)) as cell:
+        async with confined(_program(), env=_environment(request, url), endpoints=(url,)) as cell:
             conversation = Conversation(request, seat)
             options = _options(sdk, request, conversation, cell)
             try:
@@ -77,7 +78,8 @@ class ClaudeAgent(Agent):
                         cell.kill()
                         raise
             except sdk.ClaudeSDKError as error:
-                kind: ErrorKind = "malformed" if _is_parse_error(sdk, error) else "connection"
+                malformed = type(error).__name__ in {"CLIJSONDecodeError", "MessageParseError"}
+                kind: ErrorKind = "malformed" if malformed else "connection"
                 seat.fail(kind, f"the Claude process failed: {error}{cell.said()}", raw=error)
 
 
@@ -104,11 +106,11 @@ def _options(
     )
 
 
-def _command() -> list[str]:
+def _program() -> Path:
     """The CLI that comes with the SDK."""
     from claude_agent_sdk import __file__ as where
 
-    return [os.path.join(os.path.dirname(where), "_bundled", "claude")]  # noqa: PTH118, PTH120
+    return Path(where).parent / "_bundled" / "claude"
 
 
 def _environment(request: AgentRequest, url: str) -> dict[str, str]:
@@ -116,7 +118,3 @@ def _environment(request: AgentRequest, url: str) -> dict[str, str]:
     if request.api_key:
         values = {"ANTHROPIC_API_KEY": request.api_key}
     return {**_SETTINGS, **values, "ANTHROPIC_BASE_URL": url}
-
-
-def _is_parse_error(claude: Any, error: Exception) -> bool:
-    return isinstance(error, (claude.CLIJSONDecodeError, claude.MessageParseError))

@@ -1,29 +1,44 @@
 """Where a vendor's agent process runs: an empty folder, a private home, its own environment.
 
 Whatever the process could pick up by itself (settings, instructions, plugins, keys of other
-services) is not there. The folder is gone when the run ends.
+services) is not there. Where bubblewrap works, it also runs in a jail that shows it no file of the
+host beyond the system's and no network beyond the vendor's endpoint. The folder is gone when the
+run ends.
 """
 
-import json
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 
+from seer.errors import IsolationUnavailableError
+from seer.harness._door import Door, Plan, Planner
+from seer.harness._endpoint_proxy import EndpointProxy
+from seer.isolation import (
+    JAIL_UIDS,
+    PROXY_PORT,
+    Backend,
+    Limits,
+    Mount,
+    Policy,
+    choose,
+    script,
+)
+
 logger = logging.getLogger(__name__)
 
 _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy")
-_FROM_SDK = ("CLAUDE_CODE_ENTRYPOINT", "CLAUDE_AGENT_SDK_VERSION")
+_UID = JAIL_UIDS[1]
+_LIMITS = Limits(processes=512, open_files=4096)
 
 
 @dataclass
@@ -34,6 +49,8 @@ class Confinement:
     """The process's working folder; empty."""
     launcher: Path
     """What to start in place of the vendor's program."""
+    jailed: bool
+    door: Door
     _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=30))
 
     def stderr(self, line: str) -> None:
@@ -42,11 +59,7 @@ class Confinement:
 
     def kill(self) -> None:
         """End the process now; an SDK's own way to end it lets it go on for a while."""
-        try:
-            pid = int((self.launcher.parent / "pid").read_text(encoding="ascii"))
-            os.kill(pid, signal.SIGKILL)
-        except (OSError, ValueError) as error:
-            logger.debug("no agent process to end: %s", error)
+        self.door.kill()
 
     def said(self) -> str:
         """The process's last words, for an error message."""
@@ -56,38 +69,134 @@ class Confinement:
 
 @asynccontextmanager
 async def confined(
-    command: Sequence[str], *, env: Mapping[str, str], endpoints: Sequence[str]
+    program: Path, *, env: Mapping[str, str], endpoints: Sequence[str]
 ) -> AsyncGenerator[Confinement, None]:
-    """Prepare a place for `command`.
+    """Prepare a place for `program`.
 
     Args:
-        command: The vendor's program; the SDK's arguments are added.
+        program: The vendor's program; the SDK's arguments are added.
         env: Variables for it, beside a short list of harmless ones.
         endpoints: The URLs it may reach.
     """
     root = Path(tempfile.mkdtemp(prefix="seer-agent-"))
     try:
-        folder, home, start = root / "work", root / "home", root / "start"
-        for path in (folder, home, start, root / "tmp"):
-            path.mkdir(mode=0o700)
-        (start / "python").symlink_to(sys.executable)
-        here = Path(__file__).parent
-        shutil.copyfile(here / "_launch.py", start / "launch.py")
-        launcher = start / "launch"
-        shutil.copyfile(here / "_launch.sh", launcher)
-        launcher.chmod(0o700)
-        variables = {
-            **{name: os.environ[name] for name in (*_PASSED, *_PROXIES) if name in os.environ},
-            "HOME": str(home),
-            "TMPDIR": str(root / "tmp"),
-            "XDG_CONFIG_HOME": str(home / ".config"),
-            **env,
-        }
-        plan = {"argv": list(command), "env": variables, "pass": _FROM_SDK, "cwd": str(folder)}
-        path = start / "launch.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(plan), encoding="utf-8")
-        yield Confinement(folder=folder, launcher=launcher)
+        async with AsyncExitStack() as stack:
+            start = _furnish(root)
+            backend = _backend()
+            if backend is not None:
+                proxy = EndpointProxy(endpoints, upstream=_upstream())
+                await proxy.start(root / "net" / "proxy")
+                stack.push_async_callback(proxy.close)
+                planner = _jailed(root, program, env=env, backend=backend)
+            else:
+                planner = _bare(root, program, env=env)
+            door = Door(start, planner)
+            stack.push_async_callback(door.close)
+            yield Confinement(
+                folder=root / "work",
+                launcher=start / "launch",
+                jailed=backend is not None,
+                door=door,
+            )
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(root, ignore_errors=True))
+
+
+def _furnish(root: Path) -> Path:
+    """Make the folders; returns the one with the launcher."""
+    own = ("work", "home", "tmp")
+    for name in (*own, "net", "start", "lib"):
+        # The root folder is private; within, the jail's user must be able to enter.
+        (root / name).mkdir()
+        (root / name).chmod(0o755)
+    if os.geteuid() == 0:
+        for name in own:
+            os.chown(root / name, _UID, _UID)
+    here = Path(__file__).parent
+    start = root / "start"
+    (start / "python").symlink_to(sys.executable)
+    shutil.copyfile(here / "_launch.py", start / "launch.py")
+    shutil.copyfile(here / "_launch.sh", start / "launch")
+    (start / "launch").chmod(0o700)
+    shutil.copyfile(here / "_jail_init.py", root / "lib" / "init.py")
+    shutil.copyfile(script("forward"), root / "lib" / "forward.py")
+    return start
+
+
+def _backend() -> Backend | None:
+    """The jail to use. Only namespaces can leave a process one way out of its network."""
+    try:
+        return choose("bubblewrap", needs=frozenset({"proxy"}))
+    except IsolationUnavailableError as error:
+        logger.warning("the agent's process runs without a jail: %s", error)
+        return None
+
+
+def _upstream() -> str | None:
+    return os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or None
+
+
+def _bare(root: Path, program: Path, *, env: Mapping[str, str]) -> Planner:
+    """Without a jail: only the environment and the folders are its own."""
+    passed = {name: os.environ[name] for name in (*_PASSED, *_PROXIES) if name in os.environ}
+    folders = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
+
+    def plan(arguments: Sequence[str], own: Mapping[str, str]) -> Plan:
+        return Plan(
+            argv=(str(program), *arguments),
+            env={**passed, **folders, **own, **env},
+            cwd=str(root / "work"),
+        )
+
+    return plan
+
+
+def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backend) -> Planner:
+    """In a jail whose only network is the way to the endpoint."""
+    way_out = f"http://127.0.0.1:{PROXY_PORT}"
+    prefix = Path(sys.base_prefix)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    mounts = (
+        Mount(program, "/agent/bin/agent"),
+        Mount(root / "lib", "/agent/lib"),
+        Mount(root / "net", "/agent/net"),
+        Mount(root / "work", "/agent/work", writable=True),
+        Mount(root / "home", "/agent/home", writable=True),
+        Mount(root / "tmp", "/tmp", writable=True),
+    )
+    python = str(prefix / "bin" / version)
+    if not prefix.is_relative_to("/usr") or prefix.is_relative_to("/usr/local"):
+        mounts = (*mounts, Mount(prefix, "/agent/python"))
+        python = f"/agent/python/bin/{version}"
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    variables = {
+        **passed,
+        "HOME": "/agent/home",
+        "PATH": "/usr/bin:/bin",
+        "TMPDIR": "/tmp",
+        "HTTP_PROXY": way_out,
+        "HTTPS_PROXY": way_out,
+    }
+
+    def plan(arguments: Sequence[str], own: Mapping[str, str]) -> Plan:
+        policy = Policy(
+            mounts=mounts,
+            masked=(prefix / "lib" / version / "site-packages",),
+            env={**variables, **own, **env},
+            cwd="/agent/work",
+            network="proxy",
+            limits=_LIMITS,
+            uid=_UID if os.geteuid() == 0 else None,
+        )
+        init = [python, "-I", "-S", "/agent/lib/init.py", "/agent/net/proxy", str(PROXY_PORT)]
+        launch = backend.launch(policy, [*init, "/agent/bin/agent", *arguments])
+        return Plan(
+            argv=launch.argv,
+            env=launch.env,
+            cwd="/",
+            fds=launch.pass_fds,
+            done=launch.close,
+        )
+
+    return plan

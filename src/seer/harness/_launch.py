@@ -1,29 +1,57 @@
-"""Starts a vendor's agent with an environment of its own (standard library only).
+"""Starts a vendor's agent the way the controller says (standard library only).
 
-The SDK starts this in place of the vendor's program and would pass on the whole environment of the
-controller. `launch.json` beside it says what is run, in which environment, and which variables of
-the SDK's own are passed on.
+An SDK starts this in place of the vendor's program. It asks the controller through the socket
+beside it what to run, and becomes that. So the program gets an environment of its own instead of
+the controller's, can be put into a jail without the SDK's knowledge, and no key stands in a file.
 """
 
+import array
+import fcntl
 import json
 import os
+import socket
 import sys
 
 
 def main() -> None:
-    """Replace this process by the vendor's program."""
+    """Replace this process by what the controller says."""
     folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-    with open(os.path.join(folder, "launch.json"), encoding="utf-8") as file:  # noqa: PTH118, PTH123
-        plan = json.load(file)
-    environment = dict(plan["env"])
-    for name in plan["pass"]:
-        if name in os.environ:
-            environment[name] = os.environ[name]
-    argv = [*plan["argv"], *sys.argv[1:]]
-    with open(os.path.join(folder, "pid"), "w", encoding="ascii") as file:  # noqa: PTH118, PTH123
-        file.write(str(os.getpid()))
+    door = socket.socket(socket.AF_UNIX)
+    os.chdir(folder)  # the path may be too long for a socket's address
+    door.connect("door")
+    names = [name for name in os.environ if name.startswith("CLAUDE_AGENT_SDK")]
+    ask = {"arguments": sys.argv[1:], "env": {name: os.environ[name] for name in names}}
+    door.sendall(json.dumps(ask).encode() + b"\n")
+    answer, received = _receive(door)
+    door.close()
+    plan = json.loads(answer)
+    _place(received, plan["fds"])
     os.chdir(plan["cwd"])
-    os.execve(argv[0], argv, environment)
+    os.execve(plan["argv"][0], plan["argv"], plan["env"])
+
+
+def _receive(door: socket.socket) -> "tuple[bytes, list[int]]":
+    fds = array.array("i")
+    data = b""
+    while not data.endswith(b"\n"):
+        part, extra, _, _ = door.recvmsg(1 << 16, socket.CMSG_SPACE(64 * fds.itemsize))
+        if not part:
+            sys.exit("the controller has gone away")
+        data += part
+        for _, _, payload in extra:
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    return data, list(fds)
+
+
+def _place(received: "list[int]", wanted: "list[int]") -> None:
+    """Give each descriptor the number under which the command line speaks of it."""
+    above = max([*wanted, *received, 2]) + 1
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in received]
+    for fd in received:
+        os.close(fd)
+    for fd, number in zip(moved, wanted):  # noqa: B905 (equal by construction)
+        os.dup2(fd, number, inheritable=True)
+        os.close(fd)
 
 
 if __name__ == "__main__":
