@@ -314,6 +314,7 @@ def test_values_that_do_not_fit_are_refused_with_the_reason(
 PLAIN: list[tuple[Any, Any, Any]] = [
     (bytes, "AP8=", b"\x00\xff"),
     (bytes, b"a", b"a"),
+    (dict[str, bytes], {"a": b"x", "b": "eA=="}, {"a": b"x", "b": b"x"}),
     (int, 3.0, 3),
     (int, 3, 3),
     (complex, [1, 2.5], 1 + 2.5j),
