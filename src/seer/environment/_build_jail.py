@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seer.environment._process import Finished, run_program
-from seer.isolation import Backend, Limits, Mount, Policy, choose
+from seer.isolation import JAIL_UIDS, Backend, Limits, Mount, Policy, choose
 
-_UID = 61183
-"""As root, builds run as this user: the last of the block that jails use."""
+_UID = JAIL_UIDS[-1]
+"""As root, builds run as a user of their own: machines use the first of the block."""
 _LIMITS = Limits(processes=1024, file_size=64 << 30)
 
 

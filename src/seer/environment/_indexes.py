@@ -38,6 +38,10 @@ class IndexSettings:
     """Files and folders of this machine that uv must be able to read."""
     config_files: tuple[Path, ...]
     """uv's own configuration files, the system's first."""
+    find_links: tuple[str, ...]
+    """Folders and pages of links, which are not in `env`."""
+    no_index: bool
+    """Whether packages come from folders and pages of links only."""
     online: bool
     """Whether any source of packages is on the network."""
     netrc: str
@@ -64,20 +68,31 @@ def read_index_settings(environ: Mapping[str, str], *, home: Path | None = None)
         pip = _pip_settings(environ, home)
         env |= _translate(pip, env)
     sources = [*declared, *_env_sources(env)]
-    offline = any(env.get(name, "").lower() in ("1", "true", "yes") for name in _OFFLINE)
-    if not offline and not _replaces_default(env, tables):
+    no_index = _is_true(env.pop("UV_NO_INDEX", "")) or any(t.get("no-index") for t in tables)
+    links = _split_links(env.pop("UV_FIND_LINKS", "")) or [
+        link for table in tables for link in _listed(table, "find-links")
+    ]
+    if no_index:
+        sources = links
+    elif not _replaces_default(env, tables):
         sources.append(_DEFAULT)
+    online = not _is_true(env.get("UV_OFFLINE", "")) and any(_host(url) for url in sources)
+    if not online:
+        env = {name: value for name, value in env.items() if name not in _CERTIFICATES}
     certificates = [Path(env[name]) for name in _CERTIFICATES if name in env]
     return IndexSettings(
         env=env,
         paths=tuple(dict.fromkeys([*_local(sources), *(p for p in certificates if p.exists())])),
         config_files=tuple(files),
-        online=not offline and any(_host(url) for url in sources),
+        find_links=tuple(links),
+        no_index=no_index,
+        online=online,
         netrc=_netrc_for({_host(url) for url in sources}, environ, home),
     )
 
 
-_OFFLINE = ("UV_NO_INDEX", "UV_OFFLINE")
+def _is_true(value: str) -> bool:
+    return value.lower() in ("1", "true", "yes", "on")
 
 
 def _is_passed(name: str) -> bool:
@@ -108,24 +123,30 @@ def _load_toml(path: Path) -> dict[str, Any]:
 
 
 def _toml_sources(table: Mapping[str, Any]) -> list[str]:
+    indexes = [index["url"] for index in cast("list[dict[str, str]]", table.get("index", []))]
+    keys = ("index-url", "extra-index-url", "find-links")
+    return indexes + [url for key in keys for url in _listed(table, key)]
+
+
+def _listed(table: Mapping[str, Any], key: str) -> list[str]:
+    """The values of a setting, which may also stand in the part for `uv pip`."""
     found: list[str] = []
     for part in (table, cast("Mapping[str, Any]", table.get("pip", {}))):
-        for index in cast("list[dict[str, str]]", part.get("index", [])):
-            found.append(index["url"])
-        for key in ("index-url", "extra-index-url", "find-links"):
-            value: Any = part.get(key, [])
-            found += [value] if isinstance(value, str) else value
+        value: Any = part.get(key, [])
+        found += [value] if isinstance(value, str) else value
     return found
 
 
 def _env_sources(env: Mapping[str, str]) -> list[str]:
-    found: list[str] = []
-    for name in _UV_SOURCES[:-1]:
-        separator = r"[,\s]+" if name == "UV_FIND_LINKS" else r"\s+"
-        for entry in re.split(separator, env.get(name, "")):
-            # An index may be written as name=address.
-            found.append(re.sub(r"^[A-Za-z0-9_.-]+=", "", entry))
-    return [entry for entry in found if entry]
+    found = _split_links(env.get("UV_FIND_LINKS", ""))
+    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+        # An index may be written as name=address.
+        found += [re.sub(r"^[A-Za-z0-9_.-]+=", "", entry) for entry in env.get(name, "").split()]
+    return found
+
+
+def _split_links(text: str) -> list[str]:
+    return [entry for entry in re.split(r"[,\s]+", text) if entry]
 
 
 def _replaces_default(env: Mapping[str, str], tables: Iterable[Mapping[str, Any]]) -> bool:
@@ -186,7 +207,7 @@ def _translate(pip: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]
         result["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     if "find-links" in pip:
         result["UV_FIND_LINKS"] = ",".join(pip["find-links"].split())
-    if pip.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+    if _is_true(pip.get("no-index", "")):
         result["UV_NO_INDEX"] = "1"
     if "trusted-host" in pip:
         result["UV_INSECURE_HOST"] = " ".join(pip["trusted-host"].split())

@@ -4,6 +4,7 @@ Packages that the machine has already are linked file by file, never installed a
 Seer itself, its aliases and whatever is installed from a checkout are never among them.
 """
 
+import csv
 import hashlib
 import json
 import os
@@ -55,7 +56,7 @@ def installed_packages() -> dict[str, Installed]:
     for site in site_folders():
         for distribution in distributions(path=[str(site)]):
             name = canonicalize_name(distribution.name or "")
-            if name and name not in found and _is_reusable(distribution):
+            if name and name not in found and _is_reusable(distribution, site):
                 found[name] = Installed(name, distribution.version, distribution, site)
     return found
 
@@ -78,21 +79,31 @@ def fingerprint() -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _is_reusable(distribution: Distribution) -> bool:
-    files = distribution.files
-    if not files or distribution.read_text("RECORD") is None:
+def _is_reusable(distribution: Distribution, site: Path) -> bool:
+    files = _record(distribution)
+    if not files:
         return False
     if '"editable"' in (distribution.read_text("direct_url.json") or ""):
         return False
     for file in files:
-        if file.parts[0].removesuffix(".py") in _OWN_MODULES:
+        top, slash, _ = file.partition("/")
+        if top.removesuffix(".py") in _OWN_MODULES:
             return False
         # A .pth file that names a folder would lead out of the environment.
-        if file.suffix == ".pth" and len(file.parts) == 1:
-            text = Path(str(file.locate())).read_text(errors="replace")
+        if not slash and file.endswith(".pth"):
+            text = (site / file).read_text(errors="replace")
             if any(line.strip().startswith("/") for line in text.splitlines()):
                 return False
     return True
+
+
+def _record(distribution: Distribution) -> list[str]:
+    """The files of a distribution, relative to its site-packages folder.
+
+    Read here because `Distribution.files` makes an object of each, which takes a second in all.
+    """
+    text = distribution.read_text("RECORD") or ""
+    return [row[0] for row in csv.reader(text.splitlines()) if row]
 
 
 def write_stubs(packages: Iterable[Installed], folder: Path) -> None:
@@ -118,14 +129,14 @@ def link_package(package: Installed, environment: Path) -> int:
     """
     prefix = _prefix(package.site)
     copied = 0
-    for file in package.distribution.files or ():
+    for file in _record(package.distribution):
         source = Path(os.path.normpath(package.site / file))
-        if not source.is_relative_to(prefix) or file.name in _LEFT_OUT:
+        if not source.is_relative_to(prefix) or source.name in _LEFT_OUT:
             continue
         relative = source.relative_to(prefix)
         if relative.parts[0] in ("bin", "Scripts"):
             continue
-        if file.suffix == ".pyc" and not source.exists():
+        if source.suffix == ".pyc" and not source.exists():
             continue
         target = environment / relative
         target.parent.mkdir(parents=True, exist_ok=True)

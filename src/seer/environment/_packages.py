@@ -139,7 +139,7 @@ def _key(requirements: Sequence[str], settings: IndexSettings) -> str:
     identity = [
         _FORMAT,
         list(requirements),
-        sorted(settings.env.items()),
+        [sorted(settings.env.items()), settings.find_links, settings.no_index],
         sys.version,
         platform.machine(),
         platform.libc_ver(),

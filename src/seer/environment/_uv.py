@@ -95,9 +95,10 @@ class UvBuild:
         for name in ("wanted.in", "out.txt", "build.txt"):
             (work / name).chmod(0o666)
         jail = self._jail(work, allow_build=allow_build)
+        jail.set("UV_FIND_LINKS", ",".join([jail.path(_STUBS), *self._settings.find_links]))
         await self._uv(
             jail,
-            *(*_COMPILE, *_only(allow_build), "--find-links", jail.path(_STUBS)),
+            *(*_COMPILE, *self._flags(allow_build)),
             *("--build-constraints", jail.path(f"{_WORK}/build.txt")),
             *("--python", jail.path(f"{_PYTHON}/bin/python3")),
             *("--output-file", jail.path(f"{_WORK}/out.txt"), jail.path(f"{_WORK}/wanted.in")),
@@ -119,7 +120,7 @@ class UvBuild:
         await self._uv(jail, "venv", "--relocatable", "--python", python, environment)
         await self._uv(
             jail,
-            *("pip", "install", "--no-deps", "--compile-bytecode", *_only(allow_build)),
+            *("pip", "install", "--no-deps", "--compile-bytecode", *self._flags(allow_build)),
             *("--python", f"{environment}/bin/python3"),
             *("--requirement", jail.path(f"{_WORK}/pins.txt")),
         )
@@ -131,6 +132,13 @@ class UvBuild:
             words = ended.stderr.strip() or f"uv exited with {ended.exit_code}"
             raise BuildFailed(self._settings.hide(words))
         return ended
+
+    def _flags(self, allow_build: bool) -> list[str]:
+        # uv has no variables for these two.
+        return [
+            *(["--no-index"] if self._settings.no_index else []),
+            *([] if allow_build else ["--no-build"]),
+        ]
 
     def _told(self, line: str) -> None:
         self._on_progress(self._settings.hide(line.strip()))
@@ -144,21 +152,26 @@ class UvBuild:
             *(Mount(path, str(path)) for path in self._settings.paths if not _is_system(path)),
         ]
         config = self._write_home(home)
+        # Sources below /tmp must stay visible there, so the jail's own goes elsewhere.
+        sources = [mount.target for mount in readable]
+        tmp = "/seer/tmp" if any(path.startswith("/tmp/") for path in sources) else "/tmp"
         writable = [
             BuildFolder(work, _WORK),
             BuildFolder(self._cache(allow_build=allow_build), _CACHE),
             BuildFolder(home, "/seer/home"),
-            BuildFolder(self._fresh(f"tmp-{work.name}"), "/tmp"),
+            BuildFolder(self._fresh(f"tmp-{work.name}"), tmp),
         ]
         env = {
             "PATH": "/usr/bin:/bin",
             "HOME": "/seer/home",
             "LANG": "C.UTF-8",
             "NETRC": "/seer/home/.netrc",
+            "TMPDIR": tmp,
             "UV_CACHE_DIR": _CACHE,
             "UV_LINK_MODE": "copy",
             "UV_NO_PROGRESS": "1",
             "UV_PYTHON_DOWNLOADS": "never",
+            "UV_FIND_LINKS": ",".join(self._settings.find_links),
             **self._settings.env,
             **config,
         }
@@ -197,10 +210,6 @@ class UvBuild:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
         return folder
-
-
-def _only(allow_build: bool) -> tuple[str, ...]:
-    return () if allow_build else ("--no-build",)
 
 
 def _is_system(path: Path) -> bool:
