@@ -94,8 +94,11 @@ class Served:
         return self.control("GET", "/v1/health")["pid"]
 
     def kill_interface(self, number: int = signal.SIGKILL) -> None:
-        """Send the interface's process a signal."""
-        os.kill(self.pid, number)
+        """Send the interface's process a signal; for SIGKILL, wait until it is noticed."""
+        pid = self.pid
+        os.kill(pid, number)
+        if number == signal.SIGKILL:
+            wait_until(lambda: self.pid != pid)
 
     def stderr(self, until: str, timeout: float = 10) -> str:
         """Standard error, read until it contains `until`."""

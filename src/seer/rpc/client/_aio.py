@@ -16,7 +16,7 @@ from ._connection import ANCILLARY, SILENCE, Connection, received
 from ._deadline import current
 from ._responses import Response
 from ._streams import ChunkReader
-from ._wire import WireError
+from ._wire import HELLO, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,11 +149,7 @@ async def _aexchange(
     call = gate.new_id()
     while True:
         try:
-            connection = (
-                gate.async_free.pop()
-                if gate.async_free
-                else AsyncConnection(open_connection(gate.address))
-            )
+            connection = gate.async_free.pop() if gate.async_free else await _open(gate)
         except InterfaceDiedError as error:
             raise attempts.unreachable(error) from None
         try:
@@ -185,6 +181,18 @@ async def _aexchange(
         if retry.renewed:
             call = gate.new_id()
         await asyncio.sleep(retry.delay)
+
+
+async def _open(gate: Gate) -> AsyncConnection:
+    if not gate.epoch:
+        # See `Gate`: the incarnation is known before the first call.
+        with suppress(OSError, WireError):
+            hello = AsyncConnection(open_connection(gate.address))
+            try:
+                gate.note_epoch(await hello.aexchange([HELLO], [], SILENCE))
+            finally:
+                hello.close()
+    return AsyncConnection(open_connection(gate.address))
 
 
 async def _judge(

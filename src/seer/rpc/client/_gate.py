@@ -25,7 +25,7 @@ from ._handles import Handle, write_index
 from ._remote import error_from
 from ._requests import Arguments
 from ._streams import ChunkReader, split_chunk
-from ._wire import VERSION, WireError
+from ._wire import HELLO, VERSION, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Gate:
         name: The interface's name.
         address: Where connections are made to, once the first is.
         async_free: Connections of asynchronous calls that are not in use.
+        epoch: The incarnation of the interface that answered last.
         dropped_handles: Handles that nobody refers to any more, to be told with the next call.
         restorers: What `decode` makes of tags that it does not know.
     """
@@ -65,7 +66,7 @@ class Gate:
         self.dropped_handles: deque[str] = deque()
         self._given = address
         self.address = ""
-        self._epoch = ""
+        self.epoch = ""
         self._shared = True
         self._fixed = b""
         self._idempotent: dict[str, bool] | None = None
@@ -329,22 +330,45 @@ class Gate:
 
     def judge(self, attempts: Attempts, response: Response) -> Retry | None:
         """What to do about a response; notes which incarnation it came from."""
-        if response.epoch != self._epoch and response.epoch not in ("", "none"):
-            self._set_epoch(response.epoch)
+        self.note_epoch(response)
         return attempts.answered(response)
 
+    def note_epoch(self, response: Response) -> None:
+        """Remember which incarnation answered."""
+        if response.epoch != self.epoch and response.epoch not in ("", "none"):
+            self._set_epoch(response.epoch)
+
     def _open(self) -> Connection:
-        return Connection(open_connection(self.address))
+        connection = Connection(open_connection(self.address))
+        if self.epoch:
+            return connection
+        try:
+            # A call that is sent again must not run in another incarnation than the first time,
+            # so the incarnation is known before the first call.
+            response = connection.exchange([HELLO], [])
+            self.note_epoch(response)
+        except (OSError, WireError) as error:
+            connection.close()
+            if isinstance(error, WireError):
+                raise ProtocolError(str(error)) from None
+            return Connection(open_connection(self.address))
+        except BaseException:
+            connection.close()
+            raise
+        if response.close:
+            connection.close()
+            return Connection(open_connection(self.address))
+        return connection
 
     def _settle_address(self) -> None:
         address = self._given or from_environment(self.name)
         # Over a relay there are no descriptors, and links that break.
         self._shared = not address.startswith("frames:")
         self.address = address if self._shared else "path:" + address[len("frames:") :]
-        self._set_epoch(self._epoch)
+        self._set_epoch(self.epoch)
 
     def _set_epoch(self, epoch: str) -> None:
-        self._epoch = epoch
+        self.epoch = epoch
         self._fixed = b"host: gate\r\nseer-gate: %d\r\nseer-accept: %s\r\n%s%s" % (
             VERSION,
             b"shared" if self._shared else b"frames",

@@ -9,6 +9,9 @@ from __future__ import annotations
 VERSION = 1
 """Sent by both sides with every message as `seer-gate`; there is no other version yet."""
 
+HELLO = b"GET /v1/health HTTP/1.1\r\nhost: gate\r\nseer-gate: %d\r\n\r\n" % VERSION
+"""What a client says first; the answer tells it the incarnation of the interface."""
+
 JSON_TYPE = b"application/json"
 FRAMES_TYPE = b"application/x-seer-frames"
 STREAM_TYPE = b"application/x-ndjson"

@@ -220,7 +220,9 @@ class Supervisor:
             self.state = "restarting"
             self.epoch = new_epoch()
             self.restarts += 1
-            self._restart_at = time.monotonic() + min(0.05 * 2 ** len(self._starts), 5.0) - 0.1
+            # At once the first time; the more often lately, the later.
+            lately = len(self._starts) - 1
+            self._restart_at = time.monotonic() + (min(0.1 * 2**lately, 3.0) if lately else 0.0)
             self._answer_callers(True)
         else:
             if self.failure is not None:

@@ -1,0 +1,152 @@
+"""Batching: many calls, one call of the function, each with its own result."""
+
+import threading
+import time
+from collections.abc import Generator
+
+import pytest
+
+from tests.rpc.serving import Served, run_together, serving
+
+pytestmark = pytest.mark.full
+
+SOURCE = """
+    import time
+
+    sizes = []
+
+    @expose(batch=8, batch_wait=0.05)
+    def double(x: list[int]) -> list[int]:
+        sizes.append(len(x))
+        time.sleep(0.02)
+        return [2 * item for item in x]
+
+    @expose(batch=8, batch_wait=0.05)
+    def scale(x: list[float], factor: float = 1.0) -> list[float]:
+        sizes.append(len(x))
+        return [item * factor for item in x]
+
+    @expose(batch=8, batch_wait=0.05)
+    def picky(x: list[int]) -> list[int]:
+        return [ValueError(f"no {item}") if item < 0 else item for item in x]
+
+    @expose(batch=8, batch_wait=0.05)
+    def broken(x: list[int]) -> list[int]:
+        return [1]
+
+    @expose(batch=8, batch_wait=0.05)
+    def failing(x: list[int]) -> list[int]:
+        raise RuntimeError("all of it")
+
+    @expose
+    def seen() -> list:
+        return sizes
+
+    @expose
+    def quick() -> int:
+        return 1
+"""
+
+
+@pytest.fixture
+def served() -> Generator[Served]:
+    with serving(SOURCE, callers={"a": {}, "b": {}}) as served:
+        yield served
+
+
+def call_all(served: Served, function: str, values: list[int]) -> list[object]:
+    """Call with each value at once; results or errors in the order of the values."""
+    gate = served.gate()
+    results: list[object] = [None] * len(values)
+
+    def call(i: int) -> None:
+        try:
+            results[i] = gate.call(function, (values[i],))
+        except Exception as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(values))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    return results
+
+
+def test_concurrent_calls_run_together_and_each_gets_its_own(served: Served) -> None:
+    assert call_all(served, "double", list(range(32))) == [2 * i for i in range(32)]
+    sizes = served.gate().call("seen")
+    assert sum(sizes) == 32
+    assert max(sizes) <= 8
+    assert len(sizes) < 16
+
+
+def test_a_lone_call_waits_no_longer_than_it_must(served: Served) -> None:
+    gate = served.gate()
+    gate.call("double", (1,))
+    begin = time.monotonic()
+    assert gate.call("double", (2,)) == 4
+    assert time.monotonic() - begin < 1
+
+
+def test_calls_that_differ_in_a_shared_argument_run_apart(served: Served) -> None:
+    gate = served.gate()
+    factors = iter([1.0, 2.0] * 4)
+    lock = threading.Lock()
+
+    def call() -> tuple[float, float]:
+        with lock:
+            factor = next(factors)
+        return factor, gate.call("scale", (3.0,), {"factor": factor})
+
+    assert sorted(run_together(call, 8)) == [(1.0, 3.0)] * 4 + [(2.0, 6.0)] * 4
+    assert gate.call("scale", (3.0,)) == 3.0
+
+
+def test_the_error_of_one_item_is_its_callers_alone(served: Served) -> None:
+    results = call_all(served, "picky", [1, -2, 3, -4])
+    assert (results[0], results[2]) == (1, 3)
+    assert isinstance(results[1], ValueError)
+    assert str(results[1]) == "no -2"
+    assert isinstance(results[3], ValueError)
+
+
+def test_a_wrong_argument_does_not_spoil_the_batch(served: Served) -> None:
+    results = call_all(served, "double", [1, "x", 3])  # pyright: ignore[reportArgumentType]
+    assert (results[0], results[2]) == (2, 6)
+    assert isinstance(results[1], TypeError)
+
+
+def test_a_list_of_another_length_is_an_error_that_says_so(served: Served) -> None:
+    results = call_all(served, "broken", [1, 2])
+    if served.gate().call("quick"):
+        assert any(isinstance(r, TypeError) and "batch of" in str(r) for r in results)
+
+
+def test_an_exception_of_the_function_reaches_all_of_the_batch(served: Served) -> None:
+    assert all(isinstance(r, RuntimeError) for r in call_all(served, "failing", [1, 2, 3]))
+
+
+def test_a_flooding_caller_shares_each_batch_with_others(served: Served) -> None:
+    stop = threading.Event()
+
+    def flood() -> None:
+        gate = served.gate("a")
+        while not stop.is_set():
+            gate.call("double", (1,))
+
+    threads = [threading.Thread(target=flood) for _ in range(24)]
+    for thread in threads:
+        thread.start()
+    try:
+        gate = served.gate("b")
+        gate.call("double", (1,))
+        begin = time.monotonic()
+        for _ in range(5):
+            gate.call("double", (1,))
+        # A batch takes 20 ms; three are always waiting, and ours is in the next.
+        assert time.monotonic() - begin < 2
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=10)

@@ -1,0 +1,368 @@
+"""Faults: whatever happens to the interface, callers get a typed error soon, and nothing hangs."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from seer.errors import (
+    CallLostError,
+    GateError,
+    InterfaceDiedError,
+    InterfaceRestartedError,
+)
+from tests.rpc.serving import ControlFailed, Served, exchange, serving, wait_until
+
+pytestmark = pytest.mark.full
+
+SOURCE = """
+    import ctypes
+    import os
+    import signal
+    import sys
+    import time
+
+    state = {"calls": 0}
+
+    @expose
+    def small(x: int) -> int:
+        state["calls"] += 1
+        return x + 1
+
+    @expose
+    def calls() -> int:
+        return state["calls"]
+
+    @expose
+    def nap(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    @expose
+    def leave(code: int) -> None:
+        sys.stderr.write("last words\\n")
+        os._exit(code)
+
+    @expose
+    def segfault() -> None:
+        ctypes.string_at(0)
+
+    @expose
+    def hold_the_gil(seconds: float) -> float:
+        ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+        return seconds
+
+    @expose
+    def eat(gigabytes: int) -> int:
+        data = []
+        for _ in range(gigabytes * 16):
+            data.append(bytearray(os.urandom(1 << 20)) * 64)
+        return len(data)
+
+    @expose
+    def starve() -> int:
+        import resource
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
+        return free
+
+    @expose(idempotent=True)
+    def safe(path: str) -> str:
+        if not os.path.exists(path):
+            open(path, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "done"
+
+    @expose
+    def items():
+        for i in range(1000):
+            yield i
+            if i == 5:
+                os._exit(9)
+"""
+
+
+def soon(call: Callable[[], object], kind: type[BaseException], seconds: float = 1.0) -> str:
+    """The message of the error that comes within a second."""
+    begin = time.monotonic()
+    with pytest.raises(kind) as caught:
+        call()
+    assert time.monotonic() - begin < seconds
+    return str(caught.value)
+
+
+def in_flight(served: Served, function: str, *args: object) -> Callable[[], BaseException]:
+    """Start a call and wait until it runs; gives what waits for its error."""
+    found: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            served.gate().call(function, args)
+        except GateError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    gate = served.gate()
+    wait_until(lambda: gate.health()["calls"] >= 1)
+
+    def result() -> BaseException:
+        thread.join(timeout=15)
+        assert found, "the call has no error"
+        return found[0]
+
+    return result
+
+
+def test_a_kill_during_a_call_is_a_lost_call_and_later_ones_say_how_it_ended() -> None:
+    with serving(SOURCE) as served:
+        error = in_flight(served, "nap", 30.0)
+        begin = time.monotonic()
+        served.kill_interface()
+        found = error()
+        assert time.monotonic() - begin < 1.5
+        assert isinstance(found, CallLostError)
+        assert "SIGKILL" in str(found)
+        assert "nap()" in str(found)
+        assert "SIGKILL" in soon(lambda: served.gate().call("small", (1,)), InterfaceDiedError)
+        assert served.control("GET", "/v1/health")["state"] == "dead"
+
+
+def test_a_function_that_ends_the_process_says_with_which_status() -> None:
+    with serving(SOURCE) as served:
+        message = soon(lambda: served.gate().call("leave", (7,)), CallLostError)
+        assert "status 7" in message
+        assert "last words" in message
+
+
+def test_nothing_of_the_output_is_told_with_hidden_models() -> None:
+    with serving(SOURCE, blind=True) as served:
+        message = soon(lambda: served.gate().call("leave", (7,)), CallLostError)
+        assert "last words" not in message
+
+
+def test_a_segfault_is_told_as_such() -> None:
+    with serving(SOURCE) as served:
+        assert "SIGSEGV" in soon(lambda: served.gate().call("segfault"), CallLostError)
+
+
+def test_a_stream_that_breaks_off_is_a_lost_call() -> None:
+    with serving(SOURCE) as served:
+        message = soon(lambda: list(served.gate().stream("items")), CallLostError)
+        assert "status 9" in message
+
+
+def test_after_a_restart_each_caller_is_told_once_and_state_is_new() -> None:
+    with serving(SOURCE, restart="on-failure") as served:
+        gate, other = served.gate(), served.gate()
+        assert gate.call("small", (1,)) == 2
+        assert other.call("calls") == 1
+        served.kill_interface()
+        for one in (gate, other):
+            soon(lambda one=one: one.call("small", (1,)), InterfaceRestartedError)
+            assert one.call("calls") == 0
+
+
+def test_only_idempotent_functions_are_called_again() -> None:
+    with serving(SOURCE, restart="on-failure") as served:
+        marker = served.folder / "marker"
+        gate = served.gate()
+        assert gate.call("small", (1,)) == 2
+        assert gate.call("safe", (str(marker),)) == "done"
+        error = in_flight(served, "nap", 30.0)
+        served.kill_interface()
+        assert isinstance(error(), CallLostError)
+
+
+async def test_awaited_calls_are_lost_and_found_alike() -> None:
+    with serving(SOURCE, restart="on-failure") as served:
+        gate = served.gate()
+        assert await gate.acall("small", (1,)) == 2
+        assert await gate.acall("safe", (str(served.folder / "marker"),)) == "done"
+        with pytest.raises(CallLostError):
+            await gate.acall("leave", (3,))
+        assert await gate.acall("small", (1,)) == 2
+
+
+def test_an_interface_that_keeps_crashing_is_given_up() -> None:
+    with serving(SOURCE, restart="on-failure") as served:
+        gate = served.gate()
+        for _ in range(40):
+            try:
+                gate.call("leave", (1,))
+            except InterfaceDiedError:
+                break
+            except GateError:
+                continue
+        else:
+            raise AssertionError("it was started again for ever")
+        assert served.control("GET", "/v1/health")["restarts"] <= 6
+
+
+def test_a_stopped_process_is_killed_after_a_while() -> None:
+    with serving(SOURCE, restart="on-failure") as served:
+        error = in_flight(served, "nap", 60.0)
+        served.kill_interface(signal.SIGSTOP)
+        begin = time.monotonic()
+        found = error()
+        assert time.monotonic() - begin < 10
+        assert isinstance(found, CallLostError)
+        assert "stopped" in str(found)
+
+
+def test_a_function_that_holds_the_interpreter_past_its_deadline_is_killed() -> None:
+    from seer.rpc.client import deadline
+
+    with serving(SOURCE, grace=0.5) as served:
+        gate = served.gate()
+        begin = time.monotonic()
+        with pytest.raises(GateError), deadline(0.5):
+            gate.call("hold_the_gil", (60.0,))
+        assert time.monotonic() - begin < 4
+
+
+def test_running_out_of_memory_is_a_typed_error() -> None:
+    with serving(SOURCE) as served:
+        limit = 1 << 30
+        resource.prlimit(served.pid, resource.RLIMIT_AS, (limit, limit))
+        gate = served.gate()
+        with pytest.raises((MemoryError, CallLostError)):
+            gate.call("eat", (4,))
+        assert gate.call("small", (1,)) == 2
+
+
+def test_no_descriptors_left_is_told_and_passes() -> None:
+    with serving(SOURCE, callers={"a": {}, "b": {}}) as served:
+        gate = served.gate()
+        gate.call("starve")
+        message = soon(lambda: served.gate("b").health(), GateError, 5)
+        assert "no room" in message
+        assert gate.call("small", (1,)) == 2
+
+
+def test_many_connections_of_one_caller_are_bounded() -> None:
+    with serving(SOURCE, callers={"a": {}, "b": {}}) as served:
+        held: list[socket.socket] = []
+        try:
+            refused = b""
+            for _ in range(1100):
+                connected = socket.socket(socket.AF_UNIX)
+                connected.settimeout(5)
+                connected.connect(str(served.socket_path("a")))
+                held.append(connected)
+            refused = held[-1].recv(1000)
+            assert b"503" in refused
+            assert served.gate("b").call("small", (1,)) == 2
+        finally:
+            for connected in held:
+                connected.close()
+
+
+def test_half_a_request_and_a_closed_socket_harm_nobody() -> None:
+    with serving(SOURCE) as served:
+        for message in [b"", b"POST", b"POST /v1/call/small HTTP/1.1\r\ncontent-length: 100\r\n\r\n[["]:
+            with socket.socket(socket.AF_UNIX) as connected:
+                connected.connect(str(served.socket_path("a")))
+                connected.sendall(message)
+        assert served.gate().call("small", (1,)) == 2
+        wait_until(lambda: served.gate().health()["calls"] == 0)
+
+
+def test_a_peer_that_never_reads_does_not_hold_up_others() -> None:
+    with serving(SOURCE) as served, socket.socket(socket.AF_UNIX) as connected:
+        connected.connect(str(served.socket_path("a")))
+        body = b"[[],{}]"
+        connected.sendall(
+            b"POST /v1/call/items HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body[:3]
+        )
+        assert served.gate().call("small", (1,)) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "message"),
+    [
+        ("import nothing_like_this", 1, "nothing_like_this"),
+        ("x = 1\n1 / 0\n", 2, "ZeroDivisionError"),
+        ("def f(:\n    pass", 1, "SyntaxError"),
+        ("x = 1", None, "no function is exposed"),
+        ("@expose\ndef f(x) -> int:\n    return x", 1, "no type hint"),
+        ("import sys\nsys.exit(2)", 2, "SystemExit"),
+    ],
+)
+def test_a_file_that_cannot_be_served_is_told_with_file_and_line(
+    source: str, line: int | None, message: str
+) -> None:
+    with serving(source, wait=False) as served:
+        with pytest.raises(ControlFailed) as caught:
+            served.ready()
+        error = caught.value.error
+        assert error["type"] == "ServeError"
+        assert error["file"] == str(served.file)
+        assert message in error["message"]
+        assert line is None or error["line"] == line
+
+
+def test_a_process_that_dies_while_loading_is_told() -> None:
+    with serving("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", wait=False) as served:
+        with pytest.raises(ControlFailed, match="SIGKILL"):
+            served.ready()
+        status, text = exchange(served.socket_path("a"), b"GET /v1/health HTTP/1.1\r\n\r\n")
+        assert (status, json.loads(text)["error"]["type"]) == (503, "InterfaceDiedError")
+
+
+def test_what_the_interface_prints_while_loading_is_shown_at_once() -> None:
+    source = """
+        import sys, time
+        print("loading 10 %", file=sys.stderr)
+        print("to stdout")
+        time.sleep(1)
+
+        @expose
+        def f() -> int:
+            return 1
+    """
+    with serving(source, wait=False) as served:
+        begin = time.monotonic()
+        served.stderr(until="loading 10 %")
+        assert time.monotonic() - begin < 1
+        assert served.process.stdout is not None
+        assert served.process.stdout.readline() == b"to stdout\n"
+        served.ready()
+
+
+def test_calls_made_while_it_loads_wait_for_it() -> None:
+    source = """
+        import time
+        time.sleep(0.5)
+
+        @expose
+        def f() -> int:
+            return 1
+    """
+    with serving(source, wait=False) as served:
+        assert served.gate().call("f") == 1
+
+
+def test_when_the_supervisor_dies_the_interface_does_too() -> None:
+    with serving(SOURCE) as served:
+        pid = served.pid
+        served.process.kill()
+        served.process.wait(timeout=5)
+        wait_until(lambda: not _alive(pid), timeout=5)
+        soon(lambda: served.gate().call("small", (1,)), InterfaceDiedError)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+        return file.read().rpartition(")")[2].split()[0] != "Z"
