@@ -6,6 +6,7 @@ both work in plain scripts, in notebooks and inside a running event loop.
 """
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -22,8 +23,25 @@ def background_loop() -> asyncio.AbstractEventLoop:
     with _lock:
         if _loop is None or _loop.is_closed():
             _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="seer-loop", daemon=True).start()
+            thread = threading.Thread(target=_loop.run_forever, name="seer-loop", daemon=True)
+            thread.start()
+            atexit.register(_end, _loop, thread)
         return _loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """At the end of the process: let what still runs on the loop end in order, for a moment."""
+
+    async def cancel_all() -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=2.0) if tasks else None
+        loop.stop()
+
+    if thread.is_alive():
+        asyncio.run_coroutine_threadsafe(cancel_all(), loop)
+        thread.join(timeout=3.0)
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:

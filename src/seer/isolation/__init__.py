@@ -10,6 +10,7 @@ from seer.isolation._beneath import (
     write_bytes,
 )
 from seer.isolation._choose import backends, choose
+from seer.isolation._interpreter import interpreter_env, interpreter_mounts, interpreter_path
 from seer.isolation._network import (
     PROXY_PORT,
     Script,
@@ -36,6 +37,9 @@ __all__ = [
     "choose",
     "chown_tree",
     "connect_beneath",
+    "interpreter_env",
+    "interpreter_mounts",
+    "interpreter_path",
     "make_dirs",
     "open_beneath",
     "proxy_environment",

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seer.errors import ProviderError
-from seer.isolation import JAIL_UIDS, Backend, Mount, chown_tree, script
+from seer.isolation import (
+    JAIL_UIDS,
+    Backend,
+    Mount,
+    chown_tree,
+    interpreter_env,
+    interpreter_mounts,
+    interpreter_path,
+    script,
+)
 from seer.providers._base import Layout, MachineSpec
 from seer.providers._bundle import bundle
 from seer.providers._local_record import Seen
@@ -61,7 +70,7 @@ def furnish(folder: Path, spec: MachineSpec, backend: Backend, *, proxy: bool) -
     """
     uid = JAIL_UIDS[0] if os.geteuid() == 0 and backend.name != "none" else None
     mounts = [
-        Mount(Path(sys.base_prefix), PYTHON),
+        *interpreter_mounts(PYTHON),
         Mount(machine_files(), LIB),
         *_own_folders(folder, spec, uid),
         *_checked(spec, uid),
@@ -89,7 +98,7 @@ def furnish(folder: Path, spec: MachineSpec, backend: Backend, *, proxy: bool) -
         )
         for mount in sorted(mounts, key=lambda mount: len(mount.target), reverse=True)
     )
-    interpreter = f"{view[PYTHON]}/bin/{_VERSION}"
+    interpreter = interpreter_path(PYTHON, view)
     models = f"{os.path.commonpath([view[RUN], view[HOME]]).rstrip('/')}{MODELS}"
     layout = Layout(
         workdir=view[WORKDIR],
@@ -180,9 +189,17 @@ def environment(
         "PYTHONDONTWRITEBYTECODE": "1",
         "SEER_MACHINE": machine_id,
         **gates,
-        **spec.env,
+        **_with_libraries(spec.env, interpreter_env(PYTHON, inside.view)),
         **{name: inside.path(target) for name, target in spec.path_env.items()},
     }
+
+
+def _with_libraries(wanted: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, str]:
+    """The spec's variables, with the interpreter's library found before all others."""
+    key = "LD_LIBRARY_PATH"
+    if key in wanted and key in needed:
+        return {**wanted, key: f"{needed[key]}:{wanted[key]}"}
+    return {**needed, **wanted}
 
 
 def discard(folder: Path) -> None:

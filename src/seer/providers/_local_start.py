@@ -26,6 +26,7 @@ from seer.isolation import (
     Need,
     Policy,
     choose,
+    interpreter_env,
     proxy_environment,
     proxy_launch,
 )
@@ -35,6 +36,7 @@ from seer.providers._groups import group_prefix
 from seer.providers._local_folder import (
     LIB,
     PROXY,
+    PYTHON,
     WORKDIR,
     Inside,
     discard,
@@ -135,7 +137,7 @@ def _spawn(
     doors, gates = _doors(spec, backend, opened)
     policy = Policy(
         mounts=inside.mounts,
-        env={},
+        env=interpreter_env(PYTHON, inside.view),
         cwd=WORKDIR,
         network=_jail_network(spec),
         gpu=gpus is not None,

@@ -52,6 +52,24 @@ class Skill:
         return cls(name=name, description=description, files={"SKILL.md": text.encode()})
 
     @classmethod
+    def from_markdown(cls, text: str) -> Skill:
+        """A skill of nothing but a `SKILL.md`, whose front matter names and describes it.
+
+        Raises:
+            ConfigError: The front matter is missing or not allowed.
+        """
+        return cls._from_files("Skill.from_markdown", text[:80], {"SKILL.md": text.encode()})
+
+    @classmethod
+    def from_markdown(cls, text: str) -> Skill:
+        """A skill from the text of its `SKILL.md`, front matter included.
+
+        Raises:
+            ConfigError: The front matter is missing or not allowed.
+        """
+        return cls._from_files("Skill.from_markdown", text[:80], {"SKILL.md": text.encode()})
+
+    @classmethod
     def from_dir(cls, path: str | os.PathLike[str]) -> Skill:
         """A skill from its folder, with all files in it.
 
@@ -61,14 +79,15 @@ class Skill:
         root = Path(path)
         if not (root / "SKILL.md").is_file():
             raise ConfigError("Skill.from_dir", str(path), "has no SKILL.md")
-        files = read_folder("Skill.from_dir", root)
-        meta, _ = split_frontmatter("Skill.from_dir", files["SKILL.md"].decode())
+        return cls._from_files("Skill.from_dir", str(path), read_folder("Skill.from_dir", root))
+
+    @classmethod
+    def _from_files(cls, where: str, value: str, files: Mapping[str, bytes]) -> Skill:
+        meta, _ = split_frontmatter(where, files["SKILL.md"].decode())
         missing = [key for key in ("name", "description") if not meta.get(key)]
         if missing:
             raise ConfigError(
-                "Skill.from_dir",
-                str(path),
-                f"the front matter of its SKILL.md lacks {' and '.join(missing)}",
+                where, value, f"the front matter of its SKILL.md lacks {' and '.join(missing)}"
             )
         return cls(name=meta["name"], description=meta["description"], files=files)
 

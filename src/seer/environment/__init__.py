@@ -1,0 +1,24 @@
+"""Sandboxes: machines with models, packages and repositories, whole or scoped to functions."""
+
+from seer.environment._config import (
+    ExecutionMode,
+    ModelConfig,
+    RepoConfig,
+    SandboxConfig,
+)
+from seer.environment._handles import ModelHandle, RepoHandle
+from seer.environment._output import Output
+from seer.environment._sandbox import Sandbox
+from seer.environment._scoped import ScopedSandbox
+
+__all__ = [
+    "ExecutionMode",
+    "ModelConfig",
+    "ModelHandle",
+    "Output",
+    "RepoConfig",
+    "RepoHandle",
+    "Sandbox",
+    "SandboxConfig",
+    "ScopedSandbox",
+]

@@ -1,0 +1,421 @@
+"""`Sandbox`: a machine with models, packages and repositories, used through blocking calls.
+
+This is the object a user holds. How a machine is made ready stands in `_start`, what the machine
+can do in `seer.providers`. Every blocking method has an `a`-prefixed twin that does the work.
+"""
+
+import contextlib
+import logging
+import secrets
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import ClassVar, Self
+
+from seer._sync import on_loop, run_sync
+from seer.environment._config import SandboxConfig
+from seer.environment._handles import ModelHandle, RepoHandle
+from seer.environment._output import Output
+from seer.environment._snapshots import Snapshot, find_snapshot, take_snapshot
+from seer.environment._start import Started, adopt, start
+from seer.errors import CommandFailedError, CommandTimeoutError, SandboxStateError
+from seer.isolation import Mount
+from seer.providers import (
+    ExecResult,
+    Machine,
+    MachineStatus,
+    Network,
+    OnOutput,
+    get_provider,
+    resolve_provider,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Sandbox:
+    """A whole machine for an agent: with a GPU where there is one, models and packages.
+
+    Example:
+        with Sandbox(SandboxConfig(gpu=None, python_packages=["numpy"])) as sandbox:
+            print(sandbox.exec("nproc"))
+    """
+
+    _kind: ClassVar[str] = "sandbox"
+    _default_network: ClassVar[Network] = "full"
+
+    def __init__(self, config: SandboxConfig | None = None) -> None:
+        """Describe the sandbox; nothing starts before `start`."""
+        self.config = config if config is not None else SandboxConfig()
+        self._started: Started | None = None
+        self._ended = False
+        self._snapshot: Snapshot | None = None
+
+    # --- lifetime ----------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Get the machine ready: packages, models, repositories, files. Returns the sandbox.
+
+        Raises:
+            StartError: A phase failed; nothing is left running.
+            SecretMissingError: A secret of the configuration is not set.
+            SandboxStateError: The sandbox was started before.
+        """
+        return run_sync(self._start())
+
+    async def astart(self) -> Self:
+        """The twin of `start`."""
+        return await on_loop(self._start())
+
+    async def _start(self) -> Self:
+        if self._ended:
+            raise SandboxStateError("this sandbox has ended; make a new one from its config")
+        if self._started is not None:
+            raise SandboxStateError(f"this sandbox runs already, as {self.sandbox_id!r}")
+        self._started = await start(
+            self.config,
+            kind=self._kind,
+            network=self._network(),
+            snapshot=self._snapshot,
+            mounts=self._extra_mounts(),
+        )
+        return self
+
+    def _network(self) -> Network:
+        match self.config.network:
+            case None:
+                return self._default_network
+            case "full" | "none" | "host" as mode:
+                return mode
+            case hosts:
+                return tuple(hosts)
+
+    def _extra_mounts(self) -> tuple[Mount, ...]:
+        """What the machine sees beside the configuration's models and repositories."""
+        return ()
+
+    def terminate(self) -> None:
+        """End the machine and all that runs in it. Terminating twice is harmless."""
+        run_sync(self._terminate())
+
+    async def aterminate(self) -> None:
+        """The twin of `terminate`."""
+        await on_loop(self._terminate())
+
+    async def _terminate(self) -> None:
+        started, self._started = self._started, None
+        self._ended = True
+        if started is not None:
+            await started.machine.terminate()
+
+    def detach(self) -> str:
+        """Let the sandbox outlive this process, and return its id for `from_id`.
+
+        From here on it ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
+        """
+        return run_sync(self._detach())
+
+    async def adetach(self) -> str:
+        """The twin of `detach`."""
+        return await on_loop(self._detach())
+
+    async def _detach(self) -> str:
+        await self.machine.detach()
+        return self.sandbox_id
+
+    @classmethod
+    def from_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
+        """Take over a running sandbox, also one that another process started.
+
+        Args:
+            sandbox_id: The sandbox's id.
+            provider: Where it runs; the default resolves as in `SandboxConfig`.
+
+        Raises:
+            SandboxNotFoundError: It is not running; the message says how it ended, if known.
+        """
+        return run_sync(cls._from_id(sandbox_id, provider))
+
+    @classmethod
+    async def afrom_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
+        """The twin of `from_id`."""
+        return await on_loop(cls._from_id(sandbox_id, provider))
+
+    @classmethod
+    async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
+        started = await adopt(sandbox_id, provider=provider, kind=cls._kind)
+        sandbox = cls(started.config)
+        sandbox._started = started
+        return sandbox
+
+    @classmethod
+    def list(cls, *, provider: str = "modal") -> list[MachineStatus]:
+        """All of this user's sandboxes that are running, of this process and of others."""
+        return run_sync(get_provider(resolve_provider(provider)).list())
+
+    @classmethod
+    async def alist(cls, *, provider: str = "modal") -> "list[MachineStatus]":
+        """The twin of `list`."""
+        return await on_loop(get_provider(resolve_provider(provider)).list())
+
+    def __enter__(self) -> Self:
+        """Start the sandbox, unless it runs already."""
+        return self if self._started is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Terminate the sandbox."""
+        self.terminate()
+
+    async def __aenter__(self) -> Self:
+        """Start the sandbox, unless it runs already."""
+        return self if self._started is not None else await self.astart()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Terminate the sandbox."""
+        await self.aterminate()
+
+    def __del__(self) -> None:
+        """Warn of a forgotten `terminate`; the machine ends with this process."""
+        started = getattr(self, "_started", None)
+        if started is not None and not started.machine.detached:
+            warnings.warn(
+                f"sandbox {started.machine.id!r} was not terminated; use `with` or terminate()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    # --- what is there -------------------------------------------------------------------------
+
+    @property
+    def machine(self) -> Machine:
+        """The machine below.
+
+        Raises:
+            SandboxStateError: The sandbox does not run.
+        """
+        return self._running.machine
+
+    @property
+    def sandbox_id(self) -> str:
+        """The id under which `from_id` finds the sandbox."""
+        return self.machine.id
+
+    @property
+    def model_handles(self) -> tuple[ModelHandle, ...]:
+        """The models in the sandbox."""
+        return self._running.models
+
+    @property
+    def repo_handles(self) -> tuple[RepoHandle, ...]:
+        """The repositories in the sandbox."""
+        return self._running.repos
+
+    @property
+    def _running(self) -> Started:
+        if self._started is None:
+            state = "has ended" if self._ended else "is not started; call start() first"
+            raise SandboxStateError(f"this sandbox {state}")
+        return self._started
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def exec(
+        self,
+        cmd: str,
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Output:
+        """Run a shell command in the sandbox.
+
+        Args:
+            cmd: The command, for bash.
+            timeout: Seconds after which the command and all it started are killed.
+            check: Raise when the command fails.
+            cwd: Where to run it; the sandbox's working folder by default.
+            env: Added to the sandbox's environment.
+            stdin: What the command can read.
+            on_output: Called with (`"stdout"` or `"stderr"`, bytes) while the command runs.
+
+        Returns:
+            The standard output, a `str` with `.exit_code` and `.stderr`.
+
+        Raises:
+            CommandFailedError: The exit status is not zero, and `check` is true.
+            CommandTimeoutError: The timeout passed; carries the partial output.
+            SandboxLostError: The sandbox ended meanwhile.
+        """
+        return run_sync(self._exec(cmd, timeout, check, cwd, env, stdin, on_output))
+
+    async def aexec(
+        self,
+        cmd: str,
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Output:
+        """The twin of `exec`."""
+        return await on_loop(self._exec(cmd, timeout, check, cwd, env, stdin, on_output))
+
+    async def _exec(
+        self,
+        cmd: str,
+        timeout: float | None,
+        check: bool,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        stdin: bytes | None,
+        on_output: OnOutput | None,
+    ) -> Output:
+        result = await self.machine.exec(
+            ["/bin/bash", "-c", cmd],
+            timeout=timeout,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            on_output=on_output,
+        )
+        return _output(result, cmd, timeout=timeout, check=check)
+
+    def exec_python(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        on_output: OnOutput | None = None,
+    ) -> Output:
+        """Run Python code in the sandbox, in a fresh interpreter with the sandbox's packages.
+
+        See `exec` for the arguments, the result and the errors.
+        """
+        return run_sync(self._exec_python(code, timeout, check, on_output))
+
+    async def aexec_python(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        on_output: OnOutput | None = None,
+    ) -> Output:
+        """The twin of `exec_python`."""
+        return await on_loop(self._exec_python(code, timeout, check, on_output))
+
+    async def _exec_python(
+        self, code: str, timeout: float | None, check: bool, on_output: OnOutput | None
+    ) -> Output:
+        machine = self.machine
+        # A file, not `-c` or standard input: tracebacks then show the lines, and size is no matter.
+        script = f"{machine.layout.tmp}/exec-{secrets.token_hex(6)}.py"
+        await machine.write_file(script, code.encode())
+        try:
+            result = await machine.exec(
+                [machine.layout.python, "-u", script], timeout=timeout, on_output=on_output
+            )
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                await machine.remove(script)
+        return _output(result, code, timeout=timeout, check=check)
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def read_file(self, path: str) -> bytes:
+        """Read a file of the sandbox; relative paths start at its working folder.
+
+        Raises:
+            RemoteFileError: With the errno from the sandbox.
+        """
+        return run_sync(self.machine.read_file(path))
+
+    async def aread_file(self, path: str) -> bytes:
+        """The twin of `read_file`."""
+        return await on_loop(self.machine.read_file(path))
+
+    def write_file(self, path: str, data: bytes | str) -> None:
+        """Write a file in the sandbox, whole or not at all; its folders are made.
+
+        Raises:
+            RemoteFileError: With the errno from the sandbox; the old content is still there.
+        """
+        run_sync(self.machine.write_file(path, _as_bytes(data)))
+
+    async def awrite_file(self, path: str, data: bytes | str) -> None:
+        """The twin of `write_file`."""
+        await on_loop(self.machine.write_file(path, _as_bytes(data)))
+
+    def ensure_dir(self, path: str) -> None:
+        """Make a folder in the sandbox, and those above it, where they are missing."""
+        run_sync(self.machine.make_dir(path))
+
+    async def aensure_dir(self, path: str) -> None:
+        """The twin of `ensure_dir`."""
+        await on_loop(self.machine.make_dir(path))
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self, description: str = "") -> str:
+        """Keep the sandbox's files (working folder, home, installed packages) as they are now.
+
+        Models are not copied; a sandbox made from the snapshot gets them as this one did.
+
+        Returns:
+            The snapshot's id, for `from_snapshot`.
+
+        Raises:
+            SnapshotError: It could not be taken; nothing of it is left.
+        """
+        return run_sync(take_snapshot(self._running, description))
+
+    async def asnapshot(self, description: str = "") -> str:
+        """The twin of `snapshot`."""
+        return await on_loop(take_snapshot(self._running, description))
+
+    @classmethod
+    def from_snapshot(cls, snapshot_id: str, config: SandboxConfig | None = None) -> Self:
+        """A sandbox that will start with the files of a snapshot. The snapshot stays as it is.
+
+        Args:
+            snapshot_id: What `snapshot` returned.
+            config: Another configuration than that of the sandbox the snapshot was taken of.
+
+        Raises:
+            SnapshotError: There is no such snapshot.
+        """
+        snapshot = find_snapshot(snapshot_id)
+        sandbox = cls(config if config is not None else snapshot.config)
+        sandbox._snapshot = snapshot
+        return sandbox
+
+
+def _as_bytes(data: bytes | str) -> bytes:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _output(result: ExecResult, command: str, *, timeout: float | None, check: bool) -> Output:
+    stdout = result.stdout.decode(errors="replace")
+    stderr = result.stderr.decode(errors="replace")
+    if result.timed_out:
+        raise CommandTimeoutError(command, timeout or 0.0, stdout, stderr)
+    if check and result.exit_code != 0:
+        raise CommandFailedError(command, result.exit_code, stdout, stderr)
+    return Output(stdout, exit_code=result.exit_code, stderr=stderr)

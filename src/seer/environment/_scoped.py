@@ -1,0 +1,261 @@
+"""`ScopedSandbox`: a machine of which an agent can reach chosen functions and nothing else."""
+
+import importlib
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol, assert_never, cast, overload
+
+from seer._sync import on_loop, run_sync
+from seer.console import progress
+from seer.environment._config import SandboxConfig
+from seer.environment._sandbox import Sandbox
+from seer.environment._served import GATE_FILES, Served, ServeRequest
+from seer.errors import ConfigError, SandboxStateError, ServeError
+from seer.isolation import Mount
+from seer.providers import Network, bundle
+from seer.rpc._budget import Budget
+from seer.rpc._docs import render_prompt, render_skill
+from seer.rpc._ship import client_bundle, server_bundle
+from seer.rpc._stub import render
+from seer.workspace import Library, Skill
+
+ExposeAs = Literal["library", "mcp", "prompt", "skill"]
+Restart = Literal["never", "on-failure"]
+McpConfig = dict[str, dict[str, Any]]
+
+
+class ScopedSandbox(Sandbox):
+    """A machine that serves the functions marked with `@expose` in your interface files.
+
+    Example:
+        scoped = ScopedSandbox(SandboxConfig(models=[ModelConfig(name="google/gemma-2-9b")]))
+        scoped.start()
+        model_tools = scoped.serve("interface.py", expose_as="library", name="model_tools")
+    """
+
+    _kind: ClassVar[str] = "scoped"
+    _default_network: ClassVar[Network] = "none"
+
+    def __init__(self, config: SandboxConfig | None = None) -> None:
+        """Describe the sandbox; nothing starts before `start`."""
+        super().__init__(config)
+        self._served: dict[str, Served] = {}
+        self._doors: list[_Closable] = []
+
+    def _extra_mounts(self) -> tuple[Mount, ...]:
+        return (Mount(bundle(server_bundle()), GATE_FILES),)
+
+    async def _terminate(self) -> None:
+        doors, self._doors = self._doors, []
+        for door in doors:
+            await door.close()
+        served, self._served = self._served, {}
+        for interface in served.values():
+            await interface.stop()
+        await super()._terminate()
+
+    @overload
+    def serve(
+        self,
+        file_path: str | os.PathLike[str],
+        expose_as: Literal["library"] = "library",
+        name: str | None = None,
+        *,
+        budget: Budget | None = None,
+        restart: Restart = "never",
+        tracebacks: bool = True,
+    ) -> Library: ...
+    @overload
+    def serve(
+        self,
+        file_path: str | os.PathLike[str],
+        expose_as: Literal["mcp"],
+        name: str | None = None,
+        *,
+        budget: Budget | None = None,
+        restart: Restart = "never",
+        tracebacks: bool = True,
+    ) -> McpConfig: ...
+    @overload
+    def serve(
+        self,
+        file_path: str | os.PathLike[str],
+        expose_as: Literal["prompt"],
+        name: str | None = None,
+        *,
+        budget: Budget | None = None,
+        restart: Restart = "never",
+        tracebacks: bool = True,
+    ) -> str: ...
+    @overload
+    def serve(
+        self,
+        file_path: str | os.PathLike[str],
+        expose_as: Literal["skill"],
+        name: str | None = None,
+        *,
+        budget: Budget | None = None,
+        restart: Restart = "never",
+        tracebacks: bool = True,
+    ) -> Skill: ...
+    def serve(
+        self,
+        file_path: str | os.PathLike[str],
+        expose_as: ExposeAs = "library",
+        name: str | None = None,
+        *,
+        budget: Budget | None = None,
+        restart: Restart = "never",
+        tracebacks: bool = True,
+    ) -> Library | McpConfig | str | Skill:
+        """Load an interface file in the sandbox and serve its exposed functions.
+
+        A file that is served already under this name is not loaded again: asking for it in
+        another form gives another view of the same interface.
+
+        Args:
+            file_path: The interface file.
+            expose_as: `library`: a `Library` for a workspace. `mcp`: the configuration of an MCP
+                server. `prompt`: Markdown. `skill`: a `Skill`.
+            name: What agents call it; the file's stem by default.
+            budget: What may be used of it in all.
+            restart: Whether to start the interface again when its process dies.
+            tracebacks: Whether callers see tracebacks of the interface's code.
+
+        Raises:
+            ServeError: The file cannot be served; with file, line and reason.
+            ConfigError: An argument has a value that cannot work.
+            SandboxStateError: The sandbox does not run.
+        """
+        return run_sync(self._serve(file_path, expose_as, name, budget, restart, tracebacks))
+
+    async def aserve(
+        self,
+        file_path: str | os.PathLike[str],
+        expose_as: ExposeAs = "library",
+        name: str | None = None,
+        *,
+        budget: Budget | None = None,
+        restart: Restart = "never",
+        tracebacks: bool = True,
+    ) -> Library | McpConfig | str | Skill:
+        """The twin of `serve`."""
+        return await on_loop(self._serve(file_path, expose_as, name, budget, restart, tracebacks))
+
+    async def _serve(
+        self,
+        file_path: str | os.PathLike[str],
+        expose_as: ExposeAs,
+        name: str | None,
+        budget: Budget | None,
+        restart: Restart,
+        tracebacks: bool,
+    ) -> Library | McpConfig | str | Skill:
+        request = self._request(Path(file_path), expose_as, name, budget, restart, tracebacks)
+        served = self._served.get(request.name)
+        if served is None:
+            served = await self._load(request)
+            self._served[request.name] = served
+        elif served.request != request:
+            raise ConfigError(
+                "serve(name=)",
+                request.name,
+                f"is served already, from {str(served.request.file)!r} with other options; "
+                "choose another name",
+            )
+        return await self._present(served, expose_as)
+
+    def _request(
+        self,
+        file: Path,
+        expose_as: str,
+        name: str | None,
+        budget: Budget | None,
+        restart: str,
+        tracebacks: bool,
+    ) -> ServeRequest:
+        running = self._running
+        if expose_as not in ("library", "mcp", "prompt", "skill"):
+            raise ConfigError(
+                "serve(expose_as=)", expose_as, "must be 'library', 'mcp', 'prompt' or 'skill'"
+            )
+        if restart not in ("never", "on-failure"):
+            raise ConfigError("serve(restart=)", restart, "must be 'never' or 'on-failure'")
+        if not file.is_file():
+            raise ServeError("there is no such file", file=str(file))
+        name = name if name is not None else file.stem
+        if not name.isidentifier():
+            raise ConfigError(
+                "serve(name=)", name, "must be a Python identifier, so that it can be imported"
+            )
+        return ServeRequest(
+            file=file.absolute(),
+            name=name,
+            models=running.model_paths,
+            hidden=running.hidden_names,
+            budget=budget,
+            restart=restart,
+            tracebacks=tracebacks and not running.hidden_names,
+        )
+
+    async def _load(self, request: ServeRequest) -> Served:
+        with progress(f"serve {request.name}") as display, display.phase("interface") as phase:
+            return await Served.start(request, self.machine, on_line=phase.say)
+
+    async def _present(
+        self, served: Served, expose_as: ExposeAs
+    ) -> Library | McpConfig | str | Skill:
+        schema = served.schema
+        if expose_as == "library":
+            files = {path: text.encode() for path, text in render(schema).items()}
+            for path, source in client_bundle().items():
+                files[path] = source.read_bytes()
+            return Library(name=schema.name, files=files, docs=render_prompt(schema), gate=served)
+        if expose_as == "prompt":
+            return render_prompt(schema)
+        if expose_as == "skill":
+            return Skill.from_markdown(render_skill(schema))
+        if expose_as == "mcp":
+            # Loaded by name: MCP lies above this package, and is slow to import.
+            door = await _open_interface_door()(served)
+            self._doors.append(door)
+            return door.mcp_config
+        assert_never(expose_as)
+
+    def reload(self, name: str) -> None:
+        """Load an interface file again after it was changed; objects marked with `keep` stay.
+
+        Calls that are running finish with the old code. Libraries handed out before keep the
+        functions that they knew; serve the file again for a new one.
+
+        Raises:
+            ServeError: The file cannot be served as it is now; what was served before still is.
+            SandboxStateError: No interface of this name is served.
+        """
+        run_sync(self._reload(name))
+
+    async def areload(self, name: str) -> None:
+        """The twin of `reload`."""
+        await on_loop(self._reload(name))
+
+    async def _reload(self, name: str) -> None:
+        served = self._served.get(name)
+        if served is None:
+            known = ", ".join(self._served) or "none"
+            raise SandboxStateError(f"no interface {name!r} is served here; there are: {known}")
+        await served.reload()
+
+
+class _Closable(Protocol):
+    """An open MCP door."""
+
+    @property
+    def mcp_config(self) -> McpConfig: ...
+
+    async def close(self) -> None: ...
+
+
+def _open_interface_door() -> Callable[[Served], Awaitable[_Closable]]:
+    module = importlib.import_module("seer.mcp")
+    return cast("Callable[[Served], Awaitable[_Closable]]", module.open_interface_door)

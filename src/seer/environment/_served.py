@@ -1,0 +1,223 @@
+"""One interface that a scoped sandbox serves: start it, hand out callers, reload and stop it.
+
+This is the controller's side. What runs in the sandbox is `seer.rpc.server`; an agent's jail gets
+one socket per caller and never sees the control socket.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seer.errors import RemoteFileError, SandboxStateError, ServeError
+from seer.providers import Channel, Machine, Process
+from seer.rpc._budget import Budget
+from seer.rpc._control import GateControl
+from seer.rpc._schema import Schema
+
+logger = logging.getLogger(__name__)
+
+GATE_FILES = "/seer/gate"
+"""Where a scoped machine has the server's bundle mounted."""
+
+_LAST_LINES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeRequest:
+    """What to serve, and how."""
+
+    file: Path
+    name: str
+    models: Mapping[str, str]
+    """Every name that the interface may ask for -> the folder in the machine."""
+    hidden: Mapping[str, str]
+    """Names that no agent may learn -> what they are called instead."""
+    budget: Budget | None = None
+    restart: str = "never"
+    tracebacks: bool = True
+    record: bool = False
+
+
+class Caller:
+    """One caller's socket on this host (a `seer.workspace` gate socket)."""
+
+    def __init__(self, name: str, path: Path, control: GateControl) -> None:
+        self.name = name
+        self._path = path
+        self._control = control
+
+    @property
+    def path(self) -> Path:
+        """The Unix socket; whoever connects to it is this caller."""
+        return self._path
+
+    async def aclose(self) -> None:
+        """End the caller: its calls are cancelled, its handles freed, the socket removed."""
+        # A gate that is gone has ended all its callers already.
+        with contextlib.suppress(RemoteFileError, ConnectionError):
+            await self._control.remove_caller(self.name)
+
+
+class Served:
+    """A served interface (a `seer.workspace` gate)."""
+
+    def __init__(self, request: ServeRequest, machine: Machine, folder: str) -> None:
+        self.request = request
+        self.control = GateControl(self._connect)
+        self._machine = machine
+        self._folder = folder
+        self._process: Process | None = None
+        self._draining: asyncio.Task[int] | None = None
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._on_line: Callable[[str], None] | None = None
+        self._callers = 0
+        self._listening = asyncio.Event()
+        self.schema = Schema(request.name, {})
+
+    @classmethod
+    async def start(
+        cls, request: ServeRequest, machine: Machine, *, on_line: Callable[[str], None]
+    ) -> "Served":
+        """Load the interface in the machine, and wait until it answers.
+
+        Args:
+            request: What to serve.
+            machine: A machine with the server's bundle at `GATE_FILES`.
+            on_line: Called with what the interface prints while it loads.
+
+        Raises:
+            ServeError: The interface cannot be served; with file, line and reason.
+        """
+        folder = f"{machine.layout.run}/serve-{secrets.token_hex(4)}"
+        self = cls(request, machine, folder)
+        self._on_line = on_line
+        try:
+            await self._launch()
+            found = await self._ready()
+        except BaseException:
+            await self.stop()
+            raise
+        finally:
+            self._on_line = None
+        self._learn(found)
+        return self
+
+    async def open_caller(self, label: str, *, budget: Budget | None = None) -> Caller:
+        """Make a new caller, with a socket of its own.
+
+        Args:
+            label: What records and listings call it.
+            budget: What this caller may use.
+
+        Raises:
+            SandboxStateError: The sandbox does not share a host with its callers.
+        """
+        self._callers += 1
+        name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{self._callers}"
+        socket = f"{self._folder}/{secrets.token_hex(8)}.sock"
+        await self.control.add_caller(name, socket, budget=budget)
+        path = self._machine.socket_path(socket)
+        if path is None:
+            raise SandboxStateError(
+                f"the machine {self._machine.id!r} gives no way to its sockets from this host"
+            )
+        return Caller(name, path, self.control)
+
+    async def reload(self) -> None:
+        """Send the file as it is now, and load it again; kept objects stay.
+
+        Raises:
+            ServeError: It cannot be served as it is now; what was served before still is.
+        """
+        await self._send_file()
+        self._learn(await self.control.reload())
+
+    async def stop(self) -> None:
+        """End the interface. Stopping twice is harmless."""
+        process, self._process = self._process, None
+        if process is not None:
+            await process.close()
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
+
+    async def _launch(self) -> None:
+        await self._send_file()
+        request = self.request
+        config = {
+            "name": request.name,
+            "file": self._file,
+            "control": f"{self._folder}/control.sock",
+            "models": dict(request.models),
+            "hidden": dict(request.hidden),
+            "tracebacks": request.tracebacks,
+            "restart": request.restart,
+            "budget": request.budget.to_json() if request.budget is not None else {},
+            "record": f"{self._folder}/record" if request.record else "",
+        }
+        await self._machine.write_file(f"{self._folder}/serve.json", json.dumps(config).encode())
+        self._process = await self._machine.spawn(
+            [self._machine.layout.python, "-m", "seer.rpc.server", f"{self._folder}/serve.json"],
+            env={"PYTHONPATH": self._machine.path(GATE_FILES), "PYTHONUNBUFFERED": "1"},
+        )
+        self._draining = asyncio.create_task(self._drain(self._process))
+
+    async def _ready(self) -> dict[str, Any]:
+        assert self._draining is not None
+        ready = asyncio.create_task(self._until_ready())
+        done, _ = await asyncio.wait({ready, self._draining}, return_when=asyncio.FIRST_COMPLETED)
+        if ready in done:
+            return ready.result()
+        ready.cancel()
+        words = "\n".join(self._last_lines)
+        raise ServeError(
+            f"the interface's process ended with exit code {self._draining.result()}",
+            file=str(self.request.file),
+            remote_traceback=words,
+        )
+
+    async def _until_ready(self) -> dict[str, Any]:
+        await self._listening.wait()
+        return await self.control.ready()
+
+    @property
+    def _file(self) -> str:
+        return f"{self._folder}/{self.request.file.name}"
+
+    async def _send_file(self) -> None:
+        source = await asyncio.to_thread(self.request.file.read_bytes)
+        await self._machine.write_file(self._file, source)
+
+    async def _drain(self, process: Process) -> int:
+        """Pass on what the interface prints, so that it never waits for a reader."""
+        rest = b""
+        async for _, data in process.output():
+            *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                if not self._listening.is_set() and text.startswith('{"seer-gate"'):
+                    # The supervisor's first words: its control socket is there.
+                    self._listening.set()
+                elif text:
+                    self._last_lines.append(text)
+                    logger.info("%s: %s", self.request.name, text)
+                    if self._on_line is not None:
+                        self._on_line(text)
+        return await process.wait()
+
+    def _learn(self, found: dict[str, Any]) -> None:
+        self.schema = Schema.from_json(found["schema"])
+        warnings: list[str] = found["warnings"]
+        for warning in warnings:
+            logger.warning("%s: %s", self.request.file.name, warning)
+
+    async def _connect(self) -> Channel:
+        return await self._machine.connect(f"{self._folder}/control.sock")

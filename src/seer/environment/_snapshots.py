@@ -1,0 +1,157 @@
+"""Snapshots: a sandbox's files at one moment, kept on the controller's side.
+
+A snapshot is packed and unpacked by `tar` inside the machine and lies here as one opaque file per
+folder: a tree that an agent writes to is hostile, and no program of the host ever walks it. The
+same holds on every provider. Nothing writes to a snapshot once it is there.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seer.environment._config import SandboxConfig
+from seer.environment._note import config_from_dict, config_to_dict
+from seer.errors import SnapshotError
+from seer.providers import Machine
+
+if TYPE_CHECKING:
+    from seer.environment._start import Started
+
+logger = logging.getLogger(__name__)
+
+_MAX_WORDS = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """A snapshot on disk."""
+
+    id: str
+    description: str
+    created_at: float
+    config: SandboxConfig
+    folder: Path
+    """Holds `snapshot.json` and one archive per folder."""
+
+
+def snapshots_dir() -> Path:
+    """Where snapshots are kept: `$XDG_DATA_HOME/seer/snapshots`, or below `~/.local/share`."""
+    root = os.environ.get("XDG_DATA_HOME", "")
+    base = Path(root) if root.startswith("/") else Path.home() / ".local" / "share"
+    return base / "seer" / "snapshots"
+
+
+def find_snapshot(snapshot_id: str) -> Snapshot:
+    """The snapshot of this id.
+
+    Raises:
+        SnapshotError: There is none.
+    """
+    folder = snapshots_dir() / snapshot_id
+    if not re.fullmatch(r"snap-[0-9a-f]{16}", snapshot_id) or not folder.is_dir():
+        known = sorted(p.name for p in snapshots_dir().glob("snap-*")) or "none"
+        raise SnapshotError(f"there is no snapshot {snapshot_id!r}; there are: {known}")
+    data = json.loads((folder / "snapshot.json").read_text())
+    return Snapshot(
+        id=snapshot_id,
+        description=data["description"],
+        created_at=data["created_at"],
+        config=config_from_dict(data["config"]),
+        folder=folder,
+    )
+
+
+async def take_snapshot(started: "Started", description: str) -> str:
+    """Copy the machine's files aside.
+
+    Raises:
+        SnapshotError: The copy failed (disk full, say); nothing of it is left.
+    """
+    machine = started.machine
+    snapshot_id = f"snap-{secrets.token_hex(8)}"
+    store = snapshots_dir()
+    store.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = store / f".{snapshot_id}"
+    draft.mkdir(mode=0o700)
+    try:
+        for part, folder in _folders(machine).items():
+            await _pack(machine, folder, draft / f"{part}.tar")
+        manifest = {
+            "description": description,
+            "created_at": time.time(),
+            "config": config_to_dict(started.config),
+        }
+        (draft / "snapshot.json").write_text(json.dumps(manifest))
+        draft.rename(store / snapshot_id)
+    except OSError as error:
+        raise SnapshotError(f"the snapshot could not be written: {error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    logger.info("snapshot %s of %s taken", snapshot_id, machine.id)
+    return snapshot_id
+
+
+async def restore_snapshot(machine: Machine, snapshot: Snapshot) -> None:
+    """Unpack a snapshot's files in their places, inside the machine.
+
+    Raises:
+        SnapshotError: The files could not be unpacked.
+    """
+    for part, folder in _folders(machine).items():
+        await _unpack(machine, snapshot.folder / f"{part}.tar", folder)
+
+
+def _folders(machine: Machine) -> dict[str, str]:
+    return {"workdir": machine.layout.workdir, "home": machine.layout.home}
+
+
+async def _pack(machine: Machine, folder: str, archive: Path) -> None:
+    process = await machine.spawn(["tar", "-C", folder, "--sparse", "-cf", "-", "."])
+    words = bytearray()
+    with archive.open("wb") as file:
+        async for stream, data in process.output():
+            if stream == "stdout":
+                await asyncio.to_thread(file.write, data)
+            else:
+                words += data[: _MAX_WORDS - len(words)]
+        file.flush()
+        os.fsync(file.fileno())
+    exit_code = await process.wait()
+    # 1: a file changed while it was read. That is a live machine's nature, and worth a word.
+    if exit_code == 1:
+        logger.warning("files changed during the snapshot: %s", words.decode(errors="replace"))
+    elif exit_code != 0:
+        raise SnapshotError(
+            f"packing {folder!r} failed with {exit_code}: {words.decode(errors='replace')}"
+        )
+
+
+async def _unpack(machine: Machine, archive: Path, folder: str) -> None:
+    argv = ["tar", "-C", folder, "--no-same-owner", "-xf", "-"]
+    process = await machine.spawn(argv, stdin=True)
+    words = bytearray()
+
+    async def feed() -> None:
+        with archive.open("rb") as file:
+            while data := await asyncio.to_thread(file.read, 1 << 20):
+                await process.write(data)
+        await process.close_stdin()
+
+    async def listen() -> None:
+        async for _, data in process.output():
+            words.extend(data[: _MAX_WORDS - len(words)])
+
+    await asyncio.gather(feed(), listen())
+    exit_code = await process.wait()
+    if exit_code != 0:
+        raise SnapshotError(
+            f"unpacking into {folder!r} failed with {exit_code}: {words.decode(errors='replace')}"
+        )

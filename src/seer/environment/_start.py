@@ -1,0 +1,325 @@
+"""How a sandbox gets ready: the phases of a start, and taking over one that runs.
+
+Each phase has a name, a line of progress and a time in the log. A phase that fails ends the start
+with its name and reason, and leaves nothing running.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seer.console import Phase, Progress, progress
+from seer.environment._config import SandboxConfig
+from seer.environment._handles import ModelHandle, RepoHandle
+from seer.environment._models import PreparedModel, prepare_models
+from seer.environment._note import Note, read_note, write_note
+from seer.environment._packages import build_environment, check_system_packages
+from seer.environment._repos import PreparedRepo, prepare_repo
+from seer.environment._secrets import Secrets, load_secrets
+from seer.environment._snapshots import Snapshot, restore_snapshot
+from seer.errors import RepoError, SandboxNotFoundError, SeerError, StartError
+from seer.isolation import Mount
+from seer.providers import (
+    Machine,
+    MachineSpec,
+    Network,
+    Provider,
+    Stream,
+    get_provider,
+    resolve_provider,
+)
+
+logger = logging.getLogger(__name__)
+
+_REPOS = "/seer/repos"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """A running sandbox: its machine, and what is on it."""
+
+    machine: Machine
+    config: SandboxConfig
+    models: tuple[ModelHandle, ...]
+    repos: tuple[RepoHandle, ...]
+    model_paths: dict[str, str] = field(default_factory=dict[str, str])
+    """Every name under which an interface may ask for a model -> its folder in the machine."""
+    hidden_names: dict[str, str] = field(default_factory=dict[str, str])
+    """Names of models that no agent may learn -> what they are called instead."""
+
+
+async def start(
+    config: SandboxConfig,
+    *,
+    kind: str,
+    network: Network,
+    snapshot: Snapshot | None = None,
+    mounts: Sequence[Mount] = (),
+) -> Started:
+    """Start a sandbox.
+
+    Args:
+        config: What to start.
+        kind: `sandbox` or `scoped`.
+        network: The network policy, with the kind's default filled in.
+        snapshot: Files to start with.
+        mounts: What the machine sees beside the configuration's models and repositories.
+
+    Raises:
+        StartError: A phase failed, or `start_timeout` passed.
+        SecretMissingError: A secret is not set.
+    """
+    provider = get_provider(resolve_provider(config.provider))
+    secrets = load_secrets(config.secrets)
+    if secrets.names and kind == "sandbox":
+        logger.warning("the agent in this sandbox can read: %s", ", ".join(secrets.names))
+    starter = _Starter(
+        config, kind, network, snapshot, provider=provider, secrets=secrets, mounts=mounts
+    )
+    with progress(f"{kind} on {provider.name}") as display:
+        return await starter.run(display)
+
+
+async def adopt(sandbox_id: str, *, provider: str, kind: str) -> Started:
+    """Take over a running sandbox.
+
+    Raises:
+        SandboxNotFoundError: It is not running, or is of the other kind.
+    """
+    machine = await get_provider(resolve_provider(provider)).find(sandbox_id)
+    note = read_note(machine.note)
+    if note.kind != kind:
+        other = "ScopedSandbox" if note.kind == "scoped" else "Sandbox"
+        raise SandboxNotFoundError(f"{sandbox_id!r} is a {other}; use {other}.from_id")
+    return _started(machine, note)
+
+
+class _Starter:
+    """One start: what is known so far, and what must be undone if it fails."""
+
+    def __init__(
+        self,
+        config: SandboxConfig,
+        kind: str,
+        network: Network,
+        snapshot: Snapshot | None,
+        *,
+        provider: Provider,
+        secrets: Secrets,
+        mounts: Sequence[Mount],
+    ) -> None:
+        self._config = config
+        self._mounts = mounts
+        self._kind = kind
+        self._network: Network = network
+        self._snapshot = snapshot
+        self._provider = provider
+        self._secrets = secrets
+        self._phase = "machine"
+
+    async def run(self, display: Progress) -> Started:
+        config = self._config
+        machine: Machine | None = None
+        try:
+            async with asyncio.timeout(config.start_timeout):
+                environment = await self._packages(display)
+                models = await self._models(display)
+                repos = await self._repos(display)
+                async with self._in_phase(display, "machine"):
+                    machine = await self._provider.start(self._spec(environment, models, repos))
+                return await self._fill(display, machine, models, repos)
+        except BaseException as error:
+            if machine is not None:
+                # The machine is ended even when the start is cancelled half-way.
+                await asyncio.shield(machine.terminate())
+            if isinstance(error, TimeoutError) and not isinstance(error, SeerError):
+                reason = f"it took longer than start_timeout={config.start_timeout:g} s in all"
+                raise StartError(self._phase, reason) from error
+            if isinstance(error, SeerError) and not isinstance(error, StartError):
+                raise StartError(self._phase, self._secrets.redact(str(error))) from error
+            raise
+
+    @asynccontextmanager
+    async def _in_phase(self, display: Progress, name: str) -> AsyncGenerator[Phase]:
+        self._phase = name
+        began = time.monotonic()
+        with display.phase(name) as phase:
+            yield phase
+        logger.info("phase %s took %.3f s", name, time.monotonic() - began)
+
+    async def _packages(self, display: Progress) -> Path | None:
+        config = self._config
+        if not config.python_packages and not config.system_packages:
+            return None
+        async with self._in_phase(display, "packages") as phase:
+            await check_system_packages(config.system_packages)
+            if not config.python_packages:
+                return None
+            return await build_environment(
+                config.python_packages, python=config.python_version, on_progress=phase.say
+            )
+
+    async def _models(self, display: Progress) -> tuple[PreparedModel, ...]:
+        if not self._config.models:
+            return ()
+        async with self._in_phase(display, "models") as phase:
+            return await prepare_models(
+                self._config.models,
+                token=self._secrets.get("HF_TOKEN"),
+                on_bytes=phase.bytes,
+            )
+
+    async def _repos(self, display: Progress) -> tuple[PreparedRepo, ...]:
+        if not self._config.repos:
+            return ()
+        async with self._in_phase(display, "repos") as phase:
+            prepared: list[PreparedRepo] = []
+            for repo in self._config.repos:
+                phase.say(repo.url)
+                prepared.append(await prepare_repo(repo))
+            return tuple(prepared)
+
+    def _spec(
+        self,
+        environment: Path | None,
+        models: Sequence[PreparedModel],
+        repos: Sequence[PreparedRepo],
+    ) -> MachineSpec:
+        config = self._config
+        handles = tuple(model.handle for model in models)
+        note = Note(
+            kind=self._kind,
+            config=config,
+            models=handles,
+            repos=_repo_handles(config, repos),
+        )
+        mounts = [*self._mounts, *(mount for model in models for mount in model.mounts)]
+        mounts += [Mount(repo.host_path, f"{_REPOS}/{repo.name}") for repo in repos]
+        return MachineSpec(
+            label=self._kind,
+            note=write_note(note),
+            gpu=config.gpu,
+            gpu_count=config.gpu_count,
+            cpus=config.cpus,
+            memory=config.memory_bytes,
+            disk=config.disk_bytes,
+            env={**config.env, **self._secrets.values()},
+            path_env={handle.env_name: handle.path for handle in handles},
+            mounts=tuple(mounts),
+            python_env=environment,
+            network=self._network,
+            isolation=config.isolation,
+            hidden=any(handle.hidden for handle in handles),
+            lease=config.lease,
+            timeout=config.timeout,
+            idle_timeout=config.idle_timeout,
+            start_timeout=config.start_timeout,
+        )
+
+    async def _fill(
+        self,
+        display: Progress,
+        machine: Machine,
+        models: Sequence[PreparedModel],
+        repos: Sequence[PreparedRepo],
+    ) -> Started:
+        config = self._config
+        if self._snapshot is not None or config.files or config.dirs:
+            async with self._in_phase(display, "files"):
+                if self._snapshot is not None:
+                    await restore_snapshot(machine, self._snapshot)
+                await _copy_files(machine, config)
+        for repo, wanted in zip(repos, config.repos, strict=True):
+            async with self._in_phase(display, f"repo {repo.name}") as phase:
+                await _check_out(machine, repo, wanted.install, phase)
+        return _started(machine, read_note(machine.note))
+
+
+def _started(machine: Machine, note: Note) -> Started:
+    models = tuple(
+        dataclasses.replace(
+            handle,
+            path=machine.path(handle.path),
+            base_path=machine.path(handle.base_path) if handle.base_path else None,
+        )
+        for handle in note.models
+    )
+    paths: dict[str, str] = {}
+    hidden: dict[str, str] = {}
+    for model, handle in zip(note.config.models, models, strict=True):
+        # A hidden model goes by its real name in the interface's own source, which no agent sees.
+        paths[model.name] = paths[handle.name] = handle.path
+        if handle.hidden:
+            hidden[model.name] = handle.name
+        if model.base_model is not None and handle.base_path is not None:
+            paths[model.base_model] = paths[f"{handle.name}_base"] = handle.base_path
+            if handle.hidden:
+                hidden[model.base_model] = f"{handle.name}_base"
+    workdir = machine.layout.workdir
+    return Started(
+        machine=machine,
+        config=note.config,
+        models=models,
+        repos=tuple(dataclasses.replace(r, path=f"{workdir}/{r.path}") for r in note.repos),
+        model_paths=paths,
+        hidden_names=hidden,
+    )
+
+
+def _repo_handles(config: SandboxConfig, repos: Sequence[PreparedRepo]) -> tuple[RepoHandle, ...]:
+    """Handles whose paths are relative to the working folder, which only the machine knows."""
+    return tuple(
+        RepoHandle(
+            name=repo.name, path=repo.name, url=wanted.url, ref=wanted.ref, commit=repo.commit
+        )
+        for repo, wanted in zip(repos, config.repos, strict=True)
+    )
+
+
+async def _copy_files(machine: Machine, config: SandboxConfig) -> None:
+    for source, target in config.files:
+        mode = 0o755 if os.access(source, os.X_OK) else 0o644
+        await machine.write_file(target, await asyncio.to_thread(source.read_bytes), mode=mode)
+    for source, target in config.dirs:
+        await machine.make_dir(target)
+        for file in sorted(source.rglob("*")):
+            there = f"{target}/{file.relative_to(source).as_posix()}"
+            if file.is_symlink():
+                logger.warning("a link is not copied into the sandbox: %s", file)
+            elif file.is_dir():
+                await machine.make_dir(there)
+            elif file.is_file():
+                data = await asyncio.to_thread(file.read_bytes)
+                await machine.write_file(there, data, mode=file.stat().st_mode & 0o777)
+
+
+async def _check_out(
+    machine: Machine, repo: PreparedRepo, install: str | None, phase: Phase
+) -> None:
+    """Copy a repository, inside the machine, to where its agent may change it."""
+    source = machine.path(f"{_REPOS}/{repo.name}")
+    argv = ["cp", "-a", "--no-preserve=ownership", "--reflink=auto", source, repo.name]
+    copied = await machine.exec(argv)
+    if copied.exit_code != 0:
+        raise RepoError(f"repository {repo.name!r}: {copied.stderr.decode(errors='replace')}")
+    if install is None:
+        return
+    phase.say(install)
+
+    def show(stream: Stream, data: bytes) -> None:
+        lines = data.decode(errors="replace").strip().splitlines()
+        if lines:
+            phase.say(lines[-1])
+
+    result = await machine.exec(["/bin/bash", "-ec", install], cwd=repo.name, on_output=show)
+    if result.exit_code != 0:
+        words = (result.stderr or result.stdout).decode(errors="replace").strip()[-4000:]
+        raise RepoError(
+            f"repository {repo.name!r}: {install!r} exited with {result.exit_code}\n{words}"
+        )
