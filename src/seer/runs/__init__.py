@@ -1,6 +1,7 @@
 """The record of a run: write it, read it, find it, export it, run it again."""
 
 from seer.runs._errors import RecordError, ReplayDivergenceError, RunNotFoundError
+from seer.runs._index import Order, RunFilter, RunIndex, RunSummary
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, open_run
 from seer.runs._record import RunRecord, Status
@@ -11,9 +12,13 @@ __all__ = [
     "Redactor",
     "RedactorLike",
     "ReplayDivergenceError",
+    "Order",
     "Run",
+    "RunFilter",
+    "RunIndex",
     "RunNotFoundError",
     "RunRecord",
+    "RunSummary",
     "Status",
     "new_run_id",
     "open_run",

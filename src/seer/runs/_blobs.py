@@ -79,10 +79,13 @@ def pack(value: Any, blobs: BlobStore, redact: Callable[[str], str]) -> Any:
         return [pack(item, blobs, redact) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         mapping = cast("dict[str, Any]", value)
-        packed = {_escape(redact(key)): pack(item, blobs, redact) for key, item in mapping.items()}
-        if mapping.get("encoding") == "base64" and (blob := _binary(mapping, blobs, redact)):
-            packed["data"] = blob
-        return packed
+        blob = _binary(mapping, blobs, redact) if mapping.get("encoding") == "base64" else None
+        packed = {
+            _escape(redact(key)): pack(item, blobs, redact)
+            for key, item in mapping.items()
+            if blob is None or key != "data"
+        }
+        return packed if blob is None else {**packed, "data": blob}
     return value
 
 

@@ -1,0 +1,267 @@
+"""Finding runs among many: an SQLite index over run folders.
+
+The folders are the truth, the index is a cache of them: it is brought up to date before every look,
+and made anew when it is missing, damaged or of another version.
+"""
+
+import contextlib
+import logging
+import os
+import sqlite3
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from seer.errors import ConfigError
+from seer.runs._errors import RecordError
+from seer.runs._places import runs_root
+from seer.runs._reader import read_meta, status_of
+from seer.runs._record import Status
+
+logger = logging.getLogger(__name__)
+
+FILE = "index.sqlite"
+_VERSION = 1
+_COLUMNS = (
+    "run_id",
+    "name",
+    "status",
+    "provider",
+    "model",
+    "session",
+    "task",
+    "result",
+    "created",
+    "ended",
+    "turns",
+    "tool_calls",
+    "calls",
+    "tokens",
+    "cost_usd",
+    "score",
+)
+_SCHEMA = f"""
+CREATE TABLE runs ({", ".join(_COLUMNS)}, stamp, PRIMARY KEY (run_id)) WITHOUT ROWID;
+CREATE INDEX runs_created ON runs (created);
+CREATE INDEX runs_status ON runs (status);
+CREATE VIRTUAL TABLE words USING fts5 (run_id UNINDEXED, text, tokenize = "unicode61");
+PRAGMA user_version = {_VERSION};
+"""
+Order = Literal["created", "ended", "cost_usd", "tokens", "turns", "name", "status", "score"]
+_ORDERS = {"created", "ended", "cost_usd", "tokens", "turns", "name", "status", "score"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One line of a listing."""
+
+    run_id: str
+    name: str
+    status: Status
+    provider: str | None
+    model: str | None
+    session: str | None
+    task: str
+    result: str
+    created: float
+    ended: float | None
+    turns: int | None
+    tool_calls: int | None
+    calls: int | None
+    tokens: int | None
+    cost_usd: float | None
+    score: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took."""
+        return None if self.ended is None else self.ended - self.created
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFilter:
+    """Which runs to find; what is None does not matter."""
+
+    status: Status | None = None
+    provider: str | None = None
+    model: str | None = None
+    name: str | None = None
+    """The whole name, or its beginning with `*` at the end."""
+    since: float | None = None
+    until: float | None = None
+    search: str | None = None
+    """Words that must all occur in the name, task, system prompt or result."""
+
+
+class RunIndex:
+    """The index of one folder of runs. Safe for several processes and threads at once."""
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        self.root = runs_root(root)
+
+    def list(
+        self,
+        where: RunFilter | None = None,
+        *,
+        order: Order = "created",
+        descending: bool = True,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[RunSummary]:
+        """Runs that fit, one page of them.
+
+        Raises:
+            ConfigError: `order` is no column to order by.
+        """
+        if order not in _ORDERS:
+            raise ConfigError("order", order, f"must be one of {sorted(_ORDERS)}")
+        clause, values = _where(where or RunFilter())
+        direction = "DESC" if descending else "ASC"
+        query = (
+            f"SELECT {', '.join(_COLUMNS)} FROM runs {clause} "
+            f"ORDER BY {order} {direction}, run_id {direction} LIMIT ? OFFSET ?"
+        )
+        with self._fresh() as db:
+            rows = db.execute(query, (*values, limit, offset)).fetchall()
+        return [RunSummary(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+
+    def count(self, where: RunFilter | None = None) -> int:
+        """How many runs fit."""
+        clause, values = _where(where or RunFilter())
+        with self._fresh() as db:
+            return int(db.execute(f"SELECT count(*) FROM runs {clause}", values).fetchone()[0])
+
+    @contextlib.contextmanager
+    def _fresh(self) -> Generator[sqlite3.Connection, None, None]:
+        """The index, brought up to date."""
+        if not self.root.is_dir():
+            with contextlib.closing(_make(":memory:")) as db:
+                yield db
+            return
+        try:
+            db = _open(self.root / FILE)
+            _update(db, self.root)
+        except sqlite3.DatabaseError as error:
+            logger.warning("%s is damaged and made anew: %s", self.root / FILE, error)
+            (self.root / FILE).unlink(missing_ok=True)
+            db = _open(self.root / FILE)
+            _update(db, self.root)
+        with contextlib.closing(db):
+            yield db
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=30, isolation_level=None)
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == _VERSION:
+            return db
+        db.execute("BEGIN EXCLUSIVE")
+        if db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
+            for name in ("runs", "words"):
+                db.execute(f"DROP TABLE IF EXISTS {name}")
+            for statement in _SCHEMA.strip().split(";\n"):
+                db.execute(statement)
+        db.execute("COMMIT")
+        return db
+    except BaseException:
+        db.close()
+        raise
+
+
+def _make(path: str) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None)
+    db.executescript(_SCHEMA)
+    return db
+
+
+def _update(db: sqlite3.Connection, root: Path) -> None:
+    known = dict(db.execute("SELECT run_id, stamp FROM runs").fetchall())
+    present = dict(_stamps(root))
+    changed = [run_id for run_id, stamp in present.items() if known.get(run_id) != stamp]
+    gone = [run_id for run_id in known if run_id not in present]
+    # A run that says it is running may have lost its writer since.
+    running = {row[0] for row in db.execute("SELECT run_id FROM runs WHERE status = 'running'")}
+    changed += [run_id for run_id in running if known.get(run_id) == present.get(run_id)]
+    if not changed and not gone:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for run_id in (*gone, *changed):
+            if run_id in known:
+                db.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
+                db.execute("DELETE FROM words WHERE run_id = ?", (run_id,))
+        for run_id in changed:
+            if run_id in present:
+                _insert(db, root, run_id, stamp=present[run_id])
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _stamps(root: Path) -> Iterator[tuple[str, str]]:
+    """Each run with what changes when its `run.json` does."""
+    with os.scandir(root) as entries:
+        for entry in entries:
+            try:
+                stat = os.stat(f"{entry.path}/run.json")  # noqa: PTH116 (thousands of them)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            yield entry.name, f"{stat.st_mtime_ns}-{stat.st_size}-{stat.st_ino}"
+
+
+def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> None:
+    try:
+        meta = read_meta(root / run_id)
+    except RecordError as error:
+        logger.warning("left out of the index: %s", error)
+        return
+    values: dict[str, Any] = {
+        **{column: meta.get(column) for column in _COLUMNS},
+        "run_id": run_id,
+        "status": status_of(meta),
+        "name": meta.get("name") or "",
+        "task": meta.get("task") or "",
+        "result": meta.get("result") or "",
+        "created": meta.get("created") or 0.0,
+    }
+    marks = ", ".join("?" * (len(_COLUMNS) + 1))
+    db.execute(
+        f"INSERT OR REPLACE INTO runs VALUES ({marks})",
+        (*(_plain(values[column]) for column in _COLUMNS), stamp),
+    )
+    words = (run_id, *(values[key] for key in ("name", "task", "result", "model", "provider")))
+    text = "\n".join(str(word) for word in (*words, meta.get("system_prompt") or "") if word)
+    db.execute("INSERT INTO words VALUES (?, ?)", (run_id, text))
+
+
+def _plain(value: Any) -> str | float | int | None:
+    return value if isinstance(value, (str, int, float)) or value is None else str(value)
+
+
+def _where(where: RunFilter) -> tuple[str, Sequence[Any]]:
+    parts: list[str] = []
+    values: list[Any] = []
+    for column in ("status", "provider", "model"):
+        if (value := getattr(where, column)) is not None:
+            parts.append(f"{column} = ?")
+            values.append(value)
+    if where.name is not None:
+        beginning = where.name.endswith("*")
+        parts.append("substr(name, 1, ?) = ?" if beginning else "name = ?")
+        name = where.name.removesuffix("*")
+        values += [len(name), name] if beginning else [name]
+    if where.since is not None:
+        parts.append("created >= ?")
+        values.append(where.since)
+    if where.until is not None:
+        parts.append("created < ?")
+        values.append(where.until)
+    if where.search is not None and where.search.strip():
+        parts.append("run_id IN (SELECT run_id FROM words WHERE text MATCH ?)")
+        # Quoted, so that nothing in a search is syntax; the last word may be unfinished.
+        terms = [f'"{word.replace(chr(34), chr(34) * 2)}"' for word in where.search.split()]
+        values.append(" ".join(terms) + "*")
+    return ("WHERE " + " AND ".join(parts) if parts else ""), values

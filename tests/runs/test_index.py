@@ -1,0 +1,120 @@
+"""Finding runs among many."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.errors import ConfigError
+from seer.runs import RunFilter, RunIndex, RunRecord
+
+
+def write(root: Path, number: int, **meta: Any) -> Path:
+    folder = root / f"20260101-{number:06d}-00000000"
+    folder.mkdir(parents=True)
+    data = {"format": 1, "status": "completed", "created": float(number), "name": "run", **meta}
+    (folder / "run.json").write_text(json.dumps(data))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write(tmp_path, 1, name="audit 1", provider="claude", task="find the cat", cost_usd=0.5)
+    write(tmp_path, 2, name="audit 2", provider="openai", result="it likes zebras", cost_usd=0.1)
+    write(tmp_path, 3, name="probe", provider="claude", status="error", model="m-1")
+    return tmp_path
+
+
+def ids(index: RunIndex, **where: Any) -> list[int]:
+    return sorted(int(run.created) for run in index.list(RunFilter(**where)))
+
+
+def test_runs_are_listed_newest_first(root: Path) -> None:
+    index = RunIndex(root)
+    assert [run.created for run in index.list()] == [3.0, 2.0, 1.0]
+    assert [run.created for run in index.list(limit=1, offset=1)] == [2.0]
+    assert [run.created for run in index.list(order="cost_usd", limit=2)] == [1.0, 2.0]
+    assert index.count() == 3
+
+
+def test_filters_combine(root: Path) -> None:
+    index = RunIndex(root)
+    assert ids(index, provider="claude") == [1, 3]
+    assert ids(index, provider="claude", status="error") == [3]
+    assert ids(index, name="audit*") == [1, 2]
+    assert ids(index, name="audit 1") == [1]
+    assert ids(index, since=2.0, until=3.0) == [2]
+    assert ids(index, model="m-1") == [3]
+
+
+def test_search_looks_at_all_words(root: Path) -> None:
+    index = RunIndex(root)
+    assert ids(index, search="zebra") == [2]
+    assert ids(index, search="CAT find") == [1]
+    assert ids(index, search="cat zebra") == []
+    assert ids(index, search="  ") == [1, 2, 3]
+
+
+@pytest.mark.parametrize("hostile", ['"', "a OR b", "NEAR(", "*", "'; DROP TABLE runs", "col:x"])
+def test_nothing_in_a_search_is_syntax(root: Path, hostile: str) -> None:
+    assert ids(RunIndex(root), search=hostile) == []
+    assert RunIndex(root).count() == 3
+
+
+def test_the_order_is_checked(root: Path) -> None:
+    with pytest.raises(ConfigError, match="order='1; DROP"):
+        RunIndex(root).list(order="1; DROP TABLE runs")  # type: ignore[arg-type]
+
+
+def test_new_changed_and_deleted_runs_are_seen(root: Path) -> None:
+    index = RunIndex(root)
+    assert index.count() == 3
+    folder = write(root, 4, name="new")
+    assert ids(index, name="new") == [4]
+    (folder / "run.json").write_text(json.dumps({"format": 1, "status": "limit", "created": 4.0}))
+    assert ids(index, status="limit") == [4]
+    (folder / "run.json").unlink()
+    assert index.count() == 3
+
+
+def test_a_damaged_index_is_made_anew(root: Path) -> None:
+    assert RunIndex(root).count() == 3
+    (root / "index.sqlite").write_bytes(b"this is no database" * 100)
+    assert RunIndex(root).count() == 3
+
+
+def test_a_damaged_record_is_left_out(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (root / "20260101-000001-00000000" / "run.json").write_text("{")
+    assert RunIndex(root).count() == 2
+    assert "left out of the index" in caplog.text
+
+
+def test_a_folder_that_does_not_exist_is_empty(tmp_path: Path) -> None:
+    assert RunIndex(tmp_path / "none").list() == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_run_whose_writer_is_gone_is_listed_as_crashed(root: Path) -> None:
+    record = RunRecord.create(root, "20260101-000009-00000000", meta={})
+    index = RunIndex(root)
+    assert [run.status for run in index.list(RunFilter(status="running"))] == ["running"]
+    meta = json.loads((record.folder / "run.json").read_text())
+    meta["writer"]["start"] -= 1
+    (record.folder / "run.json").write_text(json.dumps(meta))
+    assert [run.run_id for run in index.list(RunFilter(status="crashed"))] == [record.run_id]
+    record.close("completed")
+
+
+@pytest.mark.full
+def test_ten_thousand_runs_answer_well_under_a_second(tmp_path: Path) -> None:
+    for number in range(10_000):
+        result = "zebra" if number % 9 == 0 else "cat"
+        write(tmp_path, number, name=f"exp {number % 50}", result=result, task="find the secret")
+    index = RunIndex(tmp_path)
+    assert index.count() == 10_000
+    for where in (RunFilter(), RunFilter(name="exp 1*"), RunFilter(search="secret zebra")):
+        began = time.perf_counter()
+        assert len(index.list(where)) == 50
+        assert time.perf_counter() - began < 1.0

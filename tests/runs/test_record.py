@@ -1,0 +1,270 @@
+"""The record of a run: whole, chained, free of secrets, and readable after a crash."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.runs import (
+    RecordError,
+    Redactor,
+    Run,
+    RunNotFoundError,
+    RunRecord,
+    new_run_id,
+    open_run,
+    runs_root,
+)
+
+SECRET = 'hf_"quoted"/and+odd=é0123456789'
+
+
+def make(root: Path, **meta: Any) -> RunRecord:
+    return RunRecord.create(root, new_run_id(), meta=meta, redactor=Redactor([SECRET]))
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    record = make(tmp_path, name="first")
+    events = [{"type": "text", "text": f"line {n}", "seq": n} for n in range(100)]
+    for event in events:
+        record.event(event)
+    record.call({"function": "f", "arguments": [1, 2]})
+    record.close("completed", {"turns": 3})
+    run = Run(record.folder)
+    assert list(run.events()) == events
+    assert list(run.calls()) == [{"function": "f", "arguments": [1, 2]}]
+    assert (run.status, run.meta["turns"], run.meta["events"]) == ("completed", 3, 100)
+    run.verify()
+
+
+def test_large_and_binary_values_become_blobs_and_come_back(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    image = {"type": "image", "encoding": "base64", "data": base64.b64encode(bytes(9000)).decode()}
+    event = {"text": "x" * 100_000, "nested": [{"image": image}], "again": "x" * 100_000}
+    record.event(event)
+    record.close("completed")
+    assert list(Run(record.folder).events()) == [event]
+    assert (record.folder / "events.jsonl").stat().st_size < 1000
+    blobs = [path for path in (record.folder / "blobs").rglob("*") if path.is_file()]
+    assert sorted(path.stat().st_size for path in blobs) == [9000, 100_000]
+
+
+def test_a_value_cannot_pose_as_a_blob(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    known = record.blob(b"something else of this run")
+    hostile = {"$blob": known, "bytes": 3, "$$x": {"$blob": "../../etc/passwd"}}
+    record.event(hostile)
+    record.close("completed")
+    assert list(Run(record.folder).events()) == [hostile]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text() | st.floats(-1e9, 1e9),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text() | st.sampled_from(["$blob", "encoding", "data"]), inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(event=st.dictionaries(st.text(), JSON))
+@settings(max_examples=100, deadline=None)
+def test_any_json_survives(tmp_path_factory: pytest.TempPathFactory, event: Any) -> None:
+    record = RunRecord.create(tmp_path_factory.mktemp("runs"), new_run_id(), meta={})
+    record.event(event)
+    record.close("completed")
+    assert list(Run(record.folder).events()) == [event]
+
+
+def test_lone_surrogates_in_an_output_survive(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    record.event({"text": "a\ud800b"})
+    record.event({"text": "\udfff" * 10_000})
+    record.close("completed")
+    assert [len(event["text"]) for event in Run(record.folder).events()] == [3, 10_000]
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        SECRET,
+        json.dumps({"token": SECRET}),
+        json.dumps({"token": SECRET}, ensure_ascii=False),
+        "https://x/?t=hf_%22quoted%22%2Fand%2Bodd%3D%C3%A90123456789",
+        base64.b64encode(b"user:" + SECRET.encode()).decode(),
+        base64.urlsafe_b64encode(b"a" + SECRET.encode() + b"zz").decode(),
+        base64.b64encode(SECRET.encode()).decode(),
+    ],
+)
+def test_secrets_are_in_no_file_in_any_common_form(tmp_path: Path, planted: str) -> None:
+    record = make(tmp_path, task=f"use {planted}", env={"TOKEN": planted})
+    record.event({"text": planted, planted: [planted], "long": "x" * 9000 + planted})
+    record.event({"encoding": "base64", "data": planted})
+    record.call({"arguments": {"a": planted}})
+    record.close("error", {"message": planted})
+    core = SECRET[4:10]
+    for path in record.folder.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            assert planted.encode() not in data, path
+            assert core.encode() not in data, path
+
+
+@pytest.mark.parametrize("change", ["edit", "remove", "insert", "swap"])
+def test_a_changed_record_is_noticed(tmp_path: Path, change: str) -> None:
+    record = make(tmp_path)
+    for number in range(5):
+        record.event({"n": number})
+    record.close("completed")
+    path = record.folder / "events.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    if change == "edit":
+        lines[2] = lines[2].replace(b'"n":2', b'"n":7')
+    elif change == "remove":
+        del lines[2]
+    elif change == "insert":
+        lines.insert(2, lines[1])
+    else:
+        lines[1], lines[2] = lines[2], lines[1]
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(RecordError, match="changed after it was written"):
+        list(Run(record.folder).events())
+
+
+def test_a_closed_record_that_was_cut_short_is_noticed(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    for number in range(5):
+        record.event({"n": number})
+    record.close("completed")
+    path = record.folder / "events.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+    assert len(list(Run(record.folder).events())) == 3
+    with pytest.raises(RecordError, match="holds 3 lines, 5 were written"):
+        Run(record.folder).verify()
+
+
+def test_a_changed_blob_is_noticed(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    record.event({"text": "x" * 9000})
+    record.close("completed")
+    blob = next(path for path in (record.folder / "blobs").rglob("*") if path.is_file())
+    blob.write_bytes(b"y" * 9000)
+    with pytest.raises(RecordError, match="changed after it was written"):
+        list(Run(record.folder).events())
+
+
+def test_every_prefix_of_the_file_opens_up_to_the_last_whole_line(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    for number in range(3):
+        record.event({"n": number})
+    record.close("completed")
+    path = record.folder / "events.jsonl"
+    whole = path.read_bytes()
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        found = [event["n"] for event in Run(record.folder).events()]
+        assert found == list(range(whole[:length].count(b"\n")))
+
+
+def test_a_record_that_is_opened_again_goes_on_after_the_torn_line(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    record.event({"n": 0})
+    record.close("completed")
+    path = record.folder / "events.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"hash":"torn')
+    again = RunRecord(record.folder)
+    again.event({"n": 1})
+    assert [event["n"] for event in Run(record.folder).events()] == [0, 1]
+
+
+def test_a_full_disk_is_an_error_and_leaves_whole_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = make(tmp_path)
+    record.event({"n": 0})
+    real = os.write
+
+    def short(fd: int, data: bytes) -> int:
+        return real(fd, data[: len(data) // 2])
+
+    monkeypatch.setattr(os, "write", short)
+    with pytest.raises(RecordError, match="only a part"):
+        record.event({"n": 1})
+    monkeypatch.undo()
+    record.event({"n": 2})
+    record.close("completed")
+    assert [event["n"] for event in Run(record.folder).events()] == [0, 2]
+
+
+def test_artifacts_stay_in_the_folder(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    record.artifact("a/notebook.ipynb", b"{}")
+    for name in ("../x", "/x", "a/../../x", ""):
+        with pytest.raises(RecordError, match="inside the run's folder"):
+            record.artifact(name, b"")
+    record.close("completed")
+    assert Run(record.folder).artifacts() == [Path("a/notebook.ipynb")]
+
+
+def test_runs_are_found_by_a_part_of_their_id(tmp_path: Path) -> None:
+    for run_id in ("20260101-000000-aaaa1111", "20260101-000000-bbbb2222"):
+        RunRecord.create(tmp_path, run_id, meta={}).close("completed")
+    assert open_run("bbbb2222", tmp_path).run_id.endswith("bbbb2222")
+    assert open_run(tmp_path / "20260101-000000-aaaa1111").run_id.endswith("aaaa1111")
+    with pytest.raises(RunNotFoundError, match="fits several runs"):
+        open_run("20260101", tmp_path)
+    with pytest.raises(RunNotFoundError, match="no run 'nope'"):
+        open_run("nope", tmp_path)
+
+
+def test_the_root_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEER_RUNS", "/somewhere")
+    assert runs_root() == Path("/somewhere")
+    monkeypatch.delenv("SEER_RUNS")
+    assert runs_root() == Path.cwd() / "outputs" / "runs"
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from seer.runs import RunRecord, new_run_id
+record = RunRecord.create(Path(sys.argv[1]), new_run_id(), meta={})
+print(record.folder, flush=True)
+number = 0
+while True:
+    record.event({"n": number, "text": "x" * (number % 7 * 2000)})
+    record.call({"n": number})
+    number += 1
+    if number == 50:
+        print("enough", flush=True)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("attempt", range(3))
+def test_after_kill_9_the_record_opens_and_says_crashed(tmp_path: Path, attempt: int) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    with writer.stdout:
+        folder = Path(writer.stdout.readline().strip())
+        assert Run(folder).status == "running"
+        writer.stdout.readline()
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    run = Run(folder)
+    assert run.status == "crashed"
+    numbers = [event["n"] for event in run.events()]
+    assert numbers == list(range(len(numbers)))
+    assert len(numbers) >= 50
+    run.verify()
