@@ -95,3 +95,10 @@ def test_names_outside_of_the_format_are_refused(name: str) -> None:
 def test_descriptions_outside_of_the_format_are_refused(description: str) -> None:
     with pytest.raises(ConfigError, match=r"Skill\.description="):
         Skill.from_text("a", description=description, body="b")
+
+
+def test_markdown_with_front_matter_becomes_a_skill() -> None:
+    skill = Skill.from_markdown("---\nname: be-kind\ndescription: How.\n---\nBe kind.\n")
+    assert (skill.name, skill.description) == ("be-kind", "How.")
+    with pytest.raises(ConfigError, match="lacks name"):
+        Skill.from_markdown("---\ndescription: How.\n---\n")

@@ -1,11 +1,11 @@
 """Sessions: where an agent's code runs. They know nothing of tool protocols or vendors."""
 
 from seer.execution._capture import OnOutput
+from seer.execution._cells import CellInfo
 from seer.execution._cli import CliSession, acreate_cli_session, create_cli_session
 from seer.execution._images import Image
 from seer.execution._local import LocalSession, acreate_local_session, create_local_session
 from seer.execution._notebook import (
-    CellInfo,
     NotebookSession,
     acreate_notebook_session,
     create_notebook_session,

@@ -54,7 +54,7 @@ class CliSession(Session):
         self,
         command: str,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> str:
         """Like `start_job`."""

@@ -7,14 +7,15 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from seer._sync import on_loop, run_sync
+from seer.environment import ModelHandle
 from seer.errors import SandboxLostError
 from seer.execution._capture import OnOutput
+from seer.execution._cells import CellInfo
 from seer.execution._dial import dial
 from seer.execution._execution import Execution
 from seer.execution._jupyter_server import JupyterServer
@@ -35,19 +36,6 @@ _SAVE_EVERY = 2.0
 """Seconds between two saves of a cell that is still running."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellInfo:
-    """A cell of the notebook."""
-
-    cell_id: str
-    kind: str
-    """`code`, `markdown` or `raw`."""
-    source: str
-    execution_count: int | None = None
-    outputs: tuple[Mapping[str, Any], ...] = ()
-    """As in the notebook format."""
-
-
 class NotebookSession(KernelSession):
     """Cells of a notebook on this host, run by a kernel in a jail or a sandbox."""
 
@@ -59,7 +47,7 @@ class NotebookSession(KernelSession):
         self._sandbox = sandbox
         self._store = NotebookStore(path)
         self._server_lock = asyncio.Lock()
-        self._models = tuple(getattr(sandbox, "model_handles", ()) or ())
+        self._models = _handles(sandbox)
 
     # --- what it is -----------------------------------------------------------------------------
 
@@ -111,7 +99,7 @@ class NotebookSession(KernelSession):
         self,
         cell_id: str,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Like `run_cell`."""
@@ -121,7 +109,7 @@ class NotebookSession(KernelSession):
         self,
         cell_id: str,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> str:
         """Put a cell in the queue and return its result's id at once."""
@@ -192,10 +180,7 @@ class NotebookSession(KernelSession):
         if self._models and self.workspace.preload_models:
             ground = await self._site.ground()
             wanted = json.dumps(
-                [
-                    {"name": m.var_name, "path": m.path, "base": getattr(m, "base_path", None)}
-                    for m in self._models
-                ]
+                [{"name": m.var_name, "path": m.path, "base": m.base_path} for m in self._models]
             )
             script = f"{ground.inside}/preload_models.py"
             code = (
@@ -207,10 +192,8 @@ class NotebookSession(KernelSession):
         await super()._warm_up(kernel)
 
     async def _shut_down(self) -> None:
-        server, self._store.server = self._store.server, None
         try:
-            if server is not None:
-                await server.close()
+            await self._store.close_server()
         finally:
             await super()._shut_down()
 
@@ -255,7 +238,7 @@ class NotebookSession(KernelSession):
 
     async def _cells(self) -> list[CellInfo]:
         notebook = await self._store.read()
-        return [_info(cell) for cell in notebook["cells"]]
+        return [CellInfo.from_cell(cell) for cell in notebook["cells"]]
 
     async def _save_while_running(self, execution: Execution) -> None:
         """Let a person see the output of a long cell as it comes."""
@@ -319,15 +302,8 @@ def tokenizer_name(var_name: str) -> str:
     return f"{var_name}_tokenizer"
 
 
-def _info(cell: Mapping[str, Any]) -> CellInfo:
-    source = cell.get("source", "")
-    return CellInfo(
-        cell_id=str(cell.get("id", "")),
-        kind=str(cell["cell_type"]),
-        source="".join(source) if isinstance(source, list) else str(source),
-        execution_count=cell.get("execution_count"),
-        outputs=tuple(cell.get("outputs", ())),
-    )
+def _handles(sandbox: SandboxLike | None) -> tuple[ModelHandle, ...]:
+    return tuple(sandbox.model_handles) if sandbox is not None else ()
 
 
 def _index(cells: Sequence[CellInfo], cell_id: str) -> int:

@@ -60,6 +60,12 @@ class NotebookFile:
             self._write(notebook)
             self._good = notebook
 
+    def replace(self, notebook: Notebook) -> None:
+        """Put a whole notebook in the place of what is there."""
+        with self._locked():
+            self._write(notebook)
+            self._good = notebook
+
     def _copy(self) -> Notebook:
         return cast("Notebook", json.loads(json.dumps(self._good)))
 

@@ -36,6 +36,19 @@ class NotebookStore:
                 return
         await asyncio.to_thread(self._file.edit, edit)
 
+    async def close_server(self) -> None:
+        """End the server, if there is one; the file then holds all that the document held."""
+        server, self.server = self.server, None
+        if server is None:
+            return
+        try:
+            last = await server.read()
+        except SandboxLostError:
+            last = None
+        await server.close()
+        if last is not None:
+            await asyncio.to_thread(self._file.replace, last)
+
     async def read(self) -> Notebook:
         """The notebook as it is now."""
         if self.server is not None:

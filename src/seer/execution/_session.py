@@ -10,7 +10,6 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
@@ -92,7 +91,7 @@ class Session(ABC):
         return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
     @property
-    def mcp_config(self) -> Mapping[str, Mapping[str, Any]]:
+    def mcp_config(self) -> dict[str, dict[str, Any]]:
         """The session's tool server, as agents' own configurations have it.
 
         It is a plain dict `{name: {"type": "stdio", "command", "args", "env"}}` without secrets;
@@ -126,7 +125,7 @@ class Session(ABC):
         self,
         code: str,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         """Like `exec`. Cancelling it interrupts the code."""
@@ -142,7 +141,7 @@ class Session(ABC):
         self,
         code: str,
         *,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
     ) -> str:
         """Like `submit`."""
@@ -164,6 +163,14 @@ class Session(ABC):
         """Like `result`."""
         return await on_loop(self._result(result_id, wait))
 
+    def result_ids(self) -> list[str]:
+        """The ids of all results that are kept, oldest first."""
+        return run_sync(self._result_ids())
+
+    async def aresult_ids(self) -> list[str]:
+        """Like `result_ids`."""
+        return await on_loop(self._result_ids())
+
     def read_output(self, result_id: str, *, offset: int = 0, length: int = 20_000) -> str:
         """A part of everything an execution printed, by byte offset.
 
@@ -175,6 +182,32 @@ class Session(ABC):
     async def aread_output(self, result_id: str, *, offset: int = 0, length: int = 20_000) -> str:
         """Like `read_output`."""
         return await on_loop(self._read_output(result_id, offset, length))
+
+    def read_file(self, path: str) -> bytes:
+        """Read a file of the workspace.
+
+        The path is resolved where the agent's code runs, so links planted there lead nowhere new.
+
+        Raises:
+            RemoteFileError: With the errno.
+        """
+        return run_sync(self._read_file(path))
+
+    async def aread_file(self, path: str) -> bytes:
+        """Like `read_file`."""
+        return await on_loop(self._read_file(path))
+
+    def write_file(self, path: str, data: bytes) -> None:
+        """Write a file of the workspace; folders are made.
+
+        Raises:
+            RemoteFileError: With the errno.
+        """
+        run_sync(self._write_file(path, data))
+
+    async def awrite_file(self, path: str, data: bytes) -> None:
+        """Like `write_file`."""
+        await on_loop(self._write_file(path, data))
 
     def interrupt(self, result_id: str | None = None) -> bool:
         """Stop the running execution, or the one with this id; False when there is none.
@@ -391,6 +424,17 @@ class Session(ABC):
             raise ValueError(f"offset={offset!r}, length={length!r}: want 0 <= offset, 0 < length")
         return self._find(result_id).capture.transcript.read(offset, length)
 
+    async def _result_ids(self) -> list[str]:
+        return list(self._executions)
+
+    async def _read_file(self, path: str) -> bytes:
+        self._check_open()
+        return await (await self._site.ground()).machine.read_file(path)
+
+    async def _write_file(self, path: str, data: bytes) -> None:
+        self._check_open()
+        await (await self._site.ground()).machine.write_file(path, data)
+
     def _find(self, result_id: str) -> Execution:
         execution = self._executions.get(result_id)
         if execution is None:
@@ -415,7 +459,7 @@ class Session(ABC):
             if not execution.is_over:
                 execution.stop_reason = "interrupted"
         if self._door is not None:
-            await self._door.aclose()
+            await self._door.close()
         try:
             await self._shut_down()
         finally:
@@ -428,11 +472,11 @@ class Session(ABC):
         if self._closed:
             raise SandboxStateError(f"session {self.name!r} is closed; create another one")
 
-    async def _open_door(self) -> Mapping[str, Mapping[str, Any]]:
+    async def _open_door(self) -> dict[str, dict[str, Any]]:
         self._check_open()
         if self._door is None:
             self._door = await open_tool_door(self)
-        return self._door.config
+        return self._door.mcp_config
 
 
 async def _wait_event(event: asyncio.Event) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Literal, Protocol
 
+from seer.environment import ModelHandle
 from seer.environment._packages import build_environment
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.execution._folder import HostFolder
@@ -42,6 +43,8 @@ class SandboxLike(Protocol):
 
     @property
     def machine(self) -> Machine: ...
+    @property
+    def model_handles(self) -> Sequence[ModelHandle]: ...
 
 
 @dataclass(frozen=True, kw_only=True)

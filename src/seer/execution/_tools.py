@@ -7,7 +7,6 @@ find plug-ins: by name, when first asked.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
@@ -20,11 +19,11 @@ class ToolDoor(Protocol):
     """An open way for agents into a session."""
 
     @property
-    def config(self) -> Mapping[str, Mapping[str, Any]]:
+    def mcp_config(self) -> dict[str, dict[str, Any]]:
         """How agents start the tool server."""
         ...
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """Close the way, and every connection that came through it."""
         ...
 

@@ -1,6 +1,6 @@
 """The MCP servers that agents work through: sessions and exposed functions as typed tools."""
 
 from seer.mcp._door import Door
-from seer.mcp._open import open_session_door
+from seer.mcp._open import ServedInterface, open_interface_door, open_session_door
 
-__all__ = ["Door", "open_session_door"]
+__all__ = ["Door", "ServedInterface", "open_interface_door", "open_session_door"]

@@ -10,15 +10,22 @@ from seer.mcp._waiting import PATIENCE, Progress, render, wait_for
 def common_tools(session: Session) -> list[Tool]:
     """The tools that do not depend on what kind of session it is."""
 
-    async def get_result(caller: Caller, result_id: str, wait: float = PATIENCE) -> ToolResult:
+    async def get_result(
+        caller: Caller, result_id: str | None = None, wait: float = PATIENCE
+    ) -> ToolResult:
         """Get the result of earlier work, waiting for it when it still runs.
 
         Results of finished work stay available, so nothing is lost when a call took too long.
 
         Args:
-            result_id: As an earlier call gave it, such as "e7".
+            result_id: As an earlier call gave it, such as "e7"; by default the latest.
             wait: Seconds to wait at most.
         """
+        if result_id is None:
+            latest = await session.aresult_ids()
+            if not latest:
+                raise ToolFailure("nothing has run yet")
+            result_id = latest[-1]
         result = await wait_for(
             session, result_id, wait=checked_wait(wait), caller=caller, progress=Progress()
         )

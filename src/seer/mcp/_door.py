@@ -15,7 +15,7 @@ import shutil
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Door:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._accepting: asyncio.Task[None] | None = None
         self._clients: set[asyncio.Task[None]] = set()
+        self._closers: list[Callable[[], Awaitable[None]]] = []
 
     @classmethod
     async def open(cls, name: str, folder: PrivateFolder, serve: Serve) -> Door:
@@ -65,13 +66,17 @@ class Door:
         return self
 
     @property
-    def config(self) -> Mapping[str, Mapping[str, Any]]:
+    def mcp_config(self) -> dict[str, dict[str, Any]]:
         """How agents start the server: `{name: {"type", "command", "args", "env"}}`."""
         # -I and -S: nothing of the agent's environment or folder takes part in its start.
         args = ["-I", "-S", str(self._folder.path / "relay.py")]
         return {self._name: {"type": "stdio", "command": sys.executable, "args": args, "env": {}}}
 
-    async def aclose(self) -> None:
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Have something closed together with the door, in the order given."""
+        self._closers.append(closer)
+
+    async def close(self) -> None:
         """Close the door and every connection through it. Closing twice is harmless."""
         tasks = [*self._clients, *([self._accepting] if self._accepting else [])]
         for task in tasks:
@@ -79,6 +84,9 @@ class Door:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
         self._folder.remove()
+        closers, self._closers = self._closers, []
+        for closer in closers:
+            await closer()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()

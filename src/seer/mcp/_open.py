@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import secrets
 import threading
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Protocol, cast
 
-from seer.execution import CliSession, LocalSession, PrivateFolder, Session
+from seer.execution import (
+    CliSession,
+    LocalSession,
+    NotebookSession,
+    PrivateFolder,
+    Session,
+    open_sessions,
+)
 from seer.mcp._door import Door
+from seer.mcp._function_tools import FunctionTools
+from seer.mcp._notebook_tools import notebook_tools
 from seer.mcp._python_tools import python_tools
 from seer.mcp._shell_tools import shell_tools
 from seer.mcp._streams import Pipes
 from seer.mcp._tools import Tool, ToolSet
+from seer.rpc._schema import Schema
+from seer.rpc.client import connect
+from seer.workspace import Gate
 
 
 class _Server(Protocol):
@@ -22,14 +36,56 @@ class _Server(Protocol):
     def serve_client(self, tools: ToolSet, pipes: Pipes) -> Awaitable[None]: ...
 
 
+class ServedInterface(Gate, Protocol):
+    """A served interface: what it offers, and a way to become its caller."""
+
+    @property
+    def schema(self) -> Schema:
+        """All its functions."""
+        ...
+
+
 async def open_session_door(session: Session) -> Door:
     """Open a door into a session.
 
-    The door's `config` is what agents' configurations take; whoever opens the door closes it.
+    The door's `mcp_config` is what agents' configurations take; whoever opens the door closes it.
     """
     return await open_door(
         ToolSet(name=session.name, tools=_tools_of(session), instructions=session.model_info_text)
     )
+
+
+async def open_interface_door(served: ServedInterface) -> Door:
+    """Open a door to an interface's functions, as tools; whoever opens the door closes it.
+
+    All clients that come through one door are one caller of the gate: they share its budget.
+
+    Raises:
+        GateError: The gate gives no caller.
+    """
+    schema = served.schema
+    socket = await served.open_caller(f"{schema.name}-mcp")
+    gate = connect(schema.name, f"path:{socket.path}")
+    functions = FunctionTools(schema, gate, _save_for_agent)
+    tools = ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
+    door = await open_door(tools)
+    door.on_close(functions.aclose)
+    door.on_close(socket.aclose)
+    return door
+
+
+async def _save_for_agent(name: str, data: bytes) -> str:
+    """Keep a file where the agent can open it, or at least the person."""
+    sessions = [session for session in open_sessions() if session.kind != "cli"]
+    if len(sessions) == 1:
+        path = f"results/{name}"
+        await sessions[0].awrite_file(path, data)
+        return f"{path!r} in the workspace"
+    folder = (Path("outputs") / "results").absolute()
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    target = folder / f"{secrets.token_hex(3)}-{name}"
+    await asyncio.to_thread(target.write_bytes, data)
+    return str(target)
 
 
 async def open_door(tools: ToolSet) -> Door:
@@ -51,6 +107,8 @@ def _load_server() -> _Server:
 def _tools_of(session: Session) -> list[Tool]:
     if isinstance(session, CliSession):
         return shell_tools(session)
+    if isinstance(session, NotebookSession):
+        return notebook_tools(session)
     if isinstance(session, LocalSession):
         return python_tools(session)
     raise TypeError(f"no tools are known for a session of kind {session.kind!r}")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from seer.errors import ConfigError
 from seer.workspace._docs import document_library, parse_module
@@ -127,6 +127,18 @@ class Library:
             packed = {f"{name}/{file}": data for file, data in code.items()}
         signatures = document_library(name, packed)
         return cls(name=name, files=packed, docs=f"{body.strip()}\n\n{signatures}".strip() + "\n")
+
+    def connect(self) -> ModuleType:
+        """A live module for a person's own script: calls go through the gate as an own caller.
+
+        A local library has nothing to connect to: import its file instead.
+
+        Raises:
+            ConfigError: The library is local code.
+        """
+        from seer.workspace._connect import connect_library
+
+        return connect_library(self)
 
 
 def read_folder(field: str, root: Path) -> dict[str, bytes]:

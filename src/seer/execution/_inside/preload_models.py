@@ -13,18 +13,21 @@ def load_models(wanted: str) -> dict[str, Any]:
     Returns:
         The variables by name.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    import transformers
 
+    load: Any = transformers.AutoModelForCausalLM.from_pretrained  # pyright: ignore[reportUnknownMemberType]
+    load_tokenizer: Any = transformers.AutoTokenizer.from_pretrained  # pyright: ignore[reportUnknownMemberType]
     variables: dict[str, Any] = {}
     for entry in json.loads(wanted):
         base = entry["base"] or entry["path"]
-        model: Any = AutoModelForCausalLM.from_pretrained(base, **_placement())
+        model: Any = load(base, **_placement())
         if entry["base"]:
-            from peft import PeftModel
+            import peft
 
-            model = PeftModel.from_pretrained(model, entry["path"])
+            adapt: Any = peft.PeftModel.from_pretrained  # pyright: ignore[reportUnknownMemberType]
+            model = adapt(model, entry["path"])
         variables[entry["name"]] = model.eval()
-        variables[tokenizer_name(entry["name"])] = AutoTokenizer.from_pretrained(base)
+        variables[tokenizer_name(entry["name"])] = load_tokenizer(base)
     return variables
 
 

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.provisioning import KernelProvisionerFactory
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_server.serverapp import ServerApp
 from traitlets.config import Config
 
@@ -45,7 +45,8 @@ def main() -> None:
     _write_kernelspec(Path.cwd())
     app = NarrowServer.instance(config=_config(settings))
     app.initialize(argv=[])
-    app.io_loop.add_callback(_serve_requests, app, answers, settings["notebook"])
+    loop: Any = app.io_loop
+    loop.add_callback(_serve_requests, app, answers, settings["notebook"])
     app.start()
 
 

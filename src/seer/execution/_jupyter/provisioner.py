@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from jupyter_client.provisioning import KernelProvisionerBase
+from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 
 
 class Settings:

@@ -1,0 +1,128 @@
+"""Exposed functions as tools: one schema, calls through the gate, results kept by id."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from seer.errors import ArgumentError, GateError, RemoteError
+from seer.mcp._tools import Caller, Tool, ToolFailure, ToolResult, typed_tool
+from seer.mcp._values import Save, ValueText
+from seer.mcp._waiting import PATIENCE
+from seer.rpc._mcp_schema import description, to_call, tool_schema
+from seer.rpc._schema import Function, Schema
+from seer.rpc.client import Gate
+
+_KEPT = 50
+_KEEP_ALIVE = 5.0
+
+
+class FunctionTools:
+    """The tools of one served interface, all calling as one caller."""
+
+    def __init__(self, schema: Schema, gate: Gate, save: Save) -> None:
+        self._schema = schema
+        self._gate = gate
+        self._save = save
+        self._calls: OrderedDict[str, asyncio.Task[ToolResult]] = OrderedDict()
+        self._numbers = itertools.count(1)
+        self._items: dict[str, int] = {}
+
+    def tools(self) -> list[Tool]:
+        """A tool for each function, and one to get results later."""
+        found = [self._tool(function) for function in self._schema.functions.values()]
+        return [*found, self._result_tool()]
+
+    async def aclose(self) -> None:
+        """Cancel what still runs."""
+        for task in self._calls.values():
+            task.cancel()
+        await asyncio.gather(*self._calls.values(), return_exceptions=True)
+        self._gate.close()
+
+    def _tool(self, function: Function) -> Tool:
+        async def handler(arguments: Mapping[str, Any], caller: Caller) -> ToolResult:
+            # Bad arguments are the caller's to hear at once, not a result to be fetched later.
+            try:
+                args, kwargs = function.bind(*to_call(function, dict(arguments)), plain=True)
+            except ArgumentError as error:
+                raise ToolFailure(str(error)) from None
+            call_id = f"{function.name}-{next(self._numbers)}"
+            task = asyncio.create_task(self._call(call_id, function, args, kwargs))
+            self._remember(call_id, task)
+            try:
+                return await self._wait(call_id, PATIENCE, caller)
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+
+        return Tool(
+            name=function.name,
+            description=description(function),
+            input_schema=tool_schema(function),
+            handler=handler,
+        )
+
+    def _result_tool(self) -> Tool:
+        async def get_result(caller: Caller, result_id: str, wait: float = PATIENCE) -> ToolResult:
+            """Get the result of an earlier call that took long, waiting while it still runs.
+
+            Args:
+                result_id: As the earlier call gave it.
+                wait: Seconds to wait at most.
+            """
+            if result_id not in self._calls:
+                known = ", ".join(list(self._calls)[-5:]) or "none yet"
+                raise ToolFailure(f"no result {result_id!r}; the latest are: {known}")
+            return await self._wait(result_id, max(0.0, min(wait, 86_400.0)), caller)
+
+        name = "get_result"
+        while name in self._schema.functions:
+            name = f"_{name}"
+        get_result.__name__ = name
+        return typed_tool(get_result, read_only=True)
+
+    async def _call(
+        self, call_id: str, function: Function, args: list[Any], kwargs: dict[str, Any]
+    ) -> ToolResult:
+        try:
+            if function.is_generator:
+                value: Any = []
+                async for item in self._gate.astream(function.name, args, kwargs):
+                    value.append(item)
+                    self._items[call_id] = len(value)
+            else:
+                value = await self._gate.acall(function.name, args, kwargs)
+        except RemoteError as error:
+            trace = f"\n{error.remote_traceback}" if error.remote_traceback else ""
+            return ToolResult(text=f"{error.type_name}: {error}{trace}", failed=True)
+        except GateError as error:
+            return ToolResult(text=f"{type(error).__name__}: {error}", failed=True)
+        finally:
+            self._items.pop(call_id, None)
+        return await ValueText(call_id, self._save).result(value)
+
+    async def _wait(self, call_id: str, wait: float, caller: Caller) -> ToolResult:
+        task = self._calls[call_id]
+        start = time.monotonic()
+        while not task.done():
+            left = wait - (time.monotonic() - start)
+            if left <= 0:
+                text = f"[still running; get_result(result_id={call_id!r}) waits for its result]"
+                return ToolResult(text=text, structured={"result_id": call_id, "status": "running"})
+            await asyncio.wait([task], timeout=min(_KEEP_ALIVE, left))
+            if not task.done() and caller.wants_progress:
+                items = self._items.get(call_id)
+                said = f"{items} items so far" if items else ""
+                await caller.report(time.monotonic() - start, said)
+        return await task
+
+    def _remember(self, call_id: str, task: asyncio.Task[ToolResult]) -> None:
+        self._calls[call_id] = task
+        over = [key for key, old in self._calls.items() if old.done()]
+        for key in over[: max(0, len(self._calls) - _KEPT)]:
+            del self._calls[key]

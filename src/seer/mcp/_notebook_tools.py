@@ -1,0 +1,132 @@
+"""The tools of a notebook session: cells that are added, run, edited, moved and read."""
+
+from __future__ import annotations
+
+from seer.execution import CellInfo, NotebookSession
+from seer.mcp._common_tools import checked_wait, common_tools
+from seer.mcp._tools import Caller, Tool, ToolResult, typed_tool
+from seer.mcp._waiting import PATIENCE, Progress, render, wait_for
+
+_SHOWN = 2000
+"""Characters of one cell in a listing."""
+
+
+def notebook_tools(session: NotebookSession) -> list[Tool]:
+    """The tools of `session`."""
+
+    async def run(cell_id: str, wait: float, caller: Caller) -> ToolResult:
+        progress = Progress()
+        result_id = await session.asubmit_cell(cell_id, on_output=progress)
+        return render(
+            await wait_for(
+                session, result_id, wait=checked_wait(wait), caller=caller, progress=progress
+            )
+        )
+
+    async def add_code_cell(
+        caller: Caller, source: str, index: int | None = None, wait: float = PATIENCE
+    ) -> ToolResult:
+        """Add a code cell to the notebook, run it, and get what it prints and displays.
+
+        Variables, imports and functions last from one cell to the next. The value of the last
+        expression is shown, plots and images too.
+
+        Args:
+            source: The code.
+            index: Where to put the cell, counted from 0; at the end by default.
+            wait: Seconds to wait for its end. A cell that takes longer goes on running, and
+                get_result gives its result later.
+        """
+        return await run(await session.aadd_cell(source, index=index), wait, caller)
+
+    async def add_markdown_cell(source: str, index: int | None = None) -> ToolResult:
+        """Add a text cell (Markdown) to the notebook.
+
+        Args:
+            source: The text.
+            index: Where to put the cell, counted from 0; at the end by default.
+        """
+        cell_id = await session.aadd_cell(source, markdown=True, index=index)
+        return ToolResult(text=f"added cell {cell_id}", structured={"cell_id": cell_id})
+
+    async def run_cell(caller: Caller, cell_id: str, wait: float = PATIENCE) -> ToolResult:
+        """Run a cell of the notebook again, as it now stands.
+
+        Args:
+            cell_id: The cell, as list_cells shows it.
+            wait: Seconds to wait for its end.
+        """
+        return await run(cell_id, wait, caller)
+
+    async def edit_cell(
+        caller: Caller,
+        cell_id: str,
+        source: str,
+        run_it: bool = True,
+        wait: float = PATIENCE,
+    ) -> ToolResult:
+        """Give a cell another source, and run it.
+
+        Args:
+            cell_id: The cell, as list_cells shows it.
+            source: Its new source, whole.
+            run_it: Whether to run it; text cells are never run.
+            wait: Seconds to wait for its end.
+        """
+        await session.aedit_cell(cell_id, source)
+        kinds = {cell.cell_id: cell.kind for cell in await session.acells()}
+        if run_it and kinds.get(cell_id) == "code":
+            return await run(cell_id, wait, caller)
+        return ToolResult(text=f"changed cell {cell_id}")
+
+    async def delete_cell(cell_id: str) -> ToolResult:
+        """Remove a cell from the notebook. What it has done in memory stays.
+
+        Args:
+            cell_id: The cell, as list_cells shows it.
+        """
+        await session.adelete_cell(cell_id)
+        return ToolResult(text=f"deleted cell {cell_id}")
+
+    async def move_cell(cell_id: str, index: int) -> ToolResult:
+        """Put a cell at another place in the notebook.
+
+        Args:
+            cell_id: The cell, as list_cells shows it.
+            index: Its new place, counted from 0.
+        """
+        await session.amove_cell(cell_id, index)
+        return ToolResult(text=f"moved cell {cell_id}")
+
+    async def list_cells() -> ToolResult:
+        """List the cells of the notebook with the beginning of each, also a person's."""
+        cells = await session.acells()
+        lines = [_line(index, cell) for index, cell in enumerate(cells)]
+        return ToolResult(text="\n".join(lines) or "the notebook is empty")
+
+    async def read_cell(cell_id: str) -> ToolResult:
+        """Read a cell of the notebook: its source, and the text of its outputs.
+
+        Args:
+            cell_id: The cell, as list_cells shows it.
+        """
+        for cell in await session.acells():
+            if cell.cell_id == cell_id:
+                outputs = cell.output_text
+                text = f"{cell.source}\n\n[outputs]\n{outputs}" if outputs else cell.source
+                return ToolResult(text=text[:20_000])
+        raise LookupError(f"no cell {cell_id!r} in the notebook; list_cells shows them")
+
+    changing = [add_code_cell, add_markdown_cell, run_cell, edit_cell, delete_cell, move_cell]
+    return [
+        *(typed_tool(function) for function in changing),
+        typed_tool(list_cells, read_only=True),
+        typed_tool(read_cell, read_only=True),
+        *common_tools(session),
+    ]
+
+
+def _line(index: int, cell: CellInfo) -> str:
+    source = cell.source if len(cell.source) <= _SHOWN else cell.source[:_SHOWN] + " ..."
+    count = f" [{cell.execution_count}]" if cell.execution_count is not None else ""
+    return f"{index}: {cell.cell_id} ({cell.kind}){count}\n{source}\n"
