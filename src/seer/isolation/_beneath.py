@@ -261,7 +261,9 @@ def _openat2(folder: int, path: str, flags: int, mode: int) -> int | None:
     """The descriptor, or None where the kernel has no such call."""
     if not sys.platform.startswith("linux"):
         return None
-    creates = flags & (os.O_CREAT | getattr(os, "O_TMPFILE", 0))
+    # O_TMPFILE has the bit of O_DIRECTORY in it, so one bit of it proves nothing.
+    tmpfile: int = getattr(os, "O_TMPFILE", os.O_CREAT)
+    creates = flags & os.O_CREAT or flags & tmpfile == tmpfile
     how = _OpenHow(flags, mode if creates else 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
     call = _libc().syscall
     for _ in range(_RETRIES):
