@@ -365,7 +365,7 @@ class Machine(ABC):
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         stdin: bytes | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 (it kills a process tree)
+        timeout: float | None = None,
         on_output: OnOutput | None = None,
         capture_limit: int = CAPTURE_LIMIT,
     ) -> ExecResult:

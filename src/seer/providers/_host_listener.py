@@ -24,7 +24,7 @@ class HostListener(Listener):
         self._closed = asyncio.Event()
         folder, _, self._name = relative.rpartition("/")
         try:
-            self._folder = open_beneath(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+            self._folder = open_beneath(root, folder or ".", os.O_RDONLY | os.O_DIRECTORY, 0)
         except (PathEscapeError, OSError) as error:
             number = error.errno or errno.EACCES
             raise RemoteFileError(number, error.strerror or str(error), relative) from None

@@ -96,6 +96,13 @@ class LocalMachine(StewardMachine):
             reason = known[0] if known is not None else "its keeper was killed"
         return SandboxLostError(f"the sandbox was ended: {reason}")
 
+    async def _suspect(self) -> None:
+        """Look whether the machine is past a limit."""
+        try:
+            await self._keeper.request("look")
+        except SandboxLostError:
+            raise await self._why_lost() from None
+
     # --- the steward --------------------------------------------------------------------------
 
     async def _dial(self) -> Connection:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -17,18 +18,27 @@ _GRACE = 10.0
 
 Abort = Callable[[int], Awaitable[None]]
 """Kills the process of the machine that serves a connection."""
+Suspect = Callable[[], Awaitable[None]]
+"""Looks whether the machine is past a limit, and raises why it was ended if so."""
 
 
 class StewardProcess(Process):
     """A command that a steward runs."""
 
     def __init__(
-        self, connection: Connection, *, server: int, has_stdin: bool, abort: Abort
+        self,
+        connection: Connection,
+        *,
+        server: int,
+        has_stdin: bool,
+        abort: Abort,
+        suspect: Suspect,
     ) -> None:
         self._connection = connection
         self._server = server
         self._has_stdin = has_stdin
         self._abort = abort
+        self._suspect = suspect
         self._held: deque[tuple[Stream, bytes]] = deque()
         self._held_bytes = 0
         self._credit = wire.CHUNK
@@ -98,6 +108,9 @@ class StewardProcess(Process):
             await self._changed.wait_for(lambda: self._over)
         if self._exit is None:
             raise self._failure or broken("no exit code")
+        if self._exit == -signal.SIGKILL and not self._killed:
+            # Not by us: the machine may have used up its memory, and is then about to end.
+            await self._suspect()
         return self._exit
 
     # --- what is sent -------------------------------------------------------------------------

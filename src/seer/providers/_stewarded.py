@@ -45,6 +45,13 @@ class StewardMachine(Machine):
     async def _why_lost(self) -> SandboxLostError:
         """The error to raise when a connection to the steward ended too early."""
 
+    async def _suspect(self) -> None:
+        """Look whether the machine is past a limit, after one of its commands was killed.
+
+        Raises:
+            SandboxLostError: It is, so it was ended.
+        """
+
     @asynccontextmanager
     async def _operation(
         self, op: str, fields: "dict[str, wire.Encodable]"
@@ -94,7 +101,11 @@ class StewardMachine(Machine):
             connection.close()
             raise
         return StewardProcess(
-            connection, server=server, has_stdin=stdin or pty is not None, abort=self._abort
+            connection,
+            server=server,
+            has_stdin=stdin or pty is not None,
+            abort=self._abort,
+            suspect=self._suspect,
         )
 
     async def _abort(self, server: int) -> None:

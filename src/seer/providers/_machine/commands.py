@@ -261,18 +261,20 @@ class _Command:
         status = 0 if self._status is None else self._status
         self._link.queue_message(wire.EXIT, code=os.waitstatus_to_exitcode(status))
         self._link.flush()
-        self._link.close()
         # A process in the background may still write to these pipes; without a reader it would
         # be killed by SIGPIPE, so this process stays and reads until the last writer is gone.
-        if self._terminal is None:
-            self._drain(wake)
+        # And input that is still on its way must be taken: closing on it would be a reset, which
+        # could overtake the exit.
+        self._drain(wake)
 
     def _drain(self, wake: int) -> None:
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        for fd in self._outputs:
+        left = {self._link.reading}
+        if self._terminal is None:
+            left.update(self._outputs)
+        for fd in left:
             poll.register(fd, select.POLLIN)
-        left = set(self._outputs)
         while left:
             for fd, _ in poll.poll():
                 try:
@@ -280,6 +282,8 @@ class _Command:
                         continue
                 except BlockingIOError:
                     continue
+                except ConnectionResetError:
+                    self._link.at_end = True
                 poll.unregister(fd)
                 left.discard(fd)
             tree.reap()

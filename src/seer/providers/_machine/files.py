@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .wire import Encodable, Message
 
-_EINVAL, _EISDIR, _EFBIG = 22, 21, 27
+_ENOTDIR, _EISDIR, _EINVAL, _EFBIG = 20, 21, 22, 27
 _ENTRIES_PER_FRAME = 500
 
 
@@ -104,8 +104,12 @@ def _replace(link: Link, path: bytes, mode: int) -> None:
 
 def _make_parents(path: bytes) -> None:
     folder = os.path.dirname(path)
-    if folder:
+    if not folder:
+        return
+    try:
         os.makedirs(folder, exist_ok=True)
+    except FileExistsError as error:
+        raise OSError(_ENOTDIR, os.strerror(_ENOTDIR), error.filename) from None
 
 
 def _receive(link: Link, fd: int) -> None:

@@ -159,10 +159,13 @@ class Keeper:
         elif not self._detached and moment >= self._renewed + self._lease:
             self._end(f"its controller was silent for longer than the lease of {self._lease:g} s")
         elif self._watchdog.interval is not None and moment >= self._next_look:
-            reason = self._watchdog.look(self._jail)
-            self._next_look = now() + (self._watchdog.interval or 0)
-            if reason is not None:
-                self._end(reason)
+            self._look()
+
+    def _look(self) -> None:
+        reason = self._watchdog.look(self._jail)
+        self._next_look = now() + (self._watchdog.interval or 0)
+        if reason is not None:
+            self._end(reason)
 
     def _end(self, reason: str) -> None:
         self._reason = self._reason or reason
@@ -242,6 +245,10 @@ class Keeper:
         elif operation == b"terminate":
             self._end(wire.get_text(request, "reason", "terminated"))
             return
+        elif operation == b"look":
+            self._look()
+            if self._reason is not None:
+                return
         elif operation != b"status":
             raise wire.WireError(f"no operation {operation!r}")
         controller.link.queue_message(

@@ -59,7 +59,7 @@ class Link:
         self._unsent += payload
         self.send()
 
-    def queue_message(self, kind: bytes, **fields: Encodable) -> None:
+    def queue_message(self, kind: bytes, /, **fields: Encodable) -> None:
         """Put a frame with a dictionary in line, and send as much of the line as goes."""
         self.queue(kind, wire.encode(fields))
 

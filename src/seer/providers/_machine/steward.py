@@ -172,6 +172,8 @@ def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | No
         link.fail(OSError(71, f"protocol error: {error}"))
     except OSError as error:
         link.fail(error, path)
+    except Exception as error:  # the edge of a process: whatever it was, the controller hears it
+        link.fail(OSError(5, f"the steward failed: {type(error).__name__}: {error}"), path)
 
 
 def _abort(link: Link, server: int, servers: set[int]) -> None:

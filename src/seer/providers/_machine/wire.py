@@ -53,7 +53,7 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
     return (len(payload) + 1).to_bytes(4, "big") + kind + payload
 
 
-def message(kind: bytes, **fields: Encodable) -> bytes:
+def message(kind: bytes, /, **fields: Encodable) -> bytes:
     """One frame whose payload is a dictionary."""
     return frame(kind, encode(fields))
 

@@ -1,0 +1,3 @@
+"""Shipped contract suites and doubles: what every provider, session and agent must do."""
+
+__all__: list[str] = []

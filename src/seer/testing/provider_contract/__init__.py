@@ -1,0 +1,91 @@
+"""What every provider must do: named checks that any provider can be put through.
+
+    contract = ProviderContract(MyProvider(), deviations={"disk_is_limited": "the vendor says ..."})
+
+    @pytest.mark.parametrize("name", ProviderContract.names())
+    def test_contract(name: str) -> None:
+        contract.run(name)
+
+A deviation is a check that is known to fail, with the reason. It is tried all the same: one that
+has come to pass is reported, so that the list stays true.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from seer._sync import run_sync
+from seer.errors import SeerError
+from seer.providers import MachineSpec, Provider
+from seer.testing.provider_contract import _commands, _files, _lifetime, _sockets
+from seer.testing.provider_contract._subject import Subject
+
+__all__ = ["ProviderContract"]
+
+_CHECKS: Mapping[str, Callable[[Subject], Awaitable[None]]] = {
+    check.__name__: check
+    for module in (_commands, _files, _sockets, _lifetime)
+    for check in module.CHECKS
+}
+_PATIENCE = 150.0
+
+
+class ProviderContract:
+    """Puts one provider through the checks."""
+
+    def __init__(
+        self,
+        provider: Provider,
+        *,
+        spec: MachineSpec | None = None,
+        deviations: Mapping[str, str] | None = None,
+        large: int = 100 << 20,
+    ) -> None:
+        """Describe the provider under test.
+
+        Args:
+            provider: The provider; `get_provider(provider.name)` must give one like it, because
+                some checks do so in other processes.
+            spec: What machines start from.
+            deviations: Check -> why it cannot pass.
+            large: Bytes of a large file, and of large output.
+        """
+        unknown = set(deviations or {}) - set(_CHECKS)
+        if unknown:
+            raise ValueError(f"deviations from checks that do not exist: {sorted(unknown)}")
+        self._subject = Subject(provider, spec or MachineSpec(), large=large)
+        self._deviations = dict(deviations or {})
+
+    @staticmethod
+    def names() -> list[str]:
+        """The names of all checks."""
+        return list(_CHECKS)
+
+    def run(self, name: str) -> None:
+        """Run one check.
+
+        Raises:
+            AssertionError: The provider does not do what the check asks, or does although a
+                deviation says that it cannot.
+        """
+        reason = self._deviations.get(name)
+        if reason is None:
+            run_sync(self._run(name))
+            return
+        try:
+            run_sync(self._run(name))
+        except (AssertionError, SeerError):
+            return
+        raise AssertionError(f"{name} passes now; remove the deviation ({reason})")
+
+    async def _run(self, name: str) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await _CHECKS[name](self._subject)
+        except TimeoutError as error:
+            if isinstance(error, SeerError):
+                raise
+            raise AssertionError(f"{name} took longer than {_PATIENCE:g} s") from error
+
+    def close(self) -> None:
+        """End the machine that checks share."""
+        run_sync(self._subject.close())

@@ -1,0 +1,172 @@
+"""The provider under test, and the small words in which checks speak."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from seer.errors import SeerError
+from seer.providers import ExecResult, Machine, MachineSpec, Provider
+
+T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
+
+
+class Subject:
+    """A provider, the spec its machines start from, and a machine that gentle checks share."""
+
+    def __init__(self, provider: Provider, spec: MachineSpec, *, large: int) -> None:
+        self.provider = provider
+        self.spec = spec
+        self.large = large
+        """Bytes of what a check calls large."""
+        self._shared: Machine | None = None
+        self._lock = asyncio.Lock()
+
+    async def machine(self) -> Machine:
+        """The shared machine. A check that ends it, or fills it, takes a fresh one."""
+        async with self._lock:
+            if self._shared is None:
+                self._shared = await self.provider.start(self.spec)
+            return self._shared
+
+    @contextlib.asynccontextmanager
+    async def fresh(self, **changes: object) -> AsyncGenerator[Machine]:
+        """A machine of the check's own, ended after it."""
+        spec = dataclasses.replace(self.spec, **changes)  # pyright: ignore[reportArgumentType]
+        machine = await self.provider.start(spec)
+        try:
+            yield machine
+        finally:
+            await machine.terminate()
+
+    async def close(self) -> None:
+        """End the shared machine."""
+        if self._shared is not None:
+            await self._shared.terminate()
+            self._shared = None
+
+    async def controller(self, code: str, *arguments: str) -> "Controller":
+        """Another controlling process, running `code` with the provider at hand."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            _PROLOGUE + code,
+            self.provider.name,
+            self.spec.isolation,
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=dict(os.environ),
+        )
+        return Controller(process)
+
+
+_PROLOGUE = """
+import sys
+from seer._sync import run_sync
+from seer.providers import MachineSpec, get_provider
+provider = get_provider(sys.argv[1])
+isolation = sys.argv[2]
+arguments = sys.argv[3:]
+def say(*words):
+    print(*words, flush=True)
+"""
+
+
+class Controller:
+    """Another process that controls machines."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def line(self) -> str:
+        """The next line it says; fails when it says nothing more."""
+        if self._process.stdout is None:
+            raise AssertionError("the controller has no output")
+        async with asyncio.timeout(60):
+            found = await self._process.stdout.readline()
+        expect(bool(found), "the other controller ended without a word")
+        return found.decode().strip()
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    async def finish(self) -> int:
+        """Let it go on to its end; its exit code."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        async with asyncio.timeout(60):
+            return await self._process.wait()
+
+    async def kill(self) -> None:
+        """Kill it as hard as can be."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+def expect(condition: bool, message: str) -> None:
+    """Fail with `message` unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def equal(actual: object, wanted: object, what: str) -> None:
+    """Fail unless both are equal."""
+    expect(actual == wanted, f"{what}: {_short(actual)} instead of {_short(wanted)}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}... ({len(text)} characters)"
+
+
+async def raises(kind: type[E], awaitable: Awaitable[object], what: str) -> E:
+    """Fail unless awaiting raises `kind`; gives the error."""
+    try:
+        result = await awaitable
+    except kind as error:
+        return error
+    except SeerError as error:
+        raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
+    raise AssertionError(f"{what}: {_short(result)} instead of {kind.__name__}")
+
+
+async def eventually(
+    look: Callable[[], Awaitable[bool]], what: str, *, within: float = 20.0
+) -> None:
+    """Wait until `look` finds what it looks for; fail when it does not in time."""
+    deadline = time.monotonic() + within
+    while not await look():
+        expect(time.monotonic() < deadline, f"{what}: not within {within:g} s")
+        await asyncio.sleep(0.02)
+
+
+async def sh(
+    machine: Machine,
+    script: str,
+    *,
+    env: Mapping[str, str] | None = None,
+    seconds: float | None = 60.0,
+) -> ExecResult:
+    """Run a shell script in the machine."""
+    return await machine.exec(["/bin/sh", "-c", script], env=env, timeout=seconds)
+
+
+async def python(machine: Machine, code: str, *arguments: str) -> bytes:
+    """Run Python in the machine; fails when it fails."""
+    result = await machine.exec([machine.layout.python, "-c", code, *arguments], timeout=120)
+    expect(result.exit_code == 0, f"python in the machine failed: {result.stderr.decode()}")
+    return result.stdout
+
+
+async def is_running(machine: Machine, pid: int) -> bool:
+    """Whether a process of the machine still runs (a zombie does not)."""
+    script = f"kill -0 {pid} 2>/dev/null && ! grep -qs '^State:.Z' /proc/{pid}/status"
+    return (await sh(machine, script)).exit_code == 0
