@@ -117,7 +117,7 @@ def readable_copy() -> Generator[Path]:
     folder.chmod(0o755)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(seer.__file__).parent, folder / "seer", ignore=ignored)
-    for name in ("driver.py", "spawn.py"):
+    for name in ("driver.py", "hold.py", "spawn.py"):
         shutil.copy(Path(__file__).with_name(name), folder / name)
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)

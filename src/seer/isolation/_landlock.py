@@ -100,7 +100,10 @@ class Landlock(Backend):
         system = system_view(policy, uid=uid or os.getuid(), gid=uid or os.getgid())
         view = self.view(policy.mounts)
         mounts = resolve_mounts(policy)
+        env = dict(policy.env)
         if stage is None:
+            # git takes a file that it may not read, unlike one that is missing, for an error.
+            env.setdefault("GIT_CONFIG_NOSYSTEM", "1")
             if uid is not None:
                 _check_reach(mounts, uid)
             rules = [*_host_rules(policy, system), *_mount_rules(policy, mounts)]
@@ -108,7 +111,7 @@ class Landlock(Backend):
             rules = _staged_rules(policy, system, view)
         order: Order = {
             "argv": [os.fsencode(item) for item in argv],
-            "env": {os.fsencode(k): os.fsencode(v) for k, v in policy.env.items()},
+            "env": {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
             "cwd": os.fsencode(in_view(view, policy.cwd)),
             "rlimits": rlimits(policy.limits, count_processes=policy.uid is not None and root),
             "keep": list(policy.pass_fds),
@@ -160,8 +163,8 @@ def _check_reach(mounts: Sequence[Resolved], uid: int) -> None:
         if blocked is not None:
             raise IsolationError(
                 f"the jail's user {uid} cannot pass {blocked!r} to reach {mount.source!r}, and "
-                f"without CAP_SYS_ADMIN it cannot be mounted elsewhere; install bubblewrap, run as an "
-                f"ordinary user, or open the folder (`chmod o+x`)"
+                f"without CAP_SYS_ADMIN it cannot be mounted elsewhere; install bubblewrap, run "
+                f"as an ordinary user, or open the folder (`chmod o+x`)"
             )
 
 
