@@ -299,6 +299,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (datetime.timedelta, 1e300, "timedelta"),
     (Handle, 3, "expected a Handle, got int"),
     (str, list(range(100)), "got list of length 100"),
+    (str, [10**5000], "got list .it cannot be shown: ValueError"),
     (str, np.zeros((2, 3)), r"got numpy.ndarray of shape \(2, 3\) and dtype float64"),
 ]
 

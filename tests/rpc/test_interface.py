@@ -479,8 +479,68 @@ def test_hidden_models_go_by_their_alias(load_text: Load) -> None:
     assert interface.blind
     assert "gemma" not in str(interface.schema()).lower()
     assert interface.functions["f"].doc == "Reads model_0, that is model_0."
-    assert interface.functions["f"].parameters[0].default == "'model_0'"
+    assert interface.functions["f"].parameters[0].default == "..."
     assert not load_text("@expose\ndef f() -> int: ...").blind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@expose\ndef f(x: Literal['gemma-2-9b']) -> int: ...",
+        "class E(enum.Enum):\n    A = 'google/gemma-2-9b'\n@expose\ndef f(x: E) -> int: ...",
+        "@expose\ndef ask_gemma_2_9b() -> int: ...",
+        "@dataclass\nclass D:\n    gemma_2_9b: int\n@expose\ndef f(x: D) -> int: ...",
+    ],
+)
+def test_a_schema_that_would_name_a_hidden_model_is_not_served(load_text: Load, text: str) -> None:
+    head = "import enum\nfrom dataclasses import dataclass\nfrom typing import Literal\n"
+    with pytest.raises(ServeError, match="the name of a hidden model stands in") as caught:
+        load_text(
+            head + text,
+            models={"google/gemma-2-9b": "/m/x"},
+            hidden={"google/gemma-2-9b": "model_0"},
+        )
+    assert "model_0" in str(caught.value)
+
+
+def test_defaults_of_fields_that_name_a_hidden_model_stay_on_the_server(load_text: Load) -> None:
+    interface = load_text(
+        """
+        import enum
+        from dataclasses import dataclass
+        class E(enum.Enum):
+            A = 1
+        @dataclass
+        class D:
+            which: str = "google/gemma-2-9b"
+            e: E = E.A
+        @expose
+        def f(x: D) -> int: ...
+        """,
+        models={"google/gemma-2-9b": "/m/x"},
+        hidden={"google/gemma-2-9b": "model_0"},
+    )
+    assert [f.default for f in interface.description.types["D"].fields] == ["...", "..."]
+
+
+def test_decorators_above_expose_are_not_lost(load_text: Load) -> None:
+    interface = load_text("""
+        import functools
+        def doubled(function):
+            @functools.wraps(function)
+            def wrapper(*args, **kwargs):
+                return 2 * function(*args, **kwargs)
+            return wrapper
+
+        @doubled
+        @doubled
+        @expose
+        def f(x: int) -> int:
+            return x
+    """)
+    target = interface.functions["f"].target
+    assert target is not None
+    assert target(3) == 12
 
 
 def test_kept_objects_outlive_a_reload(load_text: Load) -> None:

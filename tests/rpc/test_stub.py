@@ -454,6 +454,13 @@ def test_any_schema_becomes_a_module_that_only_defines(
             assert tidy(function.__doc__ or "") == tidy(inspect.cleandoc(doc))
 
 
+def deep_hint() -> Any:
+    hint: Any = "int"
+    for _ in range(5000):
+        hint = {"kind": "list", "args": [hint]}
+    return hint
+
+
 EVIL = "x): pass\nimport os\ndef f("
 
 
@@ -515,6 +522,12 @@ def test_the_schema_below_is_fine_as_it_stands() -> None:
         (["functions", 0, "parameters", 0, "default"], 3),
         (["functions", 0, "parameters", 0, "hint"], {"kind": EVIL}),
         (["functions", 0, "parameters", 0, "hint"], {}),
+        (["functions", 0, "parameters", 0, "hint"], {"kind": "dict", "args": ["int"]}),
+        (["functions", 0, "parameters", 0, "hint"], {"kind": "int", "args": ["int"]}),
+        (["functions", 0, "parameters", 0, "hint"], {"kind": "literal", "detail": "1)"}),
+        (["functions", 0, "parameters", 0, "hint"], {"kind": "literal", "detail": "({},)"}),
+        (["functions", 0, "parameters", 0, "hint"], {"kind": "literal", "detail": "3"}),
+        (["functions", 0, "parameters", 0, "hint"], deep_hint()),
         (["functions", 0, "options"], {"timeout": -1}),
         (["functions", 0, "options"], {"evil": 1}),
     ],

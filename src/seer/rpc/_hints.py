@@ -81,6 +81,13 @@ KINDS = frozenset(
 )
 
 
+_ARITY = {
+    **dict.fromkeys(("list", "sequence", "set", "frozenset"), (0, 1)),
+    **dict.fromkeys(("dict", "mapping"), (0, 2)),
+    "tuple_of": (1,),
+}
+
+
 class UnsupportedHintError(Exception):
     """A hint that the gate cannot convert by; the message says why."""
 
@@ -157,18 +164,21 @@ class Hint:
         if isinstance(found, str):
             found = {"kind": found}
         kind, detail = found["kind"], found.get("detail")
+        args = tuple(map(cls.from_json, found.get("args", ())))
         if kind not in KINDS:
             raise ValueError(f"unknown kind of hint {kind!r}")
+        if len(args) not in _ARITY.get(kind, (0,)) and kind not in ("union", "tuple"):
+            raise ValueError(f"a hint of kind {kind!r} with {len(args)} hints inside")
         if kind == "literal":
             import ast
 
-            detail = ast.literal_eval(detail)
+            detail = _literal(ast.literal_eval(detail)).detail
         elif (
             detail is not None
             and not str(detail).replace("|", "_").replace("<", "_").isidentifier()
         ):
             raise ValueError(f"{detail!r} is no name")
-        return cls(kind, tuple(map(cls.from_json, found.get("args", ()))), detail)
+        return cls(kind, args, detail)
 
 
 ANY = Hint("any")

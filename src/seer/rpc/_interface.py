@@ -15,6 +15,7 @@ from ._describe import Problem, describe_functions
 from ._expose import CONTEXT, Context, enter, expose, get_model_path, list_configured_models
 from ._hints import Parser
 from ._schema import Schema
+from ._types import SERVER_DEFAULT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,6 +119,7 @@ def load(
     warnings: list[str] = []
     try:
         module = _run(path, module_name, source, context)
+        context.exposed = [(_outermost(f, module), options) for f, options in context.exposed]
         functions, types = _describe(path, context, warnings)
     except ServeError:
         # Nothing is left of it: what was served before stays as it was.
@@ -127,22 +129,14 @@ def load(
         enter(before[1])
         raise
     context.kept = {key: value for key, value in context.kept.items() if key in context.asked}
-    scrubber = Scrubber(context.hidden, context.models)
-    for described in (*functions.values(), *types.values()):
-        described.doc = scrubber.text(described.doc)
     for function in functions.values():
-        for parameter in function.parameters:
-            parameter.note = scrubber.text(parameter.note)
-            if parameter.default is not None:
-                parameter.default = scrubber.text(parameter.default)
         function.prepare()
+    scrubber = Scrubber(context.hidden, context.models)
     description = Schema(
-        name,
-        functions,
-        types=types,
-        doc=scrubber.text(module.__doc__ or ""),
-        source_hash=_digest(source),
+        name, functions, types=types, doc=module.__doc__ or "", source_hash=_digest(source)
     )
+    if context.hidden:
+        _hide(path, description, scrubber)
     return Interface(
         path,
         description,
@@ -152,6 +146,47 @@ def load(
         scrubber=scrubber,
         blind=bool(context.hidden) if blind is None else blind,
     )
+
+
+def _outermost(function: Any, module: ModuleType) -> Any:
+    """The function as the module has it: decorators above `@expose` count too."""
+    found = getattr(module, function.__name__, None)
+    inner = found
+    while inner is not None and inner is not function:
+        inner = getattr(inner, "__wrapped__", None)
+    return function if inner is None else found
+
+
+def _hide(path: str, description: Schema, scrubber: Scrubber) -> None:
+    """Take hidden models' names out of what agents see of the schema.
+
+    Raises:
+        ServeError: One stands where replacing it would change what the function takes.
+    """
+    import json
+
+    description.doc = scrubber.text(description.doc)
+    fields: list[Any] = []
+    for described in (*description.functions.values(), *description.types.values()):
+        described.doc = scrubber.text(described.doc)
+    for function in description.functions.values():
+        fields.extend(function.parameters)
+        for parameter in function.parameters:
+            parameter.note = scrubber.text(parameter.note)
+    for definition in description.types.values():
+        fields.extend(definition.fields if definition.kind != "enum" else ())
+    for field in fields:
+        if field.default is not None and scrubber.text(field.default) != field.default:
+            field.default = SERVER_DEFAULT
+    text = json.dumps(description.to_json())
+    shown = scrubber.text(text)
+    if shown != text:
+        start = next(i for i, (a, b) in enumerate(zip(text, shown, strict=False)) if a != b)
+        raise ServeError(
+            "the name of a hidden model stands in a name, a Literal or an enum that agents see, "
+            f"near {shown[max(0, start - 40) : start + 20]!r}; use its alias there",
+            file=path,
+        )
 
 
 def _read(path: str) -> bytes:

@@ -197,9 +197,8 @@ class Packer:
 
     def _pack_object(self, value: Any, depth: int) -> Any:
         """Records, enums and other small values of the standard library."""
-        names = field_names(type(value))
-        if names is not None:
-            fields = {name: getattr(value, name, SERVER_DEFAULT) for name in names}
+        fields = record_fields(value)
+        if fields is not None:
             given = {name: item for name, item in fields.items() if item is not SERVER_DEFAULT}
             return self._pack_dict(given, depth)
         if isinstance(value, known_class("enum", "Enum")):
@@ -268,17 +267,23 @@ def pack_huge_ints(tree: Any) -> Any:
     return tree
 
 
-def field_names(kind: Any) -> tuple[str, ...] | None:
-    """The fields of a record class: dataclass, attrs, msgspec or pydantic. None for others."""
-    if hasattr(kind, "__dataclass_fields__"):
-        return tuple(field.name for field in sys.modules["dataclasses"].fields(kind))
-    if hasattr(kind, "__attrs_attrs__"):
-        return tuple(attribute.name for attribute in kind.__attrs_attrs__)
-    if hasattr(kind, "__struct_fields__"):
-        return kind.__struct_fields__
+def record_fields(value: Any) -> dict[str, Any] | None:
+    """The fields of a record: dataclass, attrs, msgspec or pydantic. None for other values."""
+    kind: Any = type(value)
     if hasattr(kind, "__pydantic_fields__"):
-        return tuple(kind.__pydantic_fields__)
-    return None
+        return dict(value)  # with the extra ones, where the model allows them
+    if hasattr(kind, "__dataclass_fields__"):
+        names = [field.name for field in sys.modules["dataclasses"].fields(kind)]
+    elif hasattr(kind, "__attrs_attrs__"):
+        names = [attribute.name for attribute in kind.__attrs_attrs__]
+    elif hasattr(kind, "__struct_fields__"):
+        names = list(kind.__struct_fields__)
+    else:
+        return None
+    try:
+        return {name: getattr(value, name) for name in names}
+    except AttributeError as error:
+        raise Unsendable(f"is a {type_name(kind)} without all of its fields: {error}") from None
 
 
 def enum_value(member: Any) -> Any:
@@ -319,7 +324,10 @@ def type_name(kind: Any) -> str:
 
 def short(value: object, limit: int = 60) -> str:
     """`repr`, cut to a length that fits a message."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:  # a class's own, or an int of too many digits
+        text = f"it cannot be shown: {type(error).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

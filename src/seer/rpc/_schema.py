@@ -9,7 +9,7 @@ can become part of generated code.
 from __future__ import annotations
 
 from ._bind import Binder
-from ._hints import Hint
+from ._hints import Hint, UnsupportedHintError
 from ._options import Options
 from ._types import TypeDef, check_default, check_name
 
@@ -30,6 +30,15 @@ PARAMETER_KINDS = (
     "var_keyword",
 )
 SCHEMA_VERSION = 1
+_MALFORMED = (
+    AttributeError,
+    KeyError,
+    MemoryError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    UnsupportedHintError,
+)
 
 
 class Parameter:
@@ -268,7 +277,7 @@ class Schema:
                 doc=str(found["doc"]),
                 source_hash=str(found["source_hash"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except _MALFORMED as error:
             raise ValueError(f"not the schema of an interface: {error!r}") from None
         schema.check_references()
         return schema
