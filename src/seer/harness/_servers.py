@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from seer.errors import ConfigError
 from seer.harness._errors import ToolServerError
+from seer.mcp import load_sdk
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -149,6 +150,7 @@ class ServerLink:
         return self.dead
 
     def _connect(self, log: TextIO) -> "Client":
+        load_sdk()
         import httpx2
         from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.sse import sse_client

@@ -2,5 +2,6 @@
 
 from seer.mcp._door import Door
 from seer.mcp._open import ServedInterface, open_interface_door, open_session_door
+from seer.mcp._sdk import load_sdk
 
-__all__ = ["Door", "ServedInterface", "open_interface_door", "open_session_door"]
+__all__ = ["Door", "ServedInterface", "load_sdk", "open_interface_door", "open_session_door"]

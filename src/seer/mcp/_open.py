@@ -22,6 +22,7 @@ from seer.mcp._door import Door
 from seer.mcp._function_tools import FunctionTools
 from seer.mcp._notebook_tools import notebook_tools
 from seer.mcp._python_tools import python_tools
+from seer.mcp._sdk import load_sdk
 from seer.mcp._shell_tools import shell_tools
 from seer.mcp._streams import Pipes
 from seer.mcp._tools import Tool, ToolSet
@@ -101,6 +102,7 @@ async def open_door(tools: ToolSet) -> Door:
 
 
 def _load_server() -> _Server:
+    load_sdk()
     return cast("_Server", importlib.import_module("seer.mcp._server"))
 
 
