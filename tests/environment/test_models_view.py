@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from seer.environment import _model_view
 from seer.environment._blinding import Needles
 from seer.environment._config import ModelConfig
 from seer.environment._models import PreparedModel, assign_names, prepare_models, read_aliases
@@ -389,11 +390,30 @@ async def test_old_views_of_deleted_models_are_forgotten(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's jails run as another user")
-async def test_files_that_a_jail_could_not_read_are_refused(tmp_path: Path) -> None:
+async def test_files_for_their_owners_eyes_only_are_copied_if_they_are_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_model(tmp_path / "m")
-    (folder / "config.json").chmod(0o600)
+    weights = folder / "model.safetensors"
+    weights.chmod(0o600)
+    for hidden in (False, True):
+        (model,) = await prepare(ModelConfig(str(folder), hidden=hidden))
+        seen = model.host_path / "model.safetensors"
+        assert seen.read_bytes() == weights.read_bytes()
+        assert seen.stat().st_mode & 0o777 == 0o644
+    assert weights.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(_model_view, "_LARGEST_COPY", 100)
     with pytest.raises(ModelError, match=r"chmod -R a\+rX"):
         await prepare(ModelConfig(str(folder)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's jails run as another user")
+async def test_a_closed_folder_is_not_mounted_as_it_is(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    folder.chmod(0o700)
+    (model,) = await prepare(ModelConfig(str(folder)))
+    assert model.host_path != folder
+    assert model.host_path.stat().st_mode & 0o777 == 0o755
 
 
 # --- names and aliases --------------------------------------------------------------------------

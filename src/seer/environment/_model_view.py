@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _FORMAT = 1
 _FICLONE = 0x40049409
+_LARGEST_COPY = 2 * 10**9
 _STALE_AFTER = 7 * 24 * 3600.0
 _SKIPPED_FOLDERS = {".git", ".cache", "__pycache__"}
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EACCES)
@@ -90,8 +91,8 @@ async def make_view(
     files = await asyncio.to_thread(lambda: sorted(_walk(source.folder), key=lambda f: f.name))
     if not files:
         raise ModelError(f"model {source.name!r}: {str(source.folder)!r} holds no files")
-    _check_readable(source, files)
-    if hidden_as is None and base_path is None and source.commit is None and _is_flat(source):
+    unchanged = hidden_as is None and base_path is None and source.commit is None
+    if _open_files(source, files) and unchanged and _is_flat(source):
         return View(source.folder)
     identity = json.dumps(
         [
@@ -137,27 +138,39 @@ def _walk(folder: Path) -> Iterator[_File]:
 
 
 def _is_flat(source: ModelSource) -> bool:
-    return not any(
-        Path(parent, name).is_symlink()
-        for parent, folders, names in os.walk(source.folder)
-        for name in (*folders, *names)
-    )
+    """Whether a folder can be mounted as it is: no links, and no folder that is closed."""
+    for parent, folders, names in os.walk(source.folder):
+        if os.geteuid() == 0 and not Path(parent).stat().st_mode & stat.S_IXOTH:
+            return False
+        if any(Path(parent, name).is_symlink() for name in (*folders, *names)):
+            return False
+    return True
 
 
-def _check_readable(source: ModelSource, files: list[_File]) -> None:
-    """As root, jails run as another user, who must be able to read the files."""
-    if os.geteuid() != 0:
-        return
-    closed = [f for f in files if not f.status.st_mode & stat.S_IROTH]
+def _open_files(source: ModelSource, files: list[_File]) -> bool:
+    """Whether the sandbox's user can read all files; those of the hub's cache are opened.
+
+    As root, jails run as another user. Many programs save weights for their owner's eyes only.
+
+    Raises:
+        ModelError: So much is closed that a readable copy would be a second copy of the model.
+    """
+    closed = [f for f in files if _is_closed(f)]
     if source.commit is not None:
         for file in closed:
             # The hub's cache is shared by all sandboxes by design; its folders stay as they are.
             file.path.chmod(stat.S_IMODE(file.status.st_mode) | 0o444)
-    elif closed:
+        return True
+    if sum(f.status.st_size for f in closed) > _LARGEST_COPY:
         raise ModelError(
             f"model {source.name!r}: {closed[0].name!r} cannot be read by the sandbox's user; "
             f"run: chmod -R a+rX {str(source.folder)!r}"
         )
+    return not closed
+
+
+def _is_closed(file: _File) -> bool:
+    return os.geteuid() == 0 and not file.status.st_mode & stat.S_IROTH
 
 
 def _view_root(source: ModelSource, files: list[_File]) -> Path:
@@ -283,6 +296,9 @@ class _Builder:
         )
 
     def _link(self, file: _File, target: Path) -> None:
+        if _is_closed(file) and self._source.commit is None:
+            _copy(file.path, target)
+            return
         try:
             os.link(file.path, target)
             return
