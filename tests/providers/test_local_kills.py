@@ -1,0 +1,35 @@
+"""Whatever is killed, and whenever, nothing of a local machine is left."""
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from seer.isolation import BackendName
+from seer.testing.provider_contract.local_kills import SCENES, Ground, kill_and_look
+
+pytestmark = pytest.mark.full
+
+_REASONS = {
+    "controller": "its controller is gone",
+    "keeper": "its keeper was killed by signal 9",
+    "steward": "its first process ended",
+    "all": "its keeper was killed",
+}
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+@pytest.mark.parametrize("scene", list(SCENES))
+def test_killing_leaves_nothing_behind(tmp_path: Path, scene: str, backend: BackendName) -> None:
+    record = asyncio.run(kill_and_look(Ground(tmp_path), scene, backend))
+    assert _REASONS.get(scene, "its ") in record
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_killing_the_controller_during_a_start_leaves_nothing_behind(
+    tmp_path: Path, backend: BackendName
+) -> None:
+    for turn in range(6):
+        moment = 0.15 + random.random() * 0.4
+        asyncio.run(kill_and_look(Ground(tmp_path / str(turn)), "controller", backend, moment=moment))
