@@ -205,6 +205,8 @@ class Proxy:
         """Serve one connection: one request, then bytes until both sides are done."""
         self._open += 1
         try:
+            if self._open > 2 * self._policy.max_connections:
+                return
             if self._open > self._policy.max_connections:
                 raise Refused("503 Service Unavailable", "too many connections")
             await self._serve(reader, writer)
@@ -212,7 +214,7 @@ class Proxy:
             self._note(refused)
             body = f"refused by the sandbox's network policy: {refused.reason}\n".encode()
             head = f"HTTP/1.1 {refused.status}\r\nContent-Length: {len(body)}\r\n"
-            await _last_words(writer, f"{head}Connection: close\r\n\r\n".encode() + body)
+            await _last_words(reader, writer, f"{head}Connection: close\r\n\r\n".encode() + body)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # The peer went away; there is nobody to tell.
         finally:
@@ -363,11 +365,17 @@ async def _send_chunks(
             return
 
 
-async def _last_words(writer: asyncio.StreamWriter, data: bytes) -> None:
+async def _last_words(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
+) -> None:
+    """Answer, and take what still comes: closing on unread bytes would lose the answer."""
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(2):
             writer.write(data)
             await writer.drain()
+            writer.write_eof()
+            while await reader.read(65536):
+                continue
     except (OSError, TimeoutError):
         pass  # It does not listen; the connection is closed either way.
 
