@@ -19,7 +19,7 @@ from seer.environment._packages import (
     check_system_packages,
 )
 from seer.errors import PackageError
-from seer.isolation import Mount, Policy, choose
+from seer.isolation import Mount, Policy, choose, interpreter_env, interpreter_mounts
 
 pytestmark = pytest.mark.full
 
@@ -61,18 +61,11 @@ def site(environment: Path) -> Path:
 
 def run_inside(environment: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a jail that sees the environment as a sandbox would."""
-    policy = Policy(
-        mounts=(Mount(Path(sys.base_prefix), "/seer/python"), Mount(environment, "/elsewhere/env")),
-        env={
-            "PATH": "/elsewhere/env/bin:/usr/bin:/bin",
-            **(
-                {"LD_LIBRARY_PATH": "/seer/python/lib"}
-                if sysconfig.get_config_var("Py_ENABLE_SHARED")
-                else {}
-            ),
-        },
-    )
-    launch = choose("bubblewrap").launch(policy, argv)
+    backend = choose("bubblewrap")
+    mounts = (*interpreter_mounts("/seer/python"), Mount(environment, "/elsewhere/env"))
+    variables = interpreter_env("/seer/python", backend.view(mounts))
+    path = "/elsewhere/env/bin:/usr/bin:/bin"
+    launch = backend.launch(Policy(mounts=mounts, env={"PATH": path, **variables}), argv)
     try:
         return subprocess.run(
             launch.argv,

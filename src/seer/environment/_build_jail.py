@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seer.environment._process import Finished, run_program
-from seer.isolation import JAIL_UIDS, Backend, Limits, Mount, Policy, choose
+from seer.isolation import JAIL_UIDS, Backend, Limits, Mount, Policy, choose, interpreter_env
 
 _UID = JAIL_UIDS[-1]
 """As root, builds run as a user of their own: machines use the first of the block."""
+PYTHON = "/seer/python"
+"""Where a build finds the interpreter; mount it there with `interpreter_mounts`."""
 _LIMITS = Limits(processes=1024, file_size=64 << 30)
 
 
@@ -47,9 +49,9 @@ class BuildJail:
             *readable,
             *(Mount(folder.source, folder.target, writable=True) for folder in writable),
         )
-        self._env = dict(env)
         self._online = online
         self._view = self._backend.view(self._mounts)
+        self._env = {**env, **interpreter_env(PYTHON, self._view)}
 
     def path(self, target: str) -> str:
         """Where the jail sees what was mounted at `target`, or below it."""

@@ -213,7 +213,8 @@ class _Build:
                     raise PackageError(
                         f"packages {list(self._requirements)!r} cannot be installed:\n{error}"
                     ) from None
-                logger.info("wheels do not suffice, source packages are tried: %s", error)
+                logger.info("wheels do not suffice: %s", error)
+                logger.warning("source packages are built; their code runs in a build jail")
         raise AssertionError("the last attempt returns or raises")
 
     def _plan(self, resolved: Sequence[str]) -> _Plan:

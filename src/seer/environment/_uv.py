@@ -8,18 +8,16 @@ import os
 import re
 import shutil
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from seer.environment._build_jail import BuildFolder, BuildJail
+from seer.environment._build_jail import PYTHON, BuildFolder, BuildJail
 from seer.environment._indexes import IndexSettings
 from seer.environment._paths import cache_dir
 from seer.environment._process import Finished, run_program
-from seer.isolation import Mount
+from seer.isolation import Mount, interpreter_mounts
 
-_PYTHON = "/seer/python"
 _UV = "/seer/uv/uv"
 _WORK = "/seer/build"
 _CACHE = "/seer/cache"
@@ -100,7 +98,7 @@ class UvBuild:
             jail,
             *(*_COMPILE, *self._flags(allow_build)),
             *("--build-constraints", jail.path(f"{_WORK}/build.txt")),
-            *("--python", jail.path(f"{_PYTHON}/bin/python3")),
+            *("--python", jail.path(f"{PYTHON}/bin/python3")),
             *("--output-file", jail.path(f"{_WORK}/out.txt"), jail.path(f"{_WORK}/wanted.in")),
         )
         return _pins(work / "out.txt")
@@ -116,7 +114,7 @@ class UvBuild:
         (work / "pins.txt").chmod(0o644)
         jail = self._jail(work, allow_build=allow_build)
         environment = jail.path(f"{_WORK}/env")
-        python = jail.path(f"{_PYTHON}/bin/python3")
+        python = jail.path(f"{PYTHON}/bin/python3")
         await self._uv(jail, "venv", "--relocatable", "--python", python, environment)
         await self._uv(
             jail,
@@ -146,7 +144,7 @@ class UvBuild:
     def _jail(self, work: Path, *, allow_build: bool) -> BuildJail:
         home = self._fresh(f"home-{work.name}")
         readable = [
-            Mount(Path(sys.base_prefix), _PYTHON),
+            *interpreter_mounts(PYTHON),
             Mount(find_uv(), _UV),
             Mount(self._stubs, _STUBS),
             *(Mount(path, str(path)) for path in self._settings.paths if not _is_system(path)),
@@ -170,18 +168,14 @@ class UvBuild:
             "UV_CACHE_DIR": _CACHE,
             "UV_LINK_MODE": "copy",
             "UV_NO_PROGRESS": "1",
-            "UV_PYTHON_DOWNLOADS": "never",
+            "UVPYTHON_DOWNLOADS": "never",
             "UV_FIND_LINKS": ",".join(self._settings.find_links),
             **self._settings.env,
             **config,
         }
-        jail = BuildJail(
+        return BuildJail(
             writable=writable, readable=readable, env=env, online=self._settings.online
         )
-        if sysconfig.get_config_var("Py_ENABLE_SHARED"):
-            # Away from its own place the interpreter would load the system's library instead.
-            jail.set("LD_LIBRARY_PATH", jail.path(f"{_PYTHON}/lib"))
-        return jail
 
     def _cache(self, *, allow_build: bool) -> Path:
         """The shared cache, or an own one where strangers' code could change what others get."""
