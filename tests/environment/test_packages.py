@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment import _installed, _packages
+from seer.environment import _installed
+from seer.environment._assemble import take_over
 from seer.environment._packages import (
     build_environment,
     check_python_version,
@@ -112,6 +113,19 @@ async def test_the_rest_is_fetched_and_its_scripts_work(index: Path) -> None:
     assert any("linking packaging" in line for line in told)
     owners = {path.lstat().st_uid for path in environment.rglob("*")}
     assert owners == {os.geteuid()}
+
+
+async def test_a_package_may_be_a_file_of_this_machine(index: Path, tmp_path: Path) -> None:
+    add_wheel(index, "filed")
+    wheel = tmp_path / "elsewhere" / "filed-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    (index / wheel.name).rename(wheel)
+    first = await build_environment([f"filed @ file://{wheel}"])
+    assert (site(first) / "filed.py").exists()
+    os.utime(wheel, (0, 0))
+    assert await build_environment([f"filed @ file://{wheel}"]) != first
+    with pytest.raises(PackageError, match="does not exist"):
+        await build_environment(["filed @ file:///no/such.whl"])
 
 
 async def test_an_installed_version_that_does_not_fit_is_replaced(index: Path) -> None:
@@ -229,6 +243,26 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 """
 
 
+async def test_a_package_may_be_a_repository_at_a_ref(tmp_path: Path) -> None:
+    source = tmp_path / "repo"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "sourced"\nversion = "1.0"\n'
+    )
+    (source / "backend.py").write_text(_BACKEND)
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    for arguments in (
+        ("init", "-q", "-b", "main"),
+        ("add", "."),
+        (*identity, "commit", "-q", "-m", "x"),
+        ("tag", "v1"),
+    ):
+        await asyncio.to_thread(subprocess.run, ["git", *arguments], cwd=source, check=True)
+    environment = await build_environment([f"sourced @ git+file://{source}@v1"])
+    assert (site(environment) / "sourced.py").exists()
+
+
 def test_what_a_build_planted_is_not_followed(tmp_path: Path) -> None:
     fetched, environment = tmp_path / "fetched", tmp_path / "env"
     target = tmp_path / "precious"
@@ -244,7 +278,7 @@ def test_what_a_build_planted_is_not_followed(tmp_path: Path) -> None:
     (fetched / "bin" / "tool").chmod(0o4755)
     os.mkfifo(fetched / "lib" / "fifo")
     environment.mkdir()
-    _packages._take_over(fetched, environment)  # pyright: ignore[reportPrivateUsage]
+    take_over(fetched, environment)
     taken = {str(p.relative_to(environment)) for p in environment.rglob("*") if not p.is_dir()}
     assert taken == {"lib/pkg/a.py", "bin/tool"}
     assert (environment / "bin/tool").stat().st_mode & 0o7777 == 0o755

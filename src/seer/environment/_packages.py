@@ -11,19 +11,19 @@ import json
 import logging
 import os
 import platform
-import re
 import shutil
-import stat
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from seer.environment._assemble import open_folders, take_over, write_skeleton
 from seer.environment._indexes import IndexSettings, read_index_settings
 from seer.environment._installed import (
     Installed,
@@ -42,9 +42,6 @@ logger = logging.getLogger(__name__)
 _FORMAT = 2
 _LIFE = 60 * 24 * 3600.0
 _DRAFT_LIFE = 24 * 3600.0
-JAIL_PYTHON = "/seer/python/bin/python3"
-"""The interpreter, as programs in a jail see it."""
-
 OnText = Callable[[str], None]
 
 
@@ -69,9 +66,11 @@ async def build_environment(
     say: OnText = on_progress if on_progress is not None else _say_nothing
     wanted = sorted(dict.fromkeys(requirement.strip() for requirement in requirements))
     settings = read_index_settings(os.environ)
+    local = _local_requirements(wanted)
+    settings = replace(settings, paths=(*settings.paths, *local))
     root = cache_dir() / "envs"
     root.mkdir(mode=0o700, exist_ok=True)
-    key = _key(wanted, settings)
+    key = _key(wanted, settings, [_state(path) for path in local])
     environment = root / key
     async with locked(root / f"{key}.lock"):
         if not environment.is_dir():
@@ -133,12 +132,32 @@ async def check_system_packages(names: Sequence[str]) -> None:
         )
 
 
-def _key(requirements: Sequence[str], settings: IndexSettings) -> str:
+def _local_requirements(requirements: Sequence[str]) -> list[Path]:
+    """Files and folders of this machine that requirements point at."""
+    found: list[Path] = []
+    for requirement in requirements:
+        parts = urlsplit(Requirement(requirement).url or "")
+        if parts.scheme in ("file", "git+file"):
+            # A version control address may end in "@ref".
+            path = Path(unquote(parts.path.partition("@")[0]))
+            if not path.exists():
+                raise PackageError(f"package {requirement!r}: {str(path)!r} does not exist")
+            found.append(path)
+    return found
+
+
+def _state(path: Path) -> list[object]:
+    """What changes when a local package does."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+
+
+def _key(requirements: Sequence[str], settings: IndexSettings, local: Sequence[object]) -> str:
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     status = base.stat()
     identity = [
         _FORMAT,
-        list(requirements),
+        [list(requirements), list(local)],
         [sorted(settings.env.items()), settings.find_links, settings.no_index],
         sys.version,
         platform.machine(),
@@ -232,7 +251,7 @@ class _Build:
     def _assemble(self, plan: _Plan, fetched: Path | None) -> None:
         environment = self._draft / "env"
         shutil.rmtree(environment, ignore_errors=True)
-        _write_skeleton(environment)
+        write_skeleton(environment)
         copied = 0
         for number, package in enumerate(plan.linked, 1):
             self._say(f"linking {package.name} ({number}/{len(plan.linked)})")
@@ -247,8 +266,8 @@ class _Build:
                 copied // 10**6,
             )
         if fetched is not None:
-            _take_over(fetched, environment)
-        _open_folders(environment)
+            take_over(fetched, environment)
+        open_folders(environment)
 
 
 def _prune(root: Path) -> None:
@@ -263,58 +282,3 @@ class _BrokenPackage(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
-
-
-def _write_skeleton(environment: Path) -> None:
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (environment / "lib" / version / "site-packages").mkdir(parents=True)
-    (environment / "bin").mkdir()
-    (environment / "lib64").symlink_to("lib")
-    (environment / "bin" / "python3").symlink_to(JAIL_PYTHON)
-    for name in ("python", version):
-        (environment / "bin" / name).symlink_to("python3")
-    (environment / "pyvenv.cfg").write_text(
-        f"home = {Path(JAIL_PYTHON).parent}\n"
-        "include-system-site-packages = false\n"
-        f"version = {platform.python_version()}\n"
-        "relocatable = true\n"
-    )
-
-
-def _take_over(fetched: Path, environment: Path) -> None:
-    """Move what the build jail made into the environment.
-
-    The jail ran strangers' code, so nothing it left is followed: only plain files are taken, into
-    folders made here, and never over a file that is there already.
-    """
-    for parent, folders, names in os.walk(fetched):
-        relative = Path(parent).relative_to(fetched)
-        folders[:] = [f for f in folders if not Path(parent, f).is_symlink()]
-        for name in names:
-            source, target = Path(parent, name), environment / relative / name
-            mode = source.lstat().st_mode
-            if not stat.S_ISREG(mode) or _is_scaffolding(relative, name) or os.path.lexists(target):
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source.rename(target)
-            if os.geteuid() == 0:
-                os.chown(target, 0, 0, follow_symlinks=False)
-            target.chmod(0o755 if mode & 0o100 else 0o644)
-
-
-def _is_scaffolding(relative: Path, name: str) -> bool:
-    """What uv puts into every new environment, beside the packages."""
-    if relative == Path("bin"):
-        return bool(re.match(r"(python|activate|deactivate|pydoc)", name))
-    return relative == Path() or name in ("_virtualenv.py", "_virtualenv.pth")
-
-
-def _open_folders(environment: Path) -> None:
-    """Let the sandbox's user walk through, whatever this process's umask is."""
-    environment.chmod(0o755)
-    for parent, folders, _ in os.walk(environment):
-        for name in folders:
-            path = Path(parent, name)
-            if not path.is_symlink():
-                path.chmod(0o755)
-    (environment / "pyvenv.cfg").chmod(0o644)

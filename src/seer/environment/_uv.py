@@ -191,6 +191,9 @@ class UvBuild:
     def _write_home(self, home: Path) -> dict[str, str]:
         (home / ".netrc").write_text(self._settings.netrc)
         (home / ".netrc").chmod(0o644)
+        # A repository of this machine's belongs to somebody else than the build's user.
+        (home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
+        (home / ".gitconfig").chmod(0o644)
         if not self._settings.config_files:
             return {"UV_NO_CONFIG": "1"}
         # The last is the user's own; uv would merge both, but a jail has one place for them.
