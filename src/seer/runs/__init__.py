@@ -2,6 +2,7 @@
 
 from seer.runs._errors import RecordError, ReplayDivergenceError, RunNotFoundError
 from seer.runs._index import Order, RunFilter, RunIndex, RunSummary
+from seer.runs._inspect import export_inspect
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, open_run
 from seer.runs._record import RunRecord, Status
@@ -20,6 +21,7 @@ __all__ = [
     "RunRecord",
     "RunSummary",
     "Status",
+    "export_inspect",
     "new_run_id",
     "open_run",
     "runs_root",
