@@ -30,7 +30,7 @@ class Budget:
         bytes: How many bytes of arguments and results, arrays included.
     """
 
-    __slots__ = FIELDS
+    __slots__ = (*FIELDS, "limited")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Budget:
         self.seconds = _limit("seconds", seconds)
         self.gpu_seconds = _limit("gpu_seconds", gpu_seconds)
         self.bytes = _limit("bytes", bytes)
+        self.limited = any(getattr(self, name) is not None for name in FIELDS)
+        """Whether there is any limit."""
 
     def __repr__(self) -> str:
         given = ", ".join(f"{k}={v!r}" for k, v in self.to_json().items())
@@ -132,6 +134,8 @@ def admit(meters: tuple[Meter, ...], cost: float) -> None:
     with _lock:
         for meter in meters:
             budget = meter.budget
+            if not budget.limited:
+                continue
             cells, base = meter._cells, meter._base  # pyright: ignore[reportPrivateUsage]
             calls = 1.0 if meter.flat else cost
             if budget.calls is not None and cells[base] + calls > budget.calls:
@@ -190,6 +194,14 @@ def check_bytes(meters: tuple[Meter, ...], size: int) -> None:
                 f"the budget of {meter.whose} has room for {left:g} bytes more; this call's"
                 f" arguments and result have {size}"
             )
+
+
+def limited(meters: tuple[Meter, ...]) -> bool:
+    """Whether any of them has a limit."""
+    for meter in meters:  # noqa: SIM110 (part of every call, and a generator costs twice this)
+        if meter.budget.limited:
+            return True
+    return False
 
 
 def seconds_left(meters: tuple[Meter, ...], *, gpu: bool) -> tuple[float, Meter | None]:

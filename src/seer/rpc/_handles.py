@@ -77,6 +77,10 @@ class HandleTable:
             "shape": None if shape is None else list(shape),
         }
 
+    def describe(self, value: object) -> dict[str, Any] | None:
+        """What the caller gets for a value, if that is a handle."""
+        return self.add(value) if type(value) is Handle else None
+
     def get(self, identifier: object) -> Handle:
         """The handle with this id.
 

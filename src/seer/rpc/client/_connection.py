@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 import struct
 from collections import deque
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
+SPINS = 40
+"""Looks at the socket, about a microsecond each, before a call sleeps."""
+REST = 32
+"""Calls that sleep at once after a spin that came to nothing."""
 SILENCE = 600.0
 """Seconds without any sign of life (one comes every ten) after which a gate counts as gone."""
 
@@ -34,7 +39,17 @@ class Connection:
         closing: Whether the gate has said that it closes this connection.
     """
 
-    __slots__ = ("_mappings", "_reader", "_timeout", "closing", "released", "sent", "socket")
+    __slots__ = (
+        "_mappings",
+        "_poll",
+        "_reader",
+        "_spin",
+        "_timeout",
+        "closing",
+        "released",
+        "sent",
+        "socket",
+    )
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
@@ -44,6 +59,9 @@ class Connection:
         self._reader = ResponseReader()
         self._mappings: dict[int, Mapping] = {}
         self._timeout = 0.0
+        self._spin = 1
+        self._poll = select.poll()
+        self._poll.register(connected.fileno(), select.POLLIN)
         self.wait_at_most(SILENCE)
 
     def wait_at_most(self, seconds: float) -> None:
@@ -77,7 +95,24 @@ class Connection:
                 raise
             return response
         self.sent = True
+        if self._spin > 0:
+            self._wait_awake()
+        elif self._spin:
+            self._spin += 1
         return self.read()
+
+    def _wait_awake(self) -> None:
+        """Look for the answer a few times before sleeping.
+
+        Waking a sleeping core takes longer than a small call does. Yielding in between lets the
+        gate run where both share a core. If nothing comes, the next calls do not try.
+        """
+        for _ in range(SPINS):
+            if self._poll.poll(0):
+                self._spin = 1
+                return
+            os.sched_yield()
+        self._spin = -REST
 
     def _send(self, parts: list[Any], descriptors: list[int]) -> None:
         first = True

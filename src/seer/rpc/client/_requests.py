@@ -7,6 +7,7 @@ from ._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 SEND_SHARED_FROM = 1 << 20
@@ -24,7 +25,7 @@ class Arguments:
 
     __slots__ = ("headers", "memfds", "parts")
 
-    def __init__(self, text: bytes, buffers: list[Any], *, shared: bool) -> None:
+    def __init__(self, text: bytes, buffers: Sequence[Any], *, shared: bool) -> None:
         self.memfds: list[int] = []
         if not buffers:
             self.parts: list[Any] = [text]

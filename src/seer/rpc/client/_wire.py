@@ -6,6 +6,10 @@ This module is pure: it knows bytes and descriptors' numbers, no sockets and no 
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 VERSION = 1
 """Sent by both sides with every message as `seer-gate`; there is no other version yet."""
 
@@ -101,7 +105,7 @@ class Piece:
         self.size = size
 
 
-def format_pieces(pieces: list[Piece]) -> bytes:
+def format_pieces(pieces: Sequence[Piece]) -> bytes:
     """Write the value of the header `seer-buffers`."""
     return b",".join(
         b"i%d" % piece.size

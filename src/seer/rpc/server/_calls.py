@@ -30,6 +30,7 @@ class Call:
 
     Attributes:
         owner: The caller.
+        meters: What counts it: the interface's, the function's and the caller's.
         entry: The function.
         target: The handle that is fetched, for that kind of call.
         expires: When it must be over (monotonic); infinite where nobody said.
@@ -58,6 +59,7 @@ class Call:
         "id",
         "linger",
         "lost_at",
+        "meters",
         "owner",
         "pristine",
         "queued_at",
@@ -69,9 +71,17 @@ class Call:
         "target",
     )
 
-    def __init__(self, owner: Caller, entry: Entry, request: Request, now: float) -> None:
+    def __init__(
+        self,
+        owner: Caller,
+        entry: Entry,
+        request: Request,
+        meters: tuple[Meter, Meter, Meter],
+        now: float,
+    ) -> None:
         self.owner = owner
         self.entry = entry
+        self.meters = meters
         self.target = ""
         self.id = request.call
         self.frames = request.frames
@@ -112,6 +122,7 @@ class Caller:
         "lock",
         "meter",
         "name",
+        "restorers",
         "results",
     )
 
@@ -124,6 +135,7 @@ class Caller:
         self.results = Results()
         self.connections: set[Connection] = set()
         self.handles = HandleTable()
+        self.restorers = {"handle": self.handles.restore}
         self.allowance = Allowance()
         self.bytes_pending = 0
         """Bytes of request bodies that were announced and are not yet used up."""

@@ -14,7 +14,7 @@ import socket
 from _thread import allocate_lock
 from collections import deque
 
-from seer.rpc._wire import Request, WireError, parse_request
+from seer.rpc._wire import HeadCache, Request, WireError
 from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
 
 TYPE_CHECKING = False
@@ -67,6 +67,7 @@ class Connection:
         "_body",
         "_buffer",
         "_filled",
+        "_heads",
         "_lock",
         "_loop",
         "_out",
@@ -105,6 +106,7 @@ class Connection:
         self._loop = loop
         self._server = server
         self._buffer = b""
+        self._heads = HeadCache()
         self._request: Request | None = None
         self._body: bytearray | None = None
         self._filled = 0
@@ -148,7 +150,7 @@ class Connection:
             self._buffer = data
             return
         self._buffer = b""
-        request = parse_request(data[:end], max_body=self.max_body)
+        request = self._heads.parse(data[:end], max_body=self.max_body)
         end += 4
         have = len(data) - end
         if have == request.length:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from seer.rpc._budget import Budget, Meter
 
-from ._shared import FIRST_FUNCTION, Shared, padded
+from ._shared import FIRST_FUNCTION, Shared
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Entry:
         bind: Checks and converts arguments.
         options: As in `@expose(...)`.
         meter: Counts what it uses.
-        label: Its name as the supervisor reads it in shared memory.
+        place: Its number, by which the supervisor knows it.
         lane: `main`, `threads`, `async` or `batch`.
         returns_handle: Whether its result stays on the server.
         runner: What runs its calls, where that is not the main thread.
@@ -34,11 +34,11 @@ class Entry:
     __slots__ = (
         "bind",
         "function",
-        "label",
         "lane",
         "meter",
         "name",
         "options",
+        "place",
         "returns_handle",
         "runner",
         "streams",
@@ -53,6 +53,7 @@ class Entry:
         options: Options,
         meter: Meter,
         function: Function | None = None,
+        place: int = -1,
     ) -> None:
         self.name = name
         self.target = target
@@ -60,7 +61,7 @@ class Entry:
         self.options = options
         self.meter = meter
         self.function = function
-        self.label = padded(name)
+        self.place = place
         self.returns_handle = function is not None and function.returns.kind == "handle"
         self.streams = function is not None and function.is_generator
         self.runner: Any = None
@@ -102,6 +103,6 @@ def make_entries(
         meter = Meter(f"function {name!r}", budget, shared.cells, base, flat=True)
         assert function.target is not None
         entries[name] = Entry(
-            name, function.target, function.bind, function.options, meter, function
+            name, function.target, function.bind, function.options, meter, function, place
         )
     return entries

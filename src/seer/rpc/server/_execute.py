@@ -15,7 +15,7 @@ from seer.errors import (
     ProtocolError,
     ResultError,
 )
-from seer.rpc._budget import charge, check_bytes, seconds_left
+from seer.rpc._budget import charge, check_bytes, limited, seconds_left
 from seer.rpc._handles import Handle, part_of
 from seer.rpc._pool import Pool
 from seer.rpc._values import decode, encode
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from seer.rpc._blind import Scrubber
-    from seer.rpc._budget import Meter
 
     from ._calls import Call
     from ._gate import Gate
@@ -63,25 +62,24 @@ class Executor:
         self.grace = grace
         self._poisoned = poisoned
 
-    def meters(self, call: Call) -> tuple[Meter, Meter, Meter]:
-        """The meters a call passes."""
-        return (self.gate.meter, call.entry.meter, call.owner.meter)
-
     def begin(self, call: Call, lane: int, runner: Any) -> bool:
         """Mark `call` as running on `lane` and set its time limits; False if it was stopped."""
         now = _monotonic()
         if not call.owner.begin(call, runner, now):
             return False
-        self.shared.begin(
-            lane, caller=call.owner.index, function=call.entry.label, call=call.id, now=now
-        )
-        timeout = call.entry.options.timeout
+        entry = call.entry
+        self.shared.begin(lane, call.owner.index, entry.place, now)
+        if self.recorder is not None:
+            self.shared.name_call(lane, call.id)
+        timeout = entry.options.timeout
         if timeout is not None and now + timeout < call.expires:
             call.expires = now + timeout
-        left, meter = seconds_left(self.meters(call), gpu=uses_gpu())
-        if meter is not None and now + left < call.expires:
-            call.expires = now + left
-            call.by_budget = True
+        meters = call.meters
+        if limited(meters):
+            left, meter = seconds_left(meters, gpu=uses_gpu())
+            if meter is not None and now + left < call.expires:
+                call.expires = now + left
+                call.by_budget = True
         if call.expires != float("inf"):
             self.shared.kill_after(lane, call.expires + self.grace)
             if call.expires < self.gate.loop.wake_at:
@@ -106,12 +104,11 @@ class Executor:
             ) from None
 
     def _arguments(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
-        entry = call.entry
         value: Any = decode(
             call.body,
             call.buffers,
             torch="torch" in sys.modules,
-            extra={"handle": call.owner.handles.restore},
+            extra=call.owner.restorers,
         )
         args: Any
         kwargs: Any
@@ -127,7 +124,7 @@ class Executor:
             raise ProtocolError("a call's args must be a list and its kwargs an object")
         if call.target:
             args = [call.owner.handles.get(call.target), *args]
-        return entry.bind(args, kwargs, plain=not call.frames)
+        return call.entry.bind(args, kwargs, plain=not call.frames)
 
     def result(self, call: Call, value: Any) -> Reply:
         """The reply that carries a function's result, or says why it cannot be sent."""
@@ -140,7 +137,7 @@ class Executor:
                 buffers,
                 frames=call.frames,
                 function=call.entry.name,
-                extra=self.extra(call),
+                extra=call.owner.handles.describe,
             )
             if self.scrubber is not None:
                 text = self.scrubber.data(text)
@@ -157,14 +154,6 @@ class Executor:
                     f" {type(error).__name__}: {error}"
                 )
             )
-
-    def extra(self, call: Call) -> Callable[[object], dict[str, Any] | None]:
-        """What `encode` asks about values it does not know: handles."""
-
-        def extra(value: object) -> dict[str, Any] | None:
-            return call.owner.handles.add(value) if type(value) is Handle else None
-
-        return extra
 
     def _pool(self, call: Call) -> Pool | None:
         if not call.shared or not call.connections:
@@ -194,15 +183,15 @@ class Executor:
 
     def settle(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
         """Account `seconds` of running to a call, send its reply, record it."""
-        meters = self.meters(call)
+        meters = call.meters
         size = call.bytes_in + reply.size
-        try:
-            check_bytes(meters, size)
-        except GateError as error:
-            self._give_up(reply)
-            status, text = gate_failure(error)
-            reply = Reply(status, text, type(error).__name__)
-            size = 0
+        if limited(meters):
+            try:
+                check_bytes(meters, size)
+            except GateError as error:
+                self._give_up(reply)
+                reply = self.refusal(error)
+                size = 0
         charge(meters, seconds=seconds, gpu_seconds=seconds if uses_gpu() else 0.0, size=size)
         recorder = self.recorder
         if recorder is None:

@@ -123,7 +123,12 @@ class Gate:
         return UnknownFunctionError(f"the interface exposes no function {name!r}; it has {known}")
 
     def _call(
-        self, connection: Connection, request: Request, body: bytes | bytearray, entry: Entry
+        self,
+        connection: Connection,
+        request: Request,
+        body: bytes | bytearray,
+        entry: Entry,
+        target: str = "",
     ) -> None:
         if request.epoch and request.epoch != self.epoch:
             raise InterfaceRestartedError(
@@ -141,7 +146,8 @@ class Gate:
         meters = (self.meter, entry.meter, caller.meter)
         admit(meters, entry.options.cost)
         now = time.monotonic()
-        call = Call(caller, entry, request, now)
+        call = Call(caller, entry, request, meters, now)
+        call.target = target
         try:
             self._take_buffers(connection, request, body, call)
         except ProtocolError:
@@ -278,10 +284,7 @@ class Gate:
         self, connection: Connection, request: Request, body: bytes | bytearray, handle: str
     ) -> None:
         connection.caller.handles.get(handle)
-        self._call(connection, request, body, self._fetch)
-        call = connection.call
-        if call is not None:
-            call.target = handle
+        self._call(connection, request, body, self._fetch, handle)
 
     def _post_free(
         self, connection: Connection, _request: Request, _body: object, handle: str
@@ -432,7 +435,7 @@ class Gate:
             runner = call.runner
         if queued:
             error = stop_error(call, time.monotonic())
-            give_back((self.meter, call.entry.meter, call.owner.meter), call.entry.options.cost)
+            give_back(call.meters, call.entry.options.cost)
             status, text = gate_failure(error)
             self.finish(call, Reply(status, text, type(error).__name__))
         elif runner is not None:

@@ -69,6 +69,8 @@ class Loop:
         self._main_wake.acquire()
         self._running = 0
         self._serial = 0
+        self._claim = 0
+        self._direct = False
         self._parked = True
         self._park = allocate_lock()
         self._park.acquire()
@@ -118,10 +120,15 @@ class Loop:
         else:
             timeout = 0.0
         handlers = self._handlers
-        for fd, events in self.epoll.poll(timeout, 64):
+        found = self.epoll.poll(timeout, 64)
+        if len(found) == 1:
+            # A lone call is run as it is read; where several wait, the queue is fair.
+            self._direct = self._main_leads and not self._has_jobs()
+        for fd, events in found:
             handler = handlers.get(fd)
             if handler is not None:
                 handler(events)
+        self._direct = False
         now = _monotonic()
         if now >= self.wake_at:
             self.wake_at = float("inf")
@@ -149,18 +156,36 @@ class Loop:
             job = self._next_job()
             if job is None:
                 return
+            self._run_watched(job)
+            if (led and not self._main_leads) or _monotonic() > until:
+                return
+
+    def run_now(self, job: Any) -> bool:
+        """Run a job at once, if it is the only one and this is the free main thread."""
+        if not self._direct:
+            return False
+        self._direct = False
+        self._run_watched(job)
+        return True
+
+    def _run_watched(self, job: Any) -> None:
+        """Run a job so that the relief can see how long it takes.
+
+        This takes no lock in the usual case. Both sides first say what they do and then look at
+        what the other has said, so at least one of them notices, and that one takes the lock.
+        """
+        self._serial = serial = self._serial + 1
+        self._running = serial
+        if self._parked:
             with self._lock:
-                self._serial += 1
-                self._running = self._serial
                 if self._parked:
                     self._parked = False
                     self._park.release()
-            self._run_job(job)
+        self._run_job(job)
+        self._running = 0
+        if self._claim == serial:
             with self._lock:
-                self._running = 0
-                lost = led and not self._main_leads
-            if lost or _monotonic() > until:
-                return
+                pass
 
     def _relieve(self) -> None:
         """The relief's life: watch the main thread, lead while it is stuck, park when idle."""
@@ -169,16 +194,18 @@ class Loop:
         while not self._stopping:
             time.sleep(TAKE_OVER)
             with self._lock:
-                running = self._running
-                if running and running == seen:
-                    self._main_leads = False
-                elif self._serial == seen:
-                    idle += 1
-                    self._parked = idle > PARK_AFTER
-                else:
-                    idle = 0
+                if self._running == seen != 0:
+                    self._claim = seen
+                    if self._running == seen and self._main_leads:
+                        self._main_leads = False
+                idle = idle + 1 if self._serial == seen else 0
                 seen = self._serial
-                parked, leads = self._parked, not self._main_leads
+                leads = not self._main_leads
+                if not leads and idle > PARK_AFTER and not self._running:
+                    self._parked = True
+                    if self._serial != seen:
+                        self._parked = False
+                parked = self._parked
             if leads:
                 self._lead()
                 idle = 0

@@ -19,6 +19,7 @@ from seer.rpc._options import Options
 from seer.rpc._pool import Spares
 
 from ._callers import Callers
+from ._calls import Call
 from ._entries import Entry, make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from seer.rpc._interface import Interface
 
     from ._batch import Gather
-    from ._calls import Call
     from ._channel import Channel
     from ._config import ServerConfig
     from ._recorder import Recorder
@@ -201,12 +201,13 @@ class InterfaceProcess:
     def _submit(self, call: Call) -> None:
         runner = call.entry.runner
         if runner is None:
-            self._queue.put(call.owner, call)
+            if not self.loop.run_now(call):
+                self._queue.put(call.owner, call)
         else:
             runner.submit(call)
 
     def _run_job(self, job: Any) -> None:
-        if hasattr(job, "entry"):
+        if type(job) is Call:
             self._main.run(job)
         else:
             job.run()

@@ -23,6 +23,7 @@ from seer.rpc.client._wire import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from seer.rpc._pool import Pool, Slot
@@ -40,32 +41,35 @@ class Reply:
         inline: Bytes of the inline buffers, each with the padding before it; immutable.
         slot: The slot that has the others, if any.
         pool: The pool that the slot is of.
+        size: All bytes that it carries.
+        kept_size: Bytes it takes to keep this; a slot is kept by its holder anyhow.
         outcome: `ok`, or the name of the error's class, for the record.
         last_chunk: The end of an answer that was sent piece by piece; empty for all others.
     """
 
-    __slots__ = ("inline", "last_chunk", "outcome", "pieces", "pool", "slot", "status", "text")
+    __slots__ = (
+        "inline",
+        "kept_size",
+        "last_chunk",
+        "outcome",
+        "pieces",
+        "pool",
+        "size",
+        "slot",
+        "status",
+        "text",
+    )
 
     def __init__(self, status: int, text: bytes, outcome: str = "ok") -> None:
         self.status = status
         self.text = text
         self.outcome = outcome
         self.last_chunk = b""
-        self.pieces: list[Piece] = []
-        self.inline: list[bytes] = []
+        self.pieces: Sequence[Piece] = ()
+        self.inline: Sequence[bytes] = ()
         self.slot: Slot | None = None
         self.pool: Pool | None = None
-
-    @property
-    def kept_size(self) -> int:
-        """Bytes it takes to keep this; a slot is kept by its holder anyhow."""
-        return len(self.text) + sum(map(len, self.inline)) + 200
-
-    @property
-    def size(self) -> int:
-        """All bytes that it carries."""
-        slotted = sum(p.size for p in self.pieces if p.place == "s")
-        return len(self.text) + sum(map(len, self.inline)) + slotted
+        self.size = self.kept_size = len(text)
 
     def add_buffers(self, buffers: list[Any], pool: Pool | None) -> None:
         """Lay out `buffers`: large ones in one slot of `pool`, where there is one; else inline.
@@ -84,19 +88,24 @@ class Reply:
             self.pool = pool
         offset = 0
         end = len(self.text)
+        pieces: list[Piece] = []
+        inline: list[bytes] = []
         for i, (buffer, size) in enumerate(zip(buffers, sizes, strict=True)):
             if slot is not None and large and large[0] == i:
                 del large[0]
                 _copy(buffer, slot.view[offset : offset + size])
-                self.pieces.append(Piece("s", slot.index, offset, size))
+                pieces.append(Piece("s", slot.index, offset, size))
                 offset = aligned(offset + size, SLOT_ALIGN)
             else:
                 start = aligned(end, INLINE_ALIGN)
                 if start > end:
-                    self.inline.append(bytes(start - end))
-                self.inline.append(_bytes(buffer, size))
-                self.pieces.append(Piece("i", 0, start, size))
+                    inline.append(bytes(start - end))
+                inline.append(_bytes(buffer, size))
+                pieces.append(Piece("i", 0, start, size))
                 end = start + size
+        self.pieces, self.inline = pieces, inline
+        self.kept_size = end
+        self.size = end + offset
 
     def unshared(self) -> Reply:
         """The same answer without a slot, for a connection that does not have it."""

@@ -29,12 +29,15 @@ class Results:
         """Keep `reply`; what is too old or too much goes."""
         now = time.monotonic()
         size = reply.kept_size
+        order = self._order
         if size <= KEEP_BYTES:
             self._replies[call] = (function, reply)
-            self._order.append((now + self._seconds, call, size))
+            order.append((now, call, size))
             self._bytes += size
-        order = self._order
-        while order and (self._bytes > KEEP_BYTES or len(order) > KEEP_COUNT or order[0][0] < now):
+        oldest = now - self._seconds
+        while order and (
+            self._bytes > KEEP_BYTES or len(order) > KEEP_COUNT or order[0][0] < oldest
+        ):
             _, old, size = order.popleft()
             self._bytes -= size
             self._replies.pop(old, None)

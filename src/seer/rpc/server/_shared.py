@@ -41,15 +41,18 @@ class Shared:
             raise ValueError(f"there is no room for more than {METERS} callers and functions")
         return _METER_BASE + index * WIDTH
 
-    def begin(self, lane: int, *, caller: int, function: bytes, call: str, now: float) -> None:
-        """Note that `lane` runs a call. `function` is `padded`."""
+    def begin(self, lane: int, caller: int, function: int, now: float) -> None:
+        """Note that `lane` runs a function of a caller, both by their numbers."""
         cell = lane * _LANE_CELLS
         cells = self.cells
         cells[cell + 2] = caller
-        start = lane * _LANE_BYTES + 64
-        self.bytes[start : start + _TEXT] = function
-        self.bytes[start + _TEXT : start + 2 * _TEXT] = padded(call)
+        cells[cell + 3] = function
         cells[cell + 1] = now
+
+    def name_call(self, lane: int, call: str) -> None:
+        """Note the id of the call that runs, where calls are recorded."""
+        start = lane * _LANE_BYTES + 64
+        self.bytes[start : start + _TEXT] = call.encode("ascii", "replace").ljust(_TEXT, b"\0")
 
     def end(self, lane: int) -> None:
         """Note that `lane` runs nothing."""
@@ -65,24 +68,19 @@ class Shared:
         """Whether a lane is past the time it was given; asked by the supervisor."""
         return any(0.0 < self.cells[i * _LANE_CELLS] < now for i in range(LANES))
 
-    def running(self) -> list[tuple[int, str, str, float]]:
-        """What runs: caller's number, function, call's id, since when. For after a crash."""
-        found: list[tuple[int, str, str, float]] = []
+    def running(self) -> list[tuple[int, int, str, float]]:
+        """What runs: caller and function by number, call's id, since when. For after a crash."""
+        found: list[tuple[int, int, str, float]] = []
         for lane in range(LANES):
             cell = lane * _LANE_CELLS
             since = self.cells[cell + 1]
             if since:
                 start = lane * _LANE_BYTES + 64
-                function = bytes(self.bytes[start : start + _TEXT]).rstrip(b"\0").decode()
-                call = bytes(self.bytes[start + _TEXT : start + 2 * _TEXT]).rstrip(b"\0").decode()
+                call = bytes(self.bytes[start : start + _TEXT]).rstrip(b"\0").decode()
+                function = int(self.cells[cell + 3])
                 found.append((int(self.cells[cell + 2]), function, call, since))
         return found
 
     def reset_lanes(self) -> None:
         """Forget what ran, before a new interface process starts."""
         self.bytes[: LANES * _LANE_BYTES] = bytes(LANES * _LANE_BYTES)
-
-
-def padded(text: str) -> bytes:
-    """The text as `_TEXT` bytes."""
-    return text.encode("ascii", "replace")[:_TEXT].ljust(_TEXT, b"\0")

@@ -83,7 +83,7 @@ class Streamer:
             buffers,
             frames=call.frames,
             function=call.entry.name,
-            extra=executor.extra(call),
+            extra=call.owner.handles.describe,
         )
         text = executor.scrubbed(text)
         if not buffers:

@@ -195,7 +195,11 @@ class Supervisor:
             continue
         for fd in (child.pidfd, child.channel.fileno(), child.stderr):
             self._poller.unwatch(fd)
-        running = self.shared.running()
+        names = {place: name for name, place in self.places.items()}
+        running = [
+            (caller, names.get(place, "handle.fetch"), call, since)
+            for caller, place, call, since in self.shared.running()
+        ]
         self._charge_lost(running)
         self.ended = self._describe_end(child, child.reap(), running)
         self.child = None

@@ -1,0 +1,123 @@
+"""Seer's own contestants: the gate, with server and callers in the jails that they really have."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.gate._adapter import Contestant
+from benchmarks.gate._jail import SHARED
+from benchmarks.gate._probes import BENCH_PYTHON, ROOT, Probe, end, probe_argv
+from seer.isolation import Launch, Mount, Policy, choose
+from seer.rpc._ship import client_bundle, server_bundle
+
+_USER = 59998
+_PYTHON = "/opt/python"
+_SITE = "/opt/site"
+_SOURCE = "/opt/bench"
+_BUNDLE = "/opt/bundle"
+PYTHON = f"{_PYTHON}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class Ours(Contestant):
+    """The gate as a jailed session calls it: shipped copies on both sides, one caller's socket."""
+
+    name = "ours"
+    title = "Seer's gate, jailed"
+    kind = "ours"
+    validates = True
+    note = (
+        "`python -m seer.rpc.server` in one jail (supervisor and interface process), the shipped "
+        "client in another; arguments checked by their hints, budgets counted, results kept"
+    )
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._server = folder / "server"
+        self._client = folder / "client"
+        self._shared = folder / "run"
+
+    def prepare(self) -> None:
+        for target, bundle in ((self._server, server_bundle()), (self._client, client_bundle())):
+            for name, source in bundle.items():
+                path = target / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, path)
+            # As a bundle is made once per version, its byte code is there from then on.
+            compiled = [sys.executable, "-m", "compileall", "-q", str(target)]
+            subprocess.run(compiled, check=True)
+        self._shared.mkdir(exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(self._shared, _USER, _USER)
+        config = {
+            "name": "work",
+            "file": f"{_SOURCE}/benchmarks/gate/ours_interface.py",
+            "control": f"{SHARED}/control.sock",
+            "callers": [{"name": "bench", "socket": f"{SHARED}/caller.sock"}],
+        }
+        (self._shared / "config.json").write_text(json.dumps(config))
+
+    def _launch(self, command: list[str], bundle: Path) -> Launch:
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        site = BENCH_PYTHON.parents[1] / "lib" / version / "site-packages"
+        mounts = [
+            Mount(Path(sys.base_prefix).resolve(), _PYTHON),
+            Mount(ROOT / "benchmarks", f"{_SOURCE}/benchmarks"),
+            Mount(bundle, _BUNDLE),
+            Mount(self._shared, SHARED, writable=True),
+        ]
+        if site.exists():
+            mounts.append(Mount(site, _SITE))
+        policy = Policy(
+            mounts=tuple(mounts),
+            env={
+                "PYTHONPATH": f"{_BUNDLE}:{_SOURCE}:{_SITE}",
+                "PATH": "/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+            },
+            cwd=SHARED,
+            uid=_USER if os.geteuid() == 0 else None,
+        )
+        return choose("bubblewrap").launch(policy, command)
+
+    @property
+    def address(self) -> str:
+        return f"{SHARED}/caller.sock"
+
+    def serve(self) -> None:
+        command = [PYTHON, "-m", "seer.rpc.server", f"{SHARED}/config.json"]
+        jail = self._launch(command, self._server)
+        with (self.folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                jail.argv, env=jail.env, pass_fds=jail.pass_fds, stdout=log, stderr=log
+            )
+        jail.close()
+
+    def probe(self) -> Probe:
+        command = probe_argv(PYTHON, "benchmarks.gate.ours_client")
+        jail = self._launch(command, self._client)
+        try:
+            log = self.folder / "client.log"
+            return Probe(jail.argv, env=jail.env, log=log, pass_fds=jail.pass_fds)
+        finally:
+            jail.close()
+
+    def pids(self) -> list[int]:
+        return [] if self._process is None else [self._process.pid]
+
+    def stop(self) -> None:
+        if self._process is not None:
+            end(self._process, grace=0.5)
+            self._process = None
+        for name in ("caller.sock", "control.sock"):
+            (self._shared / name).unlink(missing_ok=True)
+
+
+CONTESTANTS: tuple[type[Contestant], ...] = (Ours,)
