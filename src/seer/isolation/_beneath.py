@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 from seer.errors import PathEscapeError
 
@@ -291,26 +290,28 @@ def _libc() -> ctypes.CDLL:
 
 
 def _walk(folder: int, parts: list[str], flags: int, mode: int) -> int:
-    current = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    current = os.open(".", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     for part in parts[:-1]:
         try:
-            child = os.open(
-                part,
-                _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
-                dir_fd=current,
-            )
-        except NotADirectoryError:
-            link = stat.S_ISLNK(os.stat(part, dir_fd=current, follow_symlinks=False).st_mode)
-            code = errno.ELOOP if link else errno.ENOTDIR
-            raise OSError(code, os.strerror(code), str(Path(*parts))) from None
+            child = _step(current, part, _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0)
         finally:
             os.close(current)
         current = child
     try:
-        fd = os.open(parts[-1] if parts else ".", flags | os.O_NOFOLLOW, mode, dir_fd=current)
+        return _step(current, parts[-1] if parts else ".", flags, mode)
     finally:
         os.close(current)
+
+
+def _step(folder: int, name: str, flags: int, mode: int) -> int:
+    """Open one name in a folder; a link is ELOOP, whatever the flags would make of it."""
+    try:
+        fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
+        raise
     if stat.S_ISLNK(os.fstat(fd).st_mode):  # what O_PATH gives for a link
         os.close(fd)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(Path(*parts)))
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name)
     return fd

@@ -1,0 +1,103 @@
+"""Limits over a whole process tree, in real control groups."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from seer.isolation import _cgroup, script  # pyright: ignore[reportPrivateUsage]
+
+pytestmark = pytest.mark.full
+
+MEGABYTE = 1 << 20
+
+
+@pytest.fixture
+def group() -> Generator[_cgroup.Cgroup]:
+    """A group of 64 MB and 20 processes."""
+    try:
+        made = _cgroup.create(f"seer-test-{os.getpid()}", memory=64 * MEGABYTE, pids=20)
+    except _cgroup.CgroupError as error:
+        pytest.skip(str(error))
+    yield made
+    made.kill()
+    made.remove()
+    made.remove()
+    assert not any(Path(folder).exists() for folder in made.folders)
+
+
+def test_a_process_that_wants_too_much_memory_is_killed(group: _cgroup.Cgroup) -> None:
+    code = "x = bytearray(200 << 20); print('had it')"
+    done = subprocess.run([sys.executable, "-c", code], preexec_fn=group.join, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert group.usage()["oom_kills"] >= 1
+
+
+def test_forks_stop_at_the_limit(group: _cgroup.Cgroup) -> None:
+    code = (
+        "import os, signal\n"
+        "made = 0\n"
+        "try:\n"
+        "    while made < 100:\n"
+        "        if os.fork() == 0: signal.pause()\n"
+        "        made += 1\n"
+        "except OSError: print(made, flush=True)\n"
+        "os.killpg(0, 9)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        preexec_fn=group.join,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        check=False,
+    )
+    assert 0 < int(done.stdout) < 20
+
+
+def test_killing_reaches_daemons(group: _cgroup.Cgroup) -> None:
+    code = (
+        "import os, signal\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0: print('ready', flush=True); signal.pause()\n"
+        "    os._exit(0)\n"
+        "os.wait(); signal.pause()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], preexec_fn=group.join, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        assert len(group.pids()) == 2
+        _cgroup.Cgroup(group.folders).kill()
+        assert process.stdout.read() == b""
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_group_without_the_right_to_make_one_says_why() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to become somebody else")
+    code = (
+        f"import runpy; names = runpy.run_path({str(script('cgroup'))!r})\n"
+        "try: names['create']('x', memory=1 << 30)\n"
+        "except names['CgroupError'] as error: print('refused:', error)\n"
+    )
+    copy = Path("/tmp") / f"seer-cgroup-{os.getpid()}.py"
+    copy.write_bytes(script("cgroup").read_bytes())
+    copy.chmod(0o644)
+    try:
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", code.replace(str(script("cgroup")), str(copy))],
+            user=1001,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        copy.unlink()
+    assert done.stdout.startswith("refused:"), done.stderr
