@@ -134,7 +134,8 @@ class SandboxConfig:
     models: Sequence[ModelConfig] = ()
     repos: Sequence[RepoConfig] = ()
     python_packages: Sequence[str] = ()
-    """Packages to install, in PEP 508 form."""
+    """Packages to install, in PEP 508 form. With models and no packages, what loads the models:
+    torch, transformers, accelerate, numpy (and peft for adapters)."""
     secrets: Sequence[str] = field(default=(), kw_only=True)
     """Names of environment variables, looked up in the environment and in `.env`."""
     provider: str = field(default="modal", kw_only=True)

@@ -19,7 +19,11 @@ from seer.environment._config import SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._models import PreparedModel, prepare_models
 from seer.environment._note import Note, read_note, write_note
-from seer.environment._packages import build_environment, check_system_packages
+from seer.environment._packages import (
+    build_environment,
+    check_python_version,
+    check_system_packages,
+)
 from seer.environment._repos import PreparedRepo, prepare_repo
 from seer.environment._secrets import Secrets, load_secrets
 from seer.environment._snapshots import Snapshot, restore_snapshot
@@ -155,14 +159,16 @@ class _Starter:
 
     async def _packages(self, display: Progress) -> Path | None:
         config = self._config
-        if not config.python_packages and not config.system_packages:
+        packages = config.python_packages or _packages_for(config)
+        if not packages and not config.system_packages:
+            check_python_version(config.python_version)
             return None
         async with self._in_phase(display, "packages") as phase:
             await check_system_packages(config.system_packages)
-            if not config.python_packages:
+            if not packages:
                 return None
             return await build_environment(
-                config.python_packages, python=config.python_version, on_progress=phase.say
+                packages, python=config.python_version, on_progress=phase.say
             )
 
     async def _models(self, display: Progress) -> tuple[PreparedModel, ...]:
@@ -239,6 +245,17 @@ class _Starter:
             async with self._in_phase(display, f"repo {repo.name}") as phase:
                 await _check_out(machine, repo, wanted.install, phase)
         return _started(machine, read_note(machine.note))
+
+
+def _packages_for(config: SandboxConfig) -> tuple[str, ...]:
+    """What a sandbox has when its configuration names models but no packages."""
+    if not config.models:
+        return ()
+    packages = ("torch", "transformers", "accelerate", "numpy")
+    if any(model.is_peft for model in config.models):
+        packages += ("peft",)
+    logger.info("python_packages is empty; for the models: %s", ", ".join(packages))
+    return packages
 
 
 def _started(machine: Machine, note: Note) -> Started:
