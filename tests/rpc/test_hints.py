@@ -253,6 +253,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (None, 0, "expected None, got int"),
     (bytes, "YQ==", "expected bytes, got str"),
     (complex, "1j", "expected complex, got str"),
+    (complex, 10**400, "too large for a float"),
     (complex, [1, 2], "expected complex, got list"),
     (list[int], "abc", r"expected list\[int\], got str"),
     (list[int], {1}, r"expected list\[int\], got set"),
@@ -275,6 +276,7 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Literal[1], [1], "expected one of 1, got list"),
     (Color, "green", r"expected Color \('red', 'blue', \(1, 2\)\), got str \('green'\)"),
     (Color, [1], "expected Color"),
+    (Color, np.zeros(2), "expected Color"),
     (Level, True, "expected Level"),
     (Point, {"y": 1}, "the field 'x' is missing"),
     (Point, {"x": 1, "z": 1}, "there is no field 'z'"),
@@ -419,6 +421,8 @@ def test_frames_are_accepted_as_frames_or_their_data() -> None:
     assert convert(pd.DataFrame, [{"a": 1}]).equals(frame)
     assert convert(pd.Series, [1, 2]).tolist() == [1, 2]
     assert convert(pd.Series, np.array([1, 2])).tolist() == [1, 2]
+    with pytest.raises(ArgumentError, match="expected pandas.DataFrame, got list"):
+        convert(pd.DataFrame, [[1], [2]])
     with pytest.raises(ArgumentError, match="expected pandas.DataFrame, got str"):
         convert(pd.DataFrame, "a")
     with pytest.raises(ArgumentError, match="expected pandas.DataFrame"):

@@ -487,7 +487,7 @@ def test_many_numbers_in_lists_are_warned_about_once(monkeypatch: pytest.MonkeyP
         encode([1.5] * 2000, [])
     monkeypatch.setattr(_pack, "_warned", False)
     with pytest.warns(UserWarning, match="sent as a list"):
-        encode([1.5] * 2000, [])
+        encode([[1.5] * 100] * 20, [])
 
 
 def test_values_are_written_alike_without_the_c_encoder() -> None:

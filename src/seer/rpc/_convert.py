@@ -160,8 +160,10 @@ def _float(compiler: Compiler, _: Hint) -> Convert:
 def _complex(compiler: Compiler, _: Hint) -> Convert:
     def convert(value: Any) -> complex:
         value = open_handle(value)
-        if type(value) in (complex, float, int):
-            return complex(value)
+        if type(value) is complex:
+            return value
+        if type(value) in (float, int):
+            return complex(number(value))
         if compiler.plain and type(value) is list and len(value) == 2:
             return complex(number(value[0]), number(value[1]))
         raise Mismatch("complex", value)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Convert = Callable[[Any], Any]
 
 _NUMBER_KINDS = "biufc"
+_FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What libraries raise about data that they cannot take."""
 
 
 def make(hint: Hint, *, plain: bool) -> Convert:
@@ -60,7 +62,7 @@ def _to_array(numpy: Any, value: Any, dtype: Any, expected: str) -> Any:
             array = numpy.asarray(value, dtype=dtype)
         elif array.size == 0 and dtype is not None:
             array = array.astype(dtype)
-    except (ValueError, TypeError, OverflowError) as error:
+    except _FAILURES as error:
         raise Mismatch(expected, value, str(error)) from None
     if array.dtype.kind not in _NUMBER_KINDS:
         raise Mismatch(expected, value, "the lists hold more than numbers")
@@ -79,7 +81,7 @@ def _tensor(hint: Hint, plain: bool) -> Convert:
                 return torch.from_numpy(value if value.flags.writeable else value.copy())
             if type(value) in (list, tuple, int, float, bool, complex):
                 return torch.tensor(value)
-        except (ValueError, TypeError, RuntimeError) as error:
+        except _FAILURES as error:
             raise Mismatch("torch.Tensor", value, str(error)) from None
         raise Mismatch("torch.Tensor", value)
 
@@ -110,21 +112,27 @@ def _image(hint: Hint, plain: bool) -> Convert:
 def _table(name: str) -> Callable[[Hint, bool], Convert]:
     def maker(hint: Hint, plain: bool) -> Convert:
         cls: Any = getattr(sys.modules["pandas"], name)
-        shapes = (dict, list) if name == "DataFrame" else (list, dict)
+        is_series = name == "Series"
 
         def convert(value: Any) -> Any:
             if isinstance(value, cls):
                 return value
-            if type(value) not in shapes and not hasattr(value, "__array_interface__"):
+            columns = type(value) is dict or hasattr(value, "__array_interface__")
+            records = type(value) is list and (is_series or _are_dicts(value))
+            if not (columns or records):
                 raise Mismatch(f"pandas.{name}", value)
             try:
                 return cls(value)
-            except (ValueError, TypeError) as error:
+            except _FAILURES as error:
                 raise Mismatch(f"pandas.{name}", value, str(error)) from None
 
         return convert
 
     return maker
+
+
+def _are_dicts(value: Any) -> bool:
+    return all(type(item) is dict for item in value)
 
 
 def _path(hint: Hint, plain: bool) -> Convert:

@@ -71,7 +71,7 @@ class Unsendable(Exception):
 class Packer:
     """Packs one value: gives a tree that the JSON encoder can write, and collects buffers."""
 
-    __slots__ = ("buffers", "extra", "frames")
+    __slots__ = ("_numbers", "buffers", "extra", "frames")
 
     def __init__(
         self, buffers: list[AnyBuffer], frames: bool = True, extra: Extra | None = None
@@ -79,6 +79,7 @@ class Packer:
         self.buffers = buffers
         self.frames = frames
         self.extra = extra
+        self._numbers = 0
 
     def add(self, buffer: AnyBuffer) -> int:
         """Append a buffer and give its index."""
@@ -168,7 +169,8 @@ class Packer:
             return None
         if raw is None:
             return None
-        if len(value) > MANY_NUMBERS:
+        self._numbers += len(value)
+        if self._numbers > MANY_NUMBERS:
             warn_many_numbers()
         return {TAG: tag, "buffer": self.add(raw)}
 

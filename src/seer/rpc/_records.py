@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 
 from ._convert import Compiler, Mismatch
+from ._pack import is_literal
 from ._types import Field, TypeDef
 
 TYPE_CHECKING = False
@@ -98,6 +99,8 @@ def _enum(cls: Any) -> Convert:
     def convert(value: Any) -> Any:
         if isinstance(value, cls):
             return value
+        if not is_literal(value):
+            raise Mismatch(expected, value)
         try:
             member = cls(value)
         except (TypeError, ValueError):
