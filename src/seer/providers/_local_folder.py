@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from seer.errors import ProviderError
@@ -34,11 +35,16 @@ _SYSTEM_PATH = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
 def machine_files() -> Path:
     """The bundle of what runs beside and inside machines."""
+    return bundle(_files())
+
+
+@cache
+def _files() -> Mapping[str, Path]:
     folder = Path(_machine_init).parent
     files = {f"seer_machine/{path.name}": path for path in folder.glob("*.py")}
     files["seer_machine/cgroup.py"] = script("cgroup")
     files["forward.py"] = script("forward")
-    return bundle(files)
+    return files
 
 
 @dataclass(frozen=True, kw_only=True)

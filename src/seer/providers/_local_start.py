@@ -19,6 +19,7 @@ from pathlib import Path
 from seer.errors import IsolationError, ProviderError
 from seer.isolation import (
     JAIL_UIDS,
+    PROXY_PORT,
     Backend,
     JailNetwork,
     Launch,
@@ -54,6 +55,10 @@ logger = logging.getLogger(__name__)
 PROCESSES = 4096
 """Processes and threads that a machine may have."""
 _STEWARD = "from seer_machine.steward import main; main()"
+_FORWARD = (
+    "import socket; from forward import Forwarder; "
+    "Forwarder(socket.socket(fileno=int(sys.argv[2])), sys.argv[1]).run()"
+)
 _KEEPER = "from seer_machine.keeper import main; main()"
 
 
@@ -172,7 +177,13 @@ def _spawn(
     write_record(folder, record)
     network = proxy_environment() if wants_proxy else {}
     variables = {**network, **environment(inside, spec, folder.name, gates), **(gpus or {})}
-    forwarder = [inside.interpreter, "-I", "-S", f"{lib}/forward.py", PROXY] if wants_proxy else []
+    forward: dict[str, wire.Encodable] = {}
+    if wants_proxy:
+        code = f"import sys; sys.path.insert(0, {lib!r}); {_FORWARD}"
+        forward = {
+            "port": PROXY_PORT,
+            "argv": [inside.interpreter, "-I", "-S", "-c", code, inside.path(PROXY)],
+        }
     _fill(
         steward_settings,
         {
@@ -183,7 +194,7 @@ def _spawn(
             "env": variables,
             "cwd": inside.layout.workdir,
             "doors": [door["jail"] for door in doors.values()],
-            "forwarder": forwarder,
+            "forward": forward,
         },
     )
     ours, theirs = pair(socket.SOCK_STREAM)
@@ -202,7 +213,12 @@ def _spawn(
         passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
         passed += [door["host"] for door in doors.values()]
         if proxy is not None:
-            fields["proxy"] = {"argv": list(proxy.argv), "fds": list(proxy.pass_fds)}
+            # The listener comes first among them; the keeper polls it.
+            fields["proxy"] = {
+                "argv": list(proxy.argv),
+                "listener": proxy.pass_fds[0],
+                "fds": list(proxy.pass_fds[1:]),
+            }
             passed += proxy.pass_fds
         _fill(settings, fields)
         spawned = _spawn_keeper(folder, settings, passed)

@@ -87,11 +87,7 @@ class _Command:
         argv = wire.get_list(request, "argv")
         if not argv:
             raise wire.WireError("'argv' is empty")
-        env = dict(world.env)
-        for name, value in wire.get_dict(request, "env").items():
-            if not isinstance(value, bytes):
-                raise wire.WireError(f"environment variable {name!r} must be a string")
-            env[os.fsencode(name)] = value
+        env = {**world.env, **wire.get_env(request, "env")}
         cwd = os.path.join(world.cwd, wire.get_bytes(request, "cwd", world.cwd))
         self._link = link
         self._desk = world.desk

@@ -1,10 +1,10 @@
-"""The keeper's children: the jail, and where the machine has a network, the proxy beside it."""
+"""Spawn the jail, and turn a fork into a program with just the descriptors it needs."""
 
 from __future__ import annotations
 
 import os
 
-from . import tree, wire
+from . import wire
 from .native import signal
 
 TYPE_CHECKING = False
@@ -25,9 +25,9 @@ def spawn_jail(settings: Message, group: Cgroup | None) -> tuple[int, int]:
             if group is not None:
                 group.join()
             _pin(wire.get_int(settings, "cpus_milli", 0) / 1000)
-            _become(
+            become(
                 wire.get_list(settings, "argv"),
-                wire.get_dict(settings, "env"),
+                wire.get_env(settings, "env"),
                 stdin=os.open("/dev/null", os.O_RDONLY),
                 stderr=says,
                 passed=passed,
@@ -40,27 +40,6 @@ def spawn_jail(settings: Message, group: Cgroup | None) -> tuple[int, int]:
     return pid, said
 
 
-def start_proxy(settings: Message) -> None:
-    """Start the filtering proxy, which ends with this process."""
-    proxy = wire.get_dict(settings, "proxy")
-    if not proxy:
-        return
-    passed = wire.get_ints(proxy, "fds")
-    life, held = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            tree.die_with_parent()
-            os.close(held)
-            null = os.open("/dev/null", os.O_WRONLY)
-            _become(wire.get_list(proxy, "argv"), {}, stdin=life, stderr=null, passed=passed)
-        finally:
-            os._exit(126)
-    os.close(life)
-    for fd in passed:
-        os.close(fd)
-
-
 def _pin(cpus: float) -> None:
     """Keep to as many cores as were asked for; different machines start at different cores."""
     have = sorted(os.sched_getaffinity(0))
@@ -70,7 +49,10 @@ def _pin(cpus: float) -> None:
         os.sched_setaffinity(0, (have + have)[start : start + wanted])
 
 
-def _become(argv: list[bytes], env: Message, *, stdin: int, stderr: int, passed: list[int]) -> None:
+def become(
+    argv: list[bytes], env: dict[bytes, bytes], *, stdin: int, stderr: int, passed: list[int]
+) -> None:
+    """In a fork: become a program in a session of its own. Returns only if that fails."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
@@ -84,10 +66,9 @@ def _become(argv: list[bytes], env: Message, *, stdin: int, stderr: int, passed:
             os.closerange(start, fd)
             start = fd + 1
         os.closerange(start, 1 << 20)
-        values = {os.fsencode(name): value for name, value in env.items()}
         os.dup2(stderr, 2)
         if stderr not in passed:
             os.close(stderr)
-        os.execve(argv[0], argv, values)  # pyright: ignore[reportArgumentType]
+        os.execve(argv[0], argv, env)
     except OSError as error:
         os.write(2, b"%s: %s" % (argv[0], os.fsencode(str(error.strerror))))

@@ -19,13 +19,14 @@ import time
 
 from . import reaper, tree, wire
 from .doors import Door
-from .jail import spawn_jail, start_proxy
+from .jail import spawn_jail
 from .link import Link
 from .native import accept_from, signal, socket, wake_on
 from .watchdog import Watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .ondemand import OnDemand
     from .wire import Message
 
 _STDERR_KEPT = 8192
@@ -70,7 +71,7 @@ class Keeper:
         tree.set_name("seer-keeper")
         self._home = home
         self._jail, self._stderr = spawn_jail(settings, home.group)
-        start_proxy(settings)
+        self._proxy = _proxy(wire.get_dict(settings, "proxy"))
         self._alive = wire.get_int(settings, "alive")
         self._first = _Controller(wire.get_int(settings, "control"), holds=True)
         self._controllers = {self._first.link.reading: self._first}
@@ -116,6 +117,8 @@ class Keeper:
                 poll.register(fd, select.POLLIN)
         for fd in self._doors:
             poll.register(fd, select.POLLIN)
+        if self._proxy is not None and self._proxy.fd >= 0:
+            poll.register(self._proxy.fd, select.POLLIN)
         for fd, controller in self._controllers.items():
             poll.register(fd, select.POLLIN | (select.POLLOUT if controller.link.unsent else 0))
         ready = {fd for fd, _ in poll.poll(self._patience())}
@@ -127,6 +130,8 @@ class Keeper:
             self._listen_to_jail()
         if self._listener.fileno() in ready:
             self._welcome()
+        if self._proxy is not None and self._proxy.fd in ready:
+            self._proxy.start()
         if self._desk.fileno() in ready:
             self._serve_desk()
         for fd in [fd for fd in self._doors if fd in ready]:
@@ -171,7 +176,10 @@ class Keeper:
         self._reason = self._reason or reason
 
     def _collect(self) -> None:
-        status = tree.reap().get(self._jail)
+        ended = tree.reap()
+        if self._proxy is not None:
+            self._proxy.ended(ended)
+        status = ended.get(self._jail)
         if status is None:
             return
         code = os.waitstatus_to_exitcode(status)
@@ -268,6 +276,16 @@ class Keeper:
         for controller in self._controllers.values():
             controller.link.queue_message(wire.ENDED, reason=reason)
         self._home.remove()
+
+
+def _proxy(settings: Message) -> OnDemand | None:
+    if not settings:
+        return None
+    from .ondemand import OnDemand
+
+    listener = wire.get_int(settings, "listener")
+    passed = wire.get_ints(settings, "fds")
+    return OnDemand(listener, wire.get_list(settings, "argv"), env={}, passed=passed)
 
 
 def _after(start: float, settings: Message, key: str) -> float | None:

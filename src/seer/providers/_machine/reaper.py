@@ -96,6 +96,8 @@ def wait(keeper: int, home: Home, settings: Message) -> None:
     proxy = wire.get_dict(settings, "proxy")
     for fd in (*wire.get_ints(settings, "pass_fds"), *wire.get_ints(proxy, "fds")):
         os.close(fd)
+    if proxy:
+        os.close(wire.get_int(proxy, "listener"))
     for door in wire.get_dict(settings, "doors").values():
         if isinstance(door, dict):
             os.close(wire.get_int(door, "fd"))

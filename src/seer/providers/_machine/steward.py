@@ -22,6 +22,7 @@ from .relays import Listeners
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .ondemand import OnDemand
     from .wire import Message
 
 
@@ -48,11 +49,7 @@ class Steward:
 
     def __init__(self, settings: Message) -> None:
         doors = wire.get_ints(settings, "doors")
-        env = {
-            os.fsencode(name): value
-            for name, value in wire.get_dict(settings, "env").items()
-            if isinstance(value, bytes)
-        }
+        env = wire.get_env(settings, "env")
         desk = wire.get_int(settings, "desk")
         self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk)
         self._servers: set[int] = set()
@@ -62,21 +59,25 @@ class Steward:
         for fd in (self._listener.fileno(), self._alive, self._ready, desk):
             os.set_inheritable(fd, False)
         self._listeners = Listeners()
-        self._forwarder = wire.get_list(settings, "forwarder")
+        self._forwarder = _forwarder(wire.get_dict(settings, "forward"), env)
 
     def run(self) -> None:
         self._listener.setblocking(False)
         wake = wake_on(signal.SIGCHLD)
-        poll = select.poll()
-        for fd in (wake, self._listener.fileno(), self._alive, self._listeners.desk):
-            poll.register(fd, select.POLLIN)
         for fd in self._world.doors:
             os.set_inheritable(fd, True)
-        self._start_forwarder()
         os.write(self._ready, b"%d" % wire.VERSION)
         os.close(self._ready)
         while True:
+            poll = select.poll()
+            for fd in (wake, self._listener.fileno(), self._alive, self._listeners.desk):
+                poll.register(fd, select.POLLIN)
+            if self._forwarder is not None and self._forwarder.fd >= 0:
+                poll.register(self._forwarder.fd, select.POLLIN)
             ready = {fd for fd, _ in poll.poll()}
+            if self._forwarder is not None and self._forwarder.fd in ready:
+                self._forwarder.start()
+                self._servers.add(self._forwarder.pid)
             if self._alive in ready:
                 commands.kill_all(self._world.desk)
                 return
@@ -89,18 +90,11 @@ class Steward:
             if self._listener.fileno() in ready:
                 self._accept()
 
-    def _start_forwarder(self) -> None:
-        if self._forwarder:
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    os.execve(self._forwarder[0], self._forwarder, self._world.env)
-                finally:
-                    os._exit(127)
-            self._servers.add(pid)
-
     def _collect(self) -> None:
-        for pid, status in tree.reap().items():
+        ended = tree.reap()
+        if self._forwarder is not None:
+            self._forwarder.ended(ended)
+        for pid, status in ended.items():
             if pid not in self._servers:
                 continue
             self._servers.discard(pid)
@@ -137,6 +131,21 @@ class Steward:
             status = 0
         finally:
             os._exit(status)
+
+
+def _forwarder(settings: Message, env: dict[bytes, bytes]) -> OnDemand | None:
+    """What makes the proxy outside look like one on the machine's own loopback, when needed."""
+    if not settings:
+        return None
+    from .ondemand import OnDemand
+
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", wire.get_int(settings, "port")))
+    listener.listen(512)
+    fd = listener.detach()
+    argv = [*wire.get_list(settings, "argv"), b"%d" % fd]
+    return OnDemand(fd, argv, env=env, passed=[])
 
 
 def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | None = None) -> None:

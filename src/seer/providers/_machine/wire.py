@@ -242,6 +242,16 @@ def get_ints(fields: Message, key: str) -> list[int]:
     return items
 
 
+def get_env(fields: Message, key: str) -> dict[bytes, bytes]:
+    """An environment of a message, as `os.execve` takes it; empty when absent."""
+    env: dict[bytes, bytes] = {}
+    for name, value in get_dict(fields, key).items():
+        if not isinstance(value, bytes):
+            raise WireError(f"environment variable {name!r} must be a string")
+        env[name.encode("utf-8", "surrogateescape")] = value
+    return env
+
+
 def get_dict(fields: Message, key: str) -> Message:
     """A dictionary of a message; empty when absent."""
     value = fields.get(key, {})

@@ -1,0 +1,67 @@
+"""A server that is started when somebody first connects to its listening socket.
+
+Most machines never use their network, and two interpreters for each of those would be the larger
+part of what a machine costs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from . import tree
+from .jail import become
+
+_QUICK = 1.0
+_MOST_FAILURES = 5
+
+
+class OnDemand:
+    """A listening socket, and the program that serves it once that is needed."""
+
+    def __init__(
+        self, listener: int, argv: list[bytes], *, env: dict[bytes, bytes], passed: list[int]
+    ) -> None:
+        """Describe the server.
+
+        Args:
+            listener: The socket; the program inherits it.
+            argv: The program. Its standard input ends when this process does.
+            env: The program's environment.
+            passed: Further descriptors it inherits.
+        """
+        self._listener = listener
+        self._argv = argv
+        self._env = env
+        self._passed = [listener, *passed]
+        self.pid = 0
+        self._started = 0.0
+        self._failures = 0
+
+    @property
+    def fd(self) -> int:
+        """The descriptor to poll; -1 while the program runs, or for good if it cannot."""
+        return self._listener if self.pid == 0 and self._failures < _MOST_FAILURES else -1
+
+    def start(self) -> None:
+        """Start the program, which will find the connection that is waiting."""
+        life, held = os.pipe()
+        self._started = time.monotonic()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                tree.die_with_parent()
+                os.close(held)
+                null = os.open("/dev/null", os.O_WRONLY)
+                become(self._argv, self._env, stdin=life, stderr=null, passed=self._passed)
+            finally:
+                os._exit(126)
+        os.close(life)
+        # `held` stays open in this process for the rest of its life.
+
+    def ended(self, pids: dict[int, int]) -> None:
+        """Take note of children that have ended; if the program did, it can be started again."""
+        if self.pid in pids:
+            self.pid = 0
+            quick = time.monotonic() - self._started < _QUICK
+            self._failures = self._failures + 1 if quick else 0
