@@ -7,6 +7,7 @@ import codecs
 import os
 import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from seer._sync import on_loop, run_sync
@@ -22,6 +23,7 @@ from seer.execution._terminal import Terminal
 from seer.providers import Process
 from seer.workspace import Workspace
 
+_SCRIPT = Path(__file__).parent / "_inside" / "shell.sh"
 _LONG_COMMAND = 100_000
 """Bytes; a longer command does not fit into one argument and travels as a file."""
 
@@ -206,8 +208,9 @@ class CliSession(Session):
             path = f"{base}.command"
             await ground.machine.write_file(path, command.encode())
             command = f". {path}"
-        script = f"{ground.inside}/shell.sh"
-        return ["bash", "--noprofile", "--norc", script, base, "1" if keep else "0", command]
+        # Given with -c, because bash names the script's file in every error message.
+        argv = ["bash", "--noprofile", "--norc", "-c", _SCRIPT.read_text(), "bash"]
+        return [*argv, base, "1" if keep else "0", command]
 
 
 async def _drain(process: Process, capture: Capture) -> None:

