@@ -1,6 +1,7 @@
 """The user's pip and uv settings, as uv will see them; and what is installed beside Seer."""
 
 import os
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ from seer.environment._installed import (
     link_package,
     write_stubs,
 )
+
+VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture
@@ -169,7 +172,7 @@ class Site:
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = prefix
-        self.folder = prefix / "lib/python3.11/site-packages"
+        self.folder = prefix / "lib" / VERSION / "site-packages"
         self.folder.mkdir(parents=True)
 
     def add(self, name: str, files: Mapping[str, str], **info: str) -> None:
@@ -251,7 +254,7 @@ def test_files_are_linked_and_scripts_are_written_anew(site: Site, tmp_path: Pat
     (site.folder / "tool/__pycache__/__init__.cpython-311.pyc").unlink()
     environment = tmp_path / "env"
     assert link_package(package(site), environment) == 0
-    linked = environment / "lib/python3.11/site-packages/tool/__init__.py"
+    linked = environment / "lib" / VERSION / "site-packages/tool/__init__.py"
     assert linked.stat().st_ino == (site.folder / "tool/__init__.py").stat().st_ino
     assert (environment / "share/tool/data.txt").read_text() == "data"
     script = (environment / "bin/tool").read_text()
@@ -275,7 +278,7 @@ def test_where_links_are_impossible_files_are_copied(
     monkeypatch.setattr(os, "link", refuse)
     environment = tmp_path / "env"
     assert link_package(package(site), environment) > 0
-    copied = environment / "lib/python3.11/site-packages"
+    copied = environment / "lib" / VERSION / "site-packages"
     assert (copied / "pkg.py").read_text() == "x = 1"
     assert (copied / "run.sh").stat().st_mode & 0o777 == 0o755
     assert link_package(package(site), environment) == 0

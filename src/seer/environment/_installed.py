@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import sysconfig
 import zipfile
 from collections.abc import Iterable
@@ -22,6 +23,9 @@ from packaging.utils import canonicalize_name
 
 _OWN_MODULES = {"seer", "src", "interp_infra"}
 _SCRIPT_GROUPS = ("console_scripts", "gui_scripts")
+_SHARED = {"share", "etc", "include"}
+"""Folders beside `lib` that packages put data into; scripts are written anew."""
+_VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LEFT_OUT = {"direct_url.json", "INSTALLER", "REQUESTED"}
 _SCRIPT = """#!/bin/sh
 '''exec' "$(dirname -- "$(realpath -- "$0")")"/'python3' "$0" "$@"
@@ -62,9 +66,10 @@ def installed_packages() -> dict[str, Installed]:
 
 
 def site_folders() -> tuple[Path, ...]:
-    """The folders in which this interpreter's packages are."""
-    paths = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    return tuple(Path(path) for path in dict.fromkeys(paths))
+    """The folders in which this interpreter finds packages, in its order."""
+    named = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
+    paths = (*named, sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
+    return tuple(path for path in map(Path, dict.fromkeys(paths)) if path.is_dir())
 
 
 def fingerprint() -> str:
@@ -127,27 +132,23 @@ def link_package(package: Installed, environment: Path) -> int:
     Raises:
         FileNotFoundError: A file of the package is missing, so it cannot be taken over.
     """
-    prefix = _prefix(package.site)
+    prefix = package.site.parents[2]
+    site = environment / "lib" / _VERSION / "site-packages"
     copied = 0
     for file in _record(package.distribution):
         source = Path(os.path.normpath(package.site / file))
-        if not source.is_relative_to(prefix) or source.name in _LEFT_OUT:
+        if source.name in _LEFT_OUT or (source.suffix == ".pyc" and not source.exists()):
             continue
-        relative = source.relative_to(prefix)
-        if relative.parts[0] in ("bin", "Scripts"):
+        if source.is_relative_to(package.site):
+            target = site / source.relative_to(package.site)
+        elif source.is_relative_to(prefix) and source.relative_to(prefix).parts[0] in _SHARED:
+            target = environment / source.relative_to(prefix)
+        else:
             continue
-        if source.suffix == ".pyc" and not source.exists():
-            continue
-        target = environment / relative
         target.parent.mkdir(parents=True, exist_ok=True)
         copied += _link(source, target)
     _write_scripts(package.distribution, environment / "bin")
     return copied
-
-
-def _prefix(site: Path) -> Path:
-    """The environment that a site-packages folder belongs to: `<prefix>/lib/python3.X/...`."""
-    return site.parents[2]
 
 
 def _link(source: Path, target: Path) -> int:

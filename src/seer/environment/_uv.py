@@ -97,7 +97,7 @@ class UvBuild:
         await self._uv(
             jail,
             *(*_COMPILE, *self._flags(allow_build)),
-            *("--build-constraints", jail.path(f"{_WORK}/build.txt")),
+            *(("--build-constraints", jail.path(f"{_WORK}/build.txt")) if pins else ()),
             *("--python", jail.path(f"{PYTHON}/bin/python3")),
             *("--output-file", jail.path(f"{_WORK}/out.txt"), jail.path(f"{_WORK}/wanted.in")),
         )
