@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(tempfile.mkdtemp(prefix="seer-test-"))
+_ROOT = Path(tempfile.mkdtemp(prefix="seer-"))
 _MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_ALIASES", "HF_TOKEN")
 
 
 def pytest_configure() -> None:
     """Point Seer's folders away from the user's, before anything reads them."""
     for name in ("XDG_STATE_HOME", "XDG_DATA_HOME"):
-        os.environ[name] = str(_ROOT / name.lower())
+        os.environ[name] = str(_ROOT / name.split("_")[1].lower())
     os.environ["SEER_PROGRESS"] = "off"
     for name in _MACHINE_SETTINGS:
         os.environ.pop(name, None)
@@ -40,7 +40,7 @@ def nothing_is_left() -> Generator[None]:
 
 
 def _machines() -> list[str]:
-    return [f"folder {path}" for path in _ROOT.glob("xdg_state_home/seer/machines/*")]
+    return [f"folder {path}" for path in _ROOT.glob("state/seer/machines/*")]
 
 
 def _processes() -> list[str]:

@@ -139,6 +139,21 @@ class PathEscapeError(IsolationError, PermissionError):
     """A path leads out of the folder it must stay in (through `..`, a symlink or a mount)."""
 
 
+# --- agents ------------------------------------------------------------------------------------
+
+
+class ToolServerError(SeerError, ConnectionError):
+    """A tool server did not start, or died; the message names it and carries its last words."""
+
+
+class ScriptError(SeerError, AssertionError):
+    """A scripted agent's step failed: an assertion does not hold, or the step cannot be run."""
+
+
+class AgentProcessError(SeerError, ConnectionError):
+    """A vendor's agent process did not start, or died."""
+
+
 # --- the gate ----------------------------------------------------------------------------------
 
 
@@ -146,6 +161,7 @@ class ServeError(SeerError):
     """An interface file could not be served.
 
     Attributes:
+        message: What is wrong, without the place.
         file: The interface file.
         line: The line at fault, or None where there is none.
         remote_traceback: The traceback from the sandbox, where there is one.
@@ -156,6 +172,7 @@ class ServeError(SeerError):
     ) -> None:
         where = f"{file}:{line}: " if line is not None else (f"{file}: " if file else "")
         super().__init__(where + message + (f"\n{remote_traceback}" if remote_traceback else ""))
+        self.message = message
         self.file = file
         self.line = line
         self.remote_traceback = remote_traceback

@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,12 +96,13 @@ class Served:
         Raises:
             ServeError: The interface cannot be served; with file, line and reason.
         """
-        folder = f"{machine.layout.run}/serve-{secrets.token_hex(4)}"
+        folder = f"{machine.layout.run}/{secrets.token_hex(3)}"
         self = cls(request, machine, folder)
         self._on_line = on_line
         try:
             await self._launch()
-            found = await self._ready()
+            with self._as_the_user_knows_it():
+                found = await self._ready()
         except BaseException:
             await self.stop()
             raise
@@ -122,7 +123,8 @@ class Served:
         """
         self._callers += 1
         name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{self._callers}"
-        socket = f"{self._folder}/{secrets.token_hex(8)}.sock"
+        # Short: tools such as curl take no path of more than 107 bytes.
+        socket = f"{self._folder}/{secrets.token_hex(4)}.sock"
         await self.control.add_caller(name, socket, budget=budget)
         path = self._machine.socket_path(socket)
         if path is None:
@@ -138,7 +140,9 @@ class Served:
             ServeError: It cannot be served as it is now; what was served before still is.
         """
         await self._send_file()
-        self._learn(await self.control.reload())
+        with self._as_the_user_knows_it():
+            found = await self.control.reload()
+        self._learn(found)
 
     async def stop(self) -> None:
         """End the interface. Stopping twice is harmless."""
@@ -184,6 +188,22 @@ class Served:
             remote_traceback=words,
         )
 
+    @contextlib.contextmanager
+    def _as_the_user_knows_it(self) -> Generator[None]:
+        """Errors name the file on the user's machine, not its copy in the sandbox."""
+        try:
+            yield
+        except ServeError as error:
+            if error.file != self._file:
+                raise
+            here = str(self.request.file)
+            raise ServeError(
+                error.message.replace(self._file, here),
+                file=here,
+                line=error.line,
+                remote_traceback=error.remote_traceback.replace(self._file, here),
+            ) from None
+
     async def _until_ready(self) -> dict[str, Any]:
         await self._listening.wait()
         return await self.control.ready()
@@ -217,7 +237,7 @@ class Served:
         self.schema = Schema.from_json(found["schema"])
         warnings: list[str] = found["warnings"]
         for warning in warnings:
-            logger.warning("%s: %s", self.request.file.name, warning)
+            logger.warning("%s", warning.replace(self._file, str(self.request.file)))
 
     async def _connect(self) -> Channel:
         return await self._machine.connect(f"{self._folder}/control.sock")

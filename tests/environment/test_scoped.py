@@ -1,0 +1,252 @@
+"""A scoped sandbox serves the functions you chose, in four forms, and nothing else."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.errors import (
+    BudgetExceededError,
+    ConfigError,
+    InterfaceDiedError,
+    RemoteError,
+    SandboxStateError,
+    ServeError,
+    UnknownFunctionError,
+)
+from seer.rpc import Budget
+from seer.testing import make_tiny_model
+from seer.workspace import Skill
+
+pytestmark = pytest.mark.full
+
+PLAIN = SandboxConfig(gpu=None, provider="local")
+
+INTERFACE = '''"""Tools for counting."""
+
+counts: dict[str, int] = {}
+
+
+@expose
+def count(word: str, by: int = 1) -> int:
+    """Count a word.
+
+    Args:
+        word: What to count.
+        by: How much it counts.
+    """
+    counts[word] = counts.get(word, 0) + by
+    return counts[word]
+
+
+@expose
+def fail(message: str) -> None:
+    """Raise an error."""
+    raise ValueError(message)
+
+
+def secret() -> str:
+    return "never"
+'''
+
+
+@pytest.fixture(scope="module")
+def scoped() -> Iterator[ScopedSandbox]:
+    with ScopedSandbox(PLAIN) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def interface(tmp_path: Path) -> Path:
+    file = tmp_path / "interface.py"
+    file.write_text(INTERFACE)
+    return file
+
+
+def served(scoped: ScopedSandbox, file: Path, name: str, **options: Any) -> Any:
+    """The interface as a live module in this process."""
+    return scoped.serve(file, "library", name, **options).connect()
+
+
+def traceback_of(error: BaseException) -> str:
+    assert isinstance(error, RemoteError)
+    return error.remote_traceback
+
+
+def test_library_calls_keep_module_state(scoped: ScopedSandbox, interface: Path) -> None:
+    tools = served(scoped, interface, "state")
+    assert [tools.count("a"), tools.count("a", by=5)] == [1, 6]
+
+
+def test_two_callers_share_the_module_but_not_their_budget(
+    scoped: ScopedSandbox, interface: Path
+) -> None:
+    library = scoped.serve(interface, "library", "shared")
+    one: Any = library.connect()
+    two: Any = library.connect()
+    assert [one.count("x"), two.count("x")] == [1, 2]
+
+
+def test_remote_exceptions_are_the_builtin_ones(scoped: ScopedSandbox, interface: Path) -> None:
+    tools = served(scoped, interface, "raising")
+    with pytest.raises(ValueError, match="on purpose") as caught:
+        tools.fail("on purpose")
+    assert "interface.py" in traceback_of(caught.value)
+
+
+def test_tracebacks_stay_on_the_server_when_they_are_off(
+    scoped: ScopedSandbox, interface: Path
+) -> None:
+    tools = served(scoped, interface, "quiet", tracebacks=False)
+    with pytest.raises(ValueError) as caught:
+        tools.fail("on purpose")
+    assert traceback_of(caught.value) == ""
+
+
+def test_what_is_not_exposed_does_not_exist(scoped: ScopedSandbox, interface: Path) -> None:
+    tools = served(scoped, interface, "scope")
+    assert not hasattr(tools, "secret")
+    with pytest.raises(UnknownFunctionError, match="secret"):
+        tools._gate.call("secret")
+
+
+def test_one_schema_feeds_prompt_skill_and_library(scoped: ScopedSandbox, interface: Path) -> None:
+    library = scoped.serve(interface, "library", "forms")
+    prompt = scoped.serve(interface, "prompt", "forms")
+    skill = scoped.serve(interface, "skill", "forms")
+    assert "def count(word: str, by: int = 1) -> int" in prompt
+    assert library.docs == prompt and isinstance(skill, Skill)
+    assert "def count" in skill.files["SKILL.md"].decode()
+
+
+def test_name_defaults_to_the_files_stem(scoped: ScopedSandbox, interface: Path) -> None:
+    assert scoped.serve(interface).name == "interface"
+
+
+def test_curl_can_call_a_function(scoped: ScopedSandbox, interface: Path) -> None:
+    library = scoped.serve(interface, "library", "curled")
+    tools: Any = library.connect()
+    tools.count("before")
+    path = tools._gate.address.removeprefix("path:")
+    ran = subprocess.run(
+        ["curl", "-sS", "--unix-socket", path, "http://gate/v1/call/count"]
+        + ["-d", '{"args": ["before"]}'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert '"result": 2' in ran.stdout or '"result":2' in ran.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "line"),
+    [
+        ("import no_such_package\n@expose\ndef f() -> int: ...\n", "no_such_package", 1),
+        ("@expose\ndef f(x) -> int:\n    return 1\n", "'x' has no type hint", 1),
+        ("def f() -> int:\n    return 1\n", "expose", None),
+        ("x = 1 / 0\n", "ZeroDivisionError", 1),
+        ("def f(:\n", "syntax", 1),
+        ("@expose\ndef f() -> int: ...\n@expose\ndef f() -> int: ...\n", "twice", 3),
+    ],
+    ids=["import", "hint", "nothing", "module", "syntax", "twice"],
+)
+def test_serve_errors_name_file_line_and_reason(
+    scoped: ScopedSandbox, tmp_path: Path, source: str, words: str, line: int | None
+) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(source)
+    with pytest.raises(ServeError, match=words) as caught:
+        scoped.serve(file)
+    if line is not None:
+        assert (caught.value.file, caught.value.line) == (str(file), line)
+        assert "/run/seer" not in str(caught.value)
+
+
+def test_missing_file_and_bad_arguments_are_clear(scoped: ScopedSandbox, interface: Path) -> None:
+    with pytest.raises(ServeError, match="no such file"):
+        scoped.serve(interface.with_name("nowhere.py"))
+    with pytest.raises(ConfigError, match="identifier"):
+        scoped.serve(interface, "library", "not a name")
+    with pytest.raises(ConfigError, match="expose_as"):
+        scoped.serve(interface, "soap")  # pyright: ignore[reportArgumentType, reportCallIssue]
+    with pytest.raises(SandboxStateError, match="not started"):
+        ScopedSandbox(PLAIN).serve(interface)
+
+
+def test_same_name_for_another_file_is_refused(
+    scoped: ScopedSandbox, interface: Path, tmp_path: Path
+) -> None:
+    scoped.serve(interface, "library", "taken")
+    other = tmp_path / "other.py"
+    other.write_text(INTERFACE)
+    with pytest.raises(ConfigError, match="served already"):
+        scoped.serve(other, "library", "taken")
+
+
+def test_reload_takes_the_new_code_and_keeps_what_is_kept(
+    scoped: ScopedSandbox, tmp_path: Path
+) -> None:
+    file = tmp_path / "changing.py"
+    source = (
+        "import os\nfrom seer.rpc import keep\n"
+        "loaded = keep('model', lambda: os.urandom(8).hex())\n"
+        "@expose\ndef version() -> list[str]:\n    return ['{}', loaded]\n"
+    )
+    file.write_text(source.format("one"))
+    tools = served(scoped, file, "changing")
+    before = tools.version()
+    file.write_text(source.format("two"))
+    scoped.reload("changing")
+    after = tools.version()
+    assert (before[0], after[0]) == ("one", "two") and before[1] == after[1]
+    file.write_text("def (")
+    with pytest.raises(ServeError):
+        scoped.reload("changing")
+    assert tools.version() == after
+
+
+def test_budget_of_the_interface_is_enforced(scoped: ScopedSandbox, interface: Path) -> None:
+    tools = served(scoped, interface, "metered", budget=Budget(calls=2))
+    tools.count("a")
+    tools.count("a")
+    with pytest.raises(BudgetExceededError, match="calls"):
+        tools.count("a")
+
+
+def test_calls_after_the_sandbox_has_ended_say_so(interface: Path) -> None:
+    with ScopedSandbox(PLAIN) as sandbox:
+        tools = served(sandbox, interface, "ended")
+        assert tools.count("a") == 1
+    with pytest.raises((InterfaceDiedError, ConnectionError)):
+        tools.count("a")
+
+
+def test_hidden_model_is_loaded_by_its_name_and_told_to_nobody(tmp_path: Path) -> None:
+    folder = make_tiny_model(tmp_path / "organism-of-interest")
+    file = tmp_path / "interface.py"
+    file.write_text(
+        "import os\n"
+        f"path = get_model_path({str(folder)!r})\n"
+        "@expose\ndef look() -> list[str]:\n"
+        "    return [path, *list_configured_models(), *sorted(os.listdir(path))]\n"
+        "@expose\ndef fail() -> None:\n    raise RuntimeError('could not load ' + path)\n"
+    )
+    config = SandboxConfig(
+        gpu=None,
+        provider="local",
+        python_packages=["numpy"],
+        models=[ModelConfig(name=str(folder), hidden=True)],
+    )
+    with ScopedSandbox(config) as sandbox:
+        library = sandbox.serve(file)
+        tools: Any = library.connect()
+        seen = tools.look()
+        with pytest.raises(RuntimeError) as caught:
+            tools.fail()
+    told = [*seen, str(caught.value), library.docs, *map(bytes.decode, library.files.values())]
+    assert seen[0] == "model_0"
+    assert not any("interest" in text for text in told)
+    assert traceback_of(caught.value) == ""
