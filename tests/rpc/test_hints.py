@@ -33,6 +33,7 @@ import pydantic
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from typing_extensions import TypeAliasType
 
 from seer.errors import ArgumentError
 from seer.rpc._hints import Hint, Parser, UnsupportedHintError, annotation_note
@@ -569,8 +570,15 @@ def test_classes_of_one_name_get_names_of_their_own() -> None:
 
 
 def test_type_aliases_are_followed() -> None:
-    alias = type("TypeAliasType", (), {"__value__": list[int]})()
+    alias = TypeAliasType("alias", list[int])
     assert str(Parser().parse(alias, {})) == "list[int]"
+    u = TypeVar("u")
+    swapped: Any = TypeAliasType("swapped", dict[u, list[T]], type_params=(T, u))
+    assert str(Parser().parse(swapped[int, str], {})) == "dict[str, list[int]]"
+    with pytest.raises(UnsupportedHintError, match="cannot be checked"):
+        Parser().parse(swapped, {})
+    constant: Any = TypeAliasType("constant", int, type_params=(T,))
+    assert str(Parser().parse(constant[str], {})) == "int"
 
 
 def test_notes_of_annotations_are_found() -> None:

@@ -4,6 +4,9 @@ Each maker is compiled for a hint that names the class, so its library is loaded
 otherwise.
 """
 
+# Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import sys

@@ -250,7 +250,7 @@ class Parser:
         if hasattr(annotation, "__supertype__"):
             return self.parse(annotation.__supertype__, names)
         if hasattr(annotation, "__value__"):
-            return self.parse(annotation.__value__, names)
+            return self.parse(_alias_value(annotation), names)
         if type(annotation).__name__ in ("UnionType", "Union") or _is(typing, "Union", origin):
             return self._union([self.parse(arg, names) for arg in args])
         if _is(typing, "Literal", origin):
@@ -356,6 +356,17 @@ def _foreign_kind(cls: type) -> str | None:
         if cls.__name__ == name and getattr(sys.modules.get(module), name, None) is cls:
             return kind
     return None
+
+
+def _alias_value(alias: Any) -> Any:
+    """What an alias made with `type X[T] = ...` stands for, with its arguments put in."""
+    definition = getattr(alias, "__origin__", alias)
+    value = definition.__value__
+    given = dict(zip(definition.__type_params__, getattr(alias, "__args__", ()), strict=False))
+    open_ones = getattr(value, "__parameters__", ())
+    if not given or not open_ones:
+        return value
+    return value[tuple(given[parameter] for parameter in open_ones)]
 
 
 def _is(module: Any, name: str, value: Any) -> bool:
