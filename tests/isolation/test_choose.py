@@ -109,6 +109,21 @@ def test_a_bwrap_that_does_not_confine_is_not_used(starter: Starter, text: str) 
 
 
 @pytest.mark.full
+def test_an_ordinary_users_landlock_is_refused_for_a_gpu(starter: Starter) -> None:
+    program = (
+        "from seer.isolation import Policy, choose\n"
+        "print(choose('landlock').refuses('gpu') is None)\n"
+        "try: choose('landlock').launch(Policy(gpu=True), ['/bin/true']).close()\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    said = _choose(starter, "/usr/bin:/bin", program)
+    if starter.who == "root":
+        assert said == "True\n"
+    else:
+        assert said.startswith("False\nIsolationError CUDA needs /proc/self")
+
+
+@pytest.mark.full
 def test_nothing_is_chosen_where_nothing_works(starter: Starter) -> None:
     said = _choose(starter, "/nowhere", NO_LANDLOCK + NAME)
     assert "IsolationUnavailableError" in said

@@ -8,9 +8,10 @@ from typing import Literal
 
 from seer.isolation._policy import BackendName, Mount, Policy
 
-Need = Literal["hidden", "proxy"]
-"""What a use demands of a backend beyond the common ground: that a model's origin stays hidden
-(`hidden`), or a network whose only way out is the filtering proxy (`proxy`)."""
+Need = Literal["gpu", "hidden", "proxy"]
+"""What a use demands of a backend beyond the common ground: GPU devices that work (`gpu`), that a
+model's origin stays hidden (`hidden`), a network whose only way out is the filtering proxy
+(`proxy`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

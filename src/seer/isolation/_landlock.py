@@ -35,7 +35,7 @@ _STAGES = ("/mnt", "/srv", "/media")
 _KEPT = frozenset({"usr", "proc", "bin", "sbin", "lib", "lib32", "lib64", "libx32"})
 
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_MAKE_CHAR, _MAKE_BLOCK, _IOCTL = 1 << 6, 1 << 11, 1 << 15
+_MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL = 1 << 6, 1 << 11, 1 << 14, 1 << 15
 _ALL = (1 << 16) - 1
 _LOOK = _EXECUTE | _READ | _LIST
 _CHANGE = _ALL & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL)
@@ -45,7 +45,6 @@ _SCOPES = 0b11
 
 # What programs ask /proc for without looking at any process.
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "vmstat")
-_PROC_GPU = ("driver", "devices", "modules")
 _PROC_SYS = ("kernel/osrelease", "kernel/pid_max", "kernel/cap_last_cap", "vm/overcommit_memory")
 
 _PROBE = 'cat "$1" >/dev/null 2>&1 && exit 3; kill -0 "$2" 2>/dev/null && exit 4; exit 0'
@@ -61,6 +60,10 @@ _REFUSALS: dict[Need, str] = {
         "install bubblewrap, or use network='none'"
     ),
 }
+_NO_GPU = (
+    "CUDA needs /proc/self, which landlock cannot show to an ordinary user's jail without the "
+    "host's other processes; install bubblewrap"
+)
 
 
 class Landlock(Backend):
@@ -81,7 +84,9 @@ class Landlock(Backend):
 
     def refuses(self, need: Need) -> str | None:
         """Why landlock must not be used where `need` matters."""
-        return _REFUSALS.get(need)
+        if need == "gpu":
+            return _NO_GPU if _stage_root() is None else None
+        return _REFUSALS[need]
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
         """Host paths, or places under the neutral folder where root can make mounts."""
@@ -96,6 +101,8 @@ class Landlock(Backend):
             raise IsolationError(_REFUSALS["proxy"])
         root = os.geteuid() == 0
         stage = _stage_root()
+        if policy.gpu and stage is None:
+            raise IsolationError(_NO_GPU)
         uid = (policy.uid or JAIL_UIDS[0]) if root else None
         system = system_view(policy, uid=uid or os.getuid(), gid=uid or os.getgid())
         view = self.view(policy.mounts)
@@ -186,7 +193,7 @@ def _host_rules(policy: Policy, system: SystemView) -> Iterator[tuple[str, int]]
             yield allowed, _LOOK
     if policy.network == "host" and os.path.exists("/etc/nsswitch.conf"):  # noqa: PTH110
         yield "/etc/nsswitch.conf", _LOOK
-    for name in (*_PROC, *(_PROC_GPU if policy.gpu else ())):
+    for name in _PROC:
         if os.path.exists(f"/proc/{name}"):  # noqa: PTH110
             yield f"/proc/{name}", _LOOK
     for name in _PROC_SYS:
@@ -233,7 +240,9 @@ def _around(path: str, masks: Sequence[tuple[str, bool]]) -> Iterator[str]:
 def _staged_rules(
     policy: Policy, system: SystemView, view: dict[str, str]
 ) -> list[tuple[str, int]]:
-    rules = [(path, _LOOK) for path in (*system.read_only, "/etc", "/proc", "/dev")]
+    rules = [(path, _LOOK) for path in (*system.read_only, "/etc", "/dev")]
+    # CUDA names its threads by writing to /proc/self/task; only the jail's processes are there.
+    rules.append(("/proc", _LOOK | _WRITE | _TRUNCATE))
     # Terminals only here, where /dev/pts is the jail's own: on the host it holds the user's.
     rules += [("/dev/shm", _CHANGE), ("/dev/pts", _DEVICE | _LIST)]
     rules += _device_rules(system)

@@ -30,7 +30,7 @@ class NoJail(Backend):
 
     def refuses(self, need: Need) -> str | None:
         """Why no jail must not be used where `need` matters."""
-        return _REFUSALS[need]
+        return _REFUSALS.get(need)
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
         """The host's own paths."""
