@@ -19,8 +19,8 @@ from seer.testing import make_tiny_model
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
-HERE = Path(__file__).parent
-INTRO = HERE.parents[1] / "experiments" / "scoped-sandbox-intro"
+HERE = Path(__file__).parent / "programs"
+INTRO = HERE.parents[2] / "experiments" / "scoped-sandbox-intro"
 
 # As `python -m asyncio` would run it, with the one name that its document takes for granted.
 NOTEBOOK = """
