@@ -14,6 +14,7 @@ import pytest
 from seer.environment import _model_view
 from seer.environment._blinding import Needles
 from seer.environment._config import ModelConfig
+from seer.environment._fetch import skipped_patterns
 from seer.environment._models import PreparedModel, assign_names, prepare_models, read_aliases
 from seer.errors import ConfigError, ModelError
 
@@ -414,6 +415,15 @@ async def test_a_closed_folder_is_not_mounted_as_it_is(tmp_path: Path) -> None:
     (model,) = await prepare(ModelConfig(str(folder)))
     assert model.host_path != folder
     assert model.host_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_weights_in_other_formats_are_not_downloaded_twice() -> None:
+    both = skipped_patterns(["model.safetensors", "pytorch_model.bin"])
+    assert "pytorch_model*.bin" in both
+    assert "*.gguf" in both
+    only_pickles = skipped_patterns(["pytorch_model.bin", "unet/x.safetensors"])
+    assert "pytorch_model*.bin" not in only_pickles
+    assert "*.h5" in only_pickles
 
 
 # --- names and aliases --------------------------------------------------------------------------

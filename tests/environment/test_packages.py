@@ -83,7 +83,7 @@ def run_inside(environment: Path, *argv: str) -> subprocess.CompletedProcess[str
 
 async def test_what_is_installed_here_is_linked_without_any_source() -> None:
     environment = await build_environment(["numpy", "packaging"])
-    here = Path(numpy.__file__).stat()
+    here = await asyncio.to_thread(Path(numpy.__file__).stat)
     linked = site(environment) / "numpy" / "__init__.py"
     # Linux lets nobody but root link to files of other users.
     if os.geteuid() in (0, here.st_uid):
@@ -115,6 +115,18 @@ async def test_the_rest_is_fetched_and_its_scripts_work(index: Path) -> None:
     assert any("linking packaging" in line for line in told)
     owners = {path.lstat().st_uid for path in environment.rglob("*")}
     assert owners == {os.geteuid()}
+
+
+async def test_uvs_own_file_is_honoured_in_the_jail(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_wheel(index, "newpkg")
+    config = tmp_path / "uv.toml"
+    config.write_text(f'no-index = true\nfind-links = ["{index}"]\n')
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.delenv("UV_FIND_LINKS")
+    monkeypatch.setenv("UV_CONFIG_FILE", str(config))
+    assert (site(await build_environment(["newpkg"])) / "newpkg.py").exists()
 
 
 async def test_a_package_may_be_a_file_of_this_machine(index: Path, tmp_path: Path) -> None:

@@ -36,9 +36,17 @@ class BuildJail:
         writable: Sequence[BuildFolder],
         readable: Sequence[Mount],
         env: Mapping[str, str],
+        path_env: Mapping[str, str],
         online: bool,
     ) -> None:
         """Choose a backend; nothing runs yet.
+
+        Args:
+            writable: Folders that the build may write to.
+            readable: What else it sees.
+            env: Its environment.
+            path_env: Variables whose values are paths below a mount's target.
+            online: Whether it has the network.
 
         Raises:
             IsolationUnavailableError: This machine has no working jail.
@@ -51,7 +59,11 @@ class BuildJail:
         )
         self._online = online
         self._view = self._backend.view(self._mounts)
-        self._env = {**env, **interpreter_env(PYTHON, self._view)}
+        self._env = {
+            **env,
+            **{name: self.path(target) for name, target in path_env.items()},
+            **interpreter_env(PYTHON, self._view),
+        }
 
     def path(self, target: str) -> str:
         """Where the jail sees what was mounted at `target`, or below it."""

@@ -22,6 +22,8 @@ _UV = "/seer/uv/uv"
 _WORK = "/seer/build"
 _CACHE = "/seer/cache"
 _STUBS = "/seer/stubs"
+_HOME = "/seer/home"
+_SYSTEM_CONFIG = Path("/etc/uv/uv.toml")
 _COMPILE = ("pip", "compile", "--no-header", "--no-annotate", "--no-strip-extras")
 
 
@@ -149,32 +151,36 @@ class UvBuild:
             Mount(self._stubs, _STUBS),
             *(Mount(path, str(path)) for path in self._settings.paths if not _is_system(path)),
         ]
-        config = self._write_home(home)
+        if _SYSTEM_CONFIG in self._settings.config_files:
+            readable.append(Mount(_SYSTEM_CONFIG, str(_SYSTEM_CONFIG)))
+        self._write_home(home)
         # Sources below /tmp must stay visible there, so the jail's own goes elsewhere.
         sources = [mount.target for mount in readable]
         tmp = "/seer/tmp" if any(path.startswith("/tmp/") for path in sources) else "/tmp"
-        writable = [
-            BuildFolder(work, _WORK),
-            BuildFolder(self._cache(allow_build=allow_build), _CACHE),
-            BuildFolder(home, "/seer/home"),
-            BuildFolder(self._fresh(f"tmp-{work.name}"), tmp),
-        ]
-        env = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": "/seer/home",
-            "LANG": "C.UTF-8",
-            "NETRC": "/seer/home/.netrc",
-            "TMPDIR": tmp,
-            "UV_CACHE_DIR": _CACHE,
-            "UV_LINK_MODE": "copy",
-            "UV_NO_PROGRESS": "1",
-            "UVPYTHON_DOWNLOADS": "never",
-            "UV_FIND_LINKS": ",".join(self._settings.find_links),
-            **self._settings.env,
-            **config,
-        }
         return BuildJail(
-            writable=writable, readable=readable, env=env, online=self._settings.online
+            writable=[
+                BuildFolder(work, _WORK),
+                BuildFolder(self._cache(allow_build=allow_build), _CACHE),
+                BuildFolder(home, _HOME),
+                BuildFolder(self._fresh(f"tmp-{work.name}"), tmp),
+            ],
+            readable=readable,
+            env={
+                "PATH": "/usr/bin:/bin",
+                "LANG": "C.UTF-8",
+                "UV_LINK_MODE": "copy",
+                "UV_NO_PROGRESS": "1",
+                "UV_PYTHON_DOWNLOADS": "never",
+                "UV_FIND_LINKS": ",".join(self._settings.find_links),
+                **self._settings.env,
+            },
+            path_env={
+                "HOME": _HOME,
+                "NETRC": f"{_HOME}/.netrc",
+                "TMPDIR": tmp,
+                "UV_CACHE_DIR": _CACHE,
+            },
+            online=self._settings.online,
         )
 
     def _cache(self, *, allow_build: bool) -> Path:
@@ -188,19 +194,23 @@ class UvBuild:
             shutil.rmtree(known, ignore_errors=True)
         return shared
 
-    def _write_home(self, home: Path) -> dict[str, str]:
-        (home / ".netrc").write_text(self._settings.netrc)
-        (home / ".netrc").chmod(0o644)
-        # A repository of this machine's belongs to somebody else than the build's user.
-        (home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
-        (home / ".gitconfig").chmod(0o644)
-        if not self._settings.config_files:
-            return {"UV_NO_CONFIG": "1"}
-        # The last is the user's own; uv would merge both, but a jail has one place for them.
-        for number, path in enumerate(self._settings.config_files):
-            shutil.copyfile(path, home / f"uv-{number}.toml")
-            (home / f"uv-{number}.toml").chmod(0o644)
-        return {"UV_CONFIG_FILE": f"/seer/home/uv-{len(self._settings.config_files) - 1}.toml"}
+    def _write_home(self, home: Path) -> None:
+        """Write the user's settings, as far as they concern a build."""
+        files = {
+            ".netrc": self._settings.netrc,
+            # A repository of this machine's belongs to somebody else than the build's user.
+            ".gitconfig": "[safe]\n\tdirectory = *\n",
+        }
+        for path in self._settings.config_files:
+            if path != _SYSTEM_CONFIG:
+                files[".config/uv/uv.toml"] = path.read_text()
+        for name, text in files.items():
+            file = home / name
+            for parent in reversed(Path(name).parents[:-1]):
+                (home / parent).mkdir(exist_ok=True)
+                (home / parent).chmod(0o755)
+            file.write_text(text)
+            file.chmod(0o644)
 
     def _fresh(self, name: str) -> Path:
         folder = self._draft / name
