@@ -6,8 +6,9 @@ interface's start-up time.
 
 from __future__ import annotations
 
+from ._annotations import Parser, annotation_note, resolve
 from ._expose import unwrap
-from ._hints import ANY, Hint, Parser, UnsupportedHintError, annotation_note, resolve
+from ._hints import ANY, Hint, UnsupportedHintError
 from ._schema import Function, Parameter
 from ._types import default_text, describe_classes
 

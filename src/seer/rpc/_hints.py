@@ -1,22 +1,17 @@
 """Type hints as data: what a parameter or a result may be, the same on both sides of the gate.
 
 A `Hint` is a small tree that can be written as JSON, so that server, stubs, MCP schemas and docs
-all work from one description. `Parser` makes it from a real annotation; how values are converted
-by it is in `_convert`, how classes named in hints look is in `_types`.
-
-The libraries that annotations may name (numpy, torch, pandas, PIL, pydantic ...) are never imported
-here: an annotation that names one has loaded it. The same holds for `typing`.
+all work from one description. How it is made from a real annotation is in `_annotations`, how
+values are converted by it in `_convert`, how classes named in hints look in `_types`.
 """
 
 from __future__ import annotations
-
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_SIMPLE: dict[Any, str] = {
+SIMPLE: dict[Any, str] = {
     None: "none",
     type(None): "none",
     bool: "bool",
@@ -27,37 +22,12 @@ _SIMPLE: dict[Any, str] = {
     complex: "complex",
     object: "any",
 }
-_CONTAINERS: dict[Any, str] = {
+CONTAINERS: dict[Any, str] = {
     list: "list",
     set: "set",
     frozenset: "frozenset",
     dict: "dict",
     tuple: "tuple",
-}
-# (module, name) of classes that are known without importing their modules.
-_ABSTRACT = {
-    "Sequence": "sequence",
-    "MutableSequence": "list",
-    "Collection": "sequence",
-    "Iterable": "sequence",
-    "Mapping": "mapping",
-    "MutableMapping": "dict",
-    "Set": "frozenset",
-    "MutableSet": "set",
-}
-_STREAMS = frozenset({"Iterator", "Generator", "AsyncIterator", "AsyncGenerator", "AsyncIterable"})
-_FOREIGN = {
-    ("numpy", "ndarray"): "ndarray",
-    ("torch", "Tensor"): "tensor",
-    ("PIL.Image", "Image"): "image",
-    ("pandas", "DataFrame"): "frame",
-    ("pandas", "Series"): "series",
-    ("pathlib", "Path"): "path",
-    ("pathlib", "PurePath"): "path",
-    ("datetime", "datetime"): "datetime",
-    ("datetime", "date"): "date",
-    ("datetime", "time"): "time",
-    ("datetime", "timedelta"): "timedelta",
 }
 _TEXT = {
     "none": "None",
@@ -77,7 +47,7 @@ _TEXT = {
     "handle": "Handle",
 }
 KINDS = frozenset(
-    {*_SIMPLE.values(), *_CONTAINERS.values(), *_TEXT, "tuple_of", "union", "literal", "named"}
+    {*SIMPLE.values(), *CONTAINERS.values(), *_TEXT, "tuple_of", "union", "literal", "named"}
 )
 
 
@@ -172,7 +142,7 @@ class Hint:
         if kind == "literal":
             import ast
 
-            detail = _literal(ast.literal_eval(detail)).detail
+            detail = literal_hint(ast.literal_eval(detail)).detail
         elif (
             detail is not None
             and not str(detail).replace("|", "_").replace("<", "_").isidentifier()
@@ -184,204 +154,12 @@ class Hint:
 ANY = Hint("any")
 
 
-class Parser:
-    """Turns annotations into hints, and remembers the classes they name.
-
-    Attributes:
-        classes: The record classes and enums met, by the name they have in hints.
-    """
-
-    def __init__(self) -> None:
-        self.classes: dict[str, type] = {}
-
-    def parse(self, annotation: Any, names: dict[str, Any]) -> Hint:
-        """The hint for an annotation; text in it is evaluated in `names`.
-
-        Raises:
-            UnsupportedHintError: The gate cannot convert values by it.
-        """
-        annotation = resolve(annotation, names)
-        if _hashable(annotation) and (kind := _SIMPLE.get(annotation)) is not None:
-            return Hint(kind)
-        if _hashable(annotation) and (kind := _CONTAINERS.get(annotation)) is not None:
-            return Hint("tuple_of", (ANY,)) if kind == "tuple" else Hint(kind)
-        if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
-            return self._parse_class(annotation)
-        return self._parse_form(annotation, names)
-
-    def stream_item(self, annotation: Any, names: dict[str, Any]) -> Hint:
-        """The hint of the items that a generator with this return annotation yields.
-
-        Raises:
-            UnsupportedHintError: It is not the annotation of a generator.
-        """
-        annotation = resolve(annotation, names)
-        if not self.is_stream(annotation, or_iterable=True):
-            raise UnsupportedHintError("a generator returns Iterator[...], with what it yields")
-        args = getattr(annotation, "__args__", ())
-        return self.parse(args[0], names) if args else ANY
-
-    def is_stream(self, annotation: Any, *, or_iterable: bool = False) -> bool:
-        """Whether this is `Iterator[...]`, `Generator[...]` or an async one of them."""
-        origin = getattr(annotation, "__origin__", annotation)
-        name = getattr(origin, "__name__", "")
-        return name in _STREAMS or (or_iterable and name == "Iterable")
-
-    def _parse_class(self, cls: type) -> Hint:
-        kind = _foreign_kind(cls)
-        if kind is not None:
-            return Hint(kind)
-        if is_named(cls):
-            return Hint("named", detail=self._name(cls))
-        if _is(sys.modules.get("typing"), "Any", cls):
-            return ANY
-        raise UnsupportedHintError(
-            f"{describe(cls)} is a class the gate cannot build; use plain values, a dataclass, a "
-            "TypedDict, an array, or Handle for what stays on the server"
-        )
-
-    def _parse_form(self, annotation: Any, names: dict[str, Any]) -> Hint:
-        """Everything that is no plain class: unions, generics, literals and typing's forms."""
-        typing = sys.modules.get("typing")
-        origin = getattr(annotation, "__origin__", None)
-        args: Any = getattr(annotation, "__args__", ())
-        if hasattr(annotation, "__metadata__"):
-            return self.parse(origin, names)
-        if hasattr(annotation, "__supertype__"):
-            return self.parse(annotation.__supertype__, names)
-        if hasattr(annotation, "__value__"):
-            return self.parse(_alias_value(annotation), names)
-        if type(annotation).__name__ in ("UnionType", "Union") or _is(typing, "Union", origin):
-            return self._union([self.parse(arg, names) for arg in args])
-        if _is(typing, "Literal", origin):
-            return _literal(args)
-        for name in ("Required", "NotRequired", "ReadOnly", "Final"):
-            if _is(typing, name, origin) or _is(sys.modules.get("typing_extensions"), name, origin):
-                return self.parse(args[0], names)
-        if _is(typing, "LiteralString", annotation):
-            return Hint("str")
-        if isinstance(origin, type):
-            return self._parse_generic(annotation, origin, args, names)
-        raise UnsupportedHintError(f"{describe(annotation)} cannot be checked by the gate")
-
-    def _parse_generic(
-        self, annotation: Any, origin: type, args: tuple[Any, ...], names: dict[str, Any]
-    ) -> Hint:
-        kind = _CONTAINERS.get(origin)
-        if kind == "tuple":
-            if len(args) == 2 and args[1] is Ellipsis:
-                return Hint("tuple_of", (self.parse(args[0], names),))
-            if not args and annotation is getattr(sys.modules.get("typing"), "Tuple", None):
-                return Hint("tuple_of", (ANY,))
-            return Hint("tuple", tuple(self.parse(arg, names) for arg in args))
-        kind = kind or _foreign_kind(origin)
-        if kind == "ndarray":
-            return Hint("ndarray", detail=_array_dtype(args))
-        if kind in ("handle", "series", "frame"):
-            return Hint(kind)
-        if kind is None:
-            raise UnsupportedHintError(f"{describe(annotation)} cannot be checked by the gate")
-        return Hint(kind, tuple(self.parse(arg, names) for arg in args))
-
-    def _union(self, hints: list[Hint]) -> Hint:
-        flat: list[Hint] = []
-        for hint in hints:
-            flat.extend(hint.args if hint.kind == "union" else (hint,))
-        return Hint("union", tuple(flat))
-
-    def _name(self, cls: type) -> str:
-        """A name that is the class's own unless another class has it already."""
-        base = name = cls.__name__
-        number = 2
-        while self.classes.setdefault(name, cls) is not cls:
-            name, number = f"{base}{number}", number + 1
-        return name
-
-
-def resolve(annotation: Any, names: dict[str, Any]) -> Any:
-    """The annotation itself, where it is given as text.
+def literal_hint(args: tuple[Any, ...]) -> Hint:
+    """The hint `Literal[args]`; an enum's member stands for its value.
 
     Raises:
-        UnsupportedHintError: The text cannot be evaluated here.
+        UnsupportedHintError: One of them is no literal.
     """
-    text = getattr(annotation, "__forward_arg__", annotation)
-    if not isinstance(text, str):
-        return annotation
-    try:
-        # The author's own source text, evaluated where it was written: this is no foreign input.
-        return resolve(eval(text, names), names)
-    except Exception as error:
-        raise UnsupportedHintError(
-            f"{text!r} cannot be resolved ({type(error).__name__}: {error}); import what it names "
-            "at the top level of the file, not under TYPE_CHECKING"
-        ) from None
-
-
-def is_named(cls: type) -> bool:
-    """Whether the class is one that the gate can describe: a record, an enum, a TypedDict."""
-    marks = ("__dataclass_fields__", "__attrs_attrs__", "__struct_fields__", "__pydantic_fields__")
-    if any(hasattr(cls, mark) for mark in (*marks, "__required_keys__")):
-        return True
-    if tuple in cls.__mro__ and hasattr(cls, "_fields"):
-        return True
-    enum = sys.modules.get("enum")
-    return enum is not None and issubclass(cls, enum.Enum)
-
-
-def annotation_note(annotation: Any) -> str:
-    """The description in `Annotated[int, "which layer"]`, or of a pydantic `Field`; else empty."""
-    for note in getattr(annotation, "__metadata__", ()):
-        text = note if isinstance(note, str) else getattr(note, "description", None)
-        if isinstance(text, str):
-            return text
-    return ""
-
-
-def describe(annotation: Any) -> str:
-    """An annotation as its author would write it."""
-    if isinstance(annotation, type) and not hasattr(annotation, "__origin__"):
-        from ._pack import type_name
-
-        return type_name(annotation)
-    return repr(annotation)
-
-
-def _foreign_kind(cls: type) -> str | None:
-    """The kind of a class that is known by where it lives."""
-    if cls.__module__ in ("collections.abc", "typing"):
-        return _ABSTRACT.get(cls.__name__)
-    if getattr(cls, "__seer_handle__", False):
-        return "handle"
-    for (module, name), kind in _FOREIGN.items():
-        if cls.__name__ == name and getattr(sys.modules.get(module), name, None) is cls:
-            return kind
-    return None
-
-
-def _alias_value(alias: Any) -> Any:
-    """What an alias made with `type X[T] = ...` stands for, with its arguments put in."""
-    definition = getattr(alias, "__origin__", alias)
-    value = definition.__value__
-    given = dict(zip(definition.__type_params__, getattr(alias, "__args__", ()), strict=False))
-    open_ones = getattr(value, "__parameters__", ())
-    if not given or not open_ones:
-        return value
-    return value[tuple(given[parameter] for parameter in open_ones)]
-
-
-def _is(module: Any, name: str, value: Any) -> bool:
-    return value is not None and value is getattr(module, name, None)
-
-
-def _hashable(annotation: Any) -> bool:
-    try:
-        hash(annotation)
-    except TypeError:
-        return False
-    return True
-
-
-def _literal(args: tuple[Any, ...]) -> Hint:
     values: list[Any] = []
     for value in args:
         if type(value) not in (str, int, bool, bytes, type(None)):
@@ -390,16 +168,3 @@ def _literal(args: tuple[Any, ...]) -> Hint:
             raise UnsupportedHintError(f"Literal[{value!r}] is no literal value")
         values.append(value)
     return Hint("literal", detail=tuple(values))
-
-
-def _array_dtype(args: tuple[Any, ...]) -> str | None:
-    """The dtype in `NDArray[np.float32]`; None where it is abstract or of no fixed width."""
-    numpy = sys.modules["numpy"]
-    inner = getattr(args[1], "__args__", ()) if len(args) == 2 else ()
-    scalar: Any = inner[0] if inner else None
-    if scalar is numpy.object_:
-        raise UnsupportedHintError("arrays of objects cannot be sent")
-    concrete = set(numpy.sctypeDict.values())
-    if scalar not in concrete or issubclass(scalar, numpy.flexible):
-        return None
-    return numpy.dtype(scalar).str

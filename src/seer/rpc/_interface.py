@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 
 from ..errors import ServeError  # noqa: TID252 (shipped under the same tree)
+from ._annotations import Parser
 from ._blind import Scrubber
 from ._describe import Problem, describe_functions
 from ._expose import CONTEXT, Context, enter, expose, get_model_path, list_configured_models
-from ._hints import Parser
 from ._schema import Schema
 from ._types import SERVER_DEFAULT
 

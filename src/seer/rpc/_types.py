@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import sys
 
-from ._hints import ANY, Hint, Parser, UnsupportedHintError
+from ._hints import ANY, Hint, UnsupportedHintError
 from ._pack import enum_value, is_literal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
+
+    from ._annotations import Parser
 
     TypeKind = Literal["record", "tuple", "dict", "enum"]
 
