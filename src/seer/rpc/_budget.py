@@ -162,11 +162,7 @@ def _count(meters: tuple[Meter, ...], cost: float, sign: float) -> None:
 
 
 def charge(
-    meters: tuple[Meter, ...],
-    *,
-    seconds: float = 0.0,
-    gpu_seconds: float = 0.0,
-    size: float = 0.0,
+    meters: tuple[Meter, ...], seconds: float, gpu_seconds: float = 0.0, size: float = 0.0
 ) -> None:
     """Count what a call has used, beyond what `admit` took."""
     with _lock:
@@ -196,14 +192,6 @@ def check_bytes(meters: tuple[Meter, ...], size: int) -> None:
             )
 
 
-def limited(meters: tuple[Meter, ...]) -> bool:
-    """Whether any of them has a limit."""
-    for meter in meters:  # noqa: SIM110 (part of every call, and a generator costs twice this)
-        if meter.budget.limited:
-            return True
-    return False
-
-
 def seconds_left(meters: tuple[Meter, ...], *, gpu: bool) -> tuple[float, Meter | None]:
     """How long a call may run before some meter is used up, and which one that is."""
     least, which = float("inf"), None
@@ -217,3 +205,45 @@ def seconds_left(meters: tuple[Meter, ...], *, gpu: bool) -> tuple[float, Meter 
             if name in left and left[name] < least:
                 least, which = left[name], meter
     return least, which
+
+
+class Tally:
+    """What one caller uses of one function.
+
+    Where one of the meters has a limit, every call is admitted and counted at once. Where none has,
+    nothing depends on the figures, so they are only added up here and passed on now and then.
+
+    Attributes:
+        meters: The interface's, the function's and the caller's.
+        limited: Whether one of them has a limit; see `look`.
+    """
+
+    __slots__ = ("_cost", "calls", "gpu_seconds", "limited", "meters", "seconds", "size")
+
+    def __init__(self, meters: tuple[Meter, Meter, Meter], cost: float) -> None:
+        self.meters = meters
+        self._cost = cost
+        self.calls = 0
+        self.seconds = 0.0
+        self.gpu_seconds = 0.0
+        self.size = 0
+        self.limited = False
+        self.look()
+
+    def look(self) -> None:
+        """Look at the budgets anew, after one was changed."""
+        self.limited = any(meter.budget.limited for meter in self.meters)
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Pass on to the meters what was added up."""
+        calls, self.calls = self.calls, 0
+        seconds, self.seconds = self.seconds, 0.0
+        gpu_seconds, self.gpu_seconds = self.gpu_seconds, 0.0
+        size, self.size = self.size, 0
+        if calls:
+            with _lock:
+                for meter in self.meters:
+                    cells, base = meter._cells, meter._base  # pyright: ignore[reportPrivateUsage]
+                    cells[base] += calls if meter.flat else calls * self._cost
+            charge(self.meters, seconds, gpu_seconds, size)

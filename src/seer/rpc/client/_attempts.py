@@ -77,6 +77,10 @@ class Attempts:
             DeadlineExceededError: It has passed.
         """
         left = self.until - time.monotonic()
+        if left <= 0 and self._uncertain:
+            raise DeadlineExceededError(
+                f"{self._function}() ran past its deadline, and the connection to it was lost"
+            )
         if left <= 0:
             raise DeadlineExceededError(
                 f"{self._function}() was not called: its deadline had passed already"

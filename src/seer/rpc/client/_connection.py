@@ -97,9 +97,26 @@ class Connection:
         self.sent = True
         if self._spin > 0:
             self._wait_awake()
-        elif self._spin:
+        else:
             self._spin += 1
         return self.read()
+
+    def exchange_small(self, message: bytes) -> Response:
+        """`exchange` for a small request without descriptors."""
+        self.sent = False
+        self.socket.sendall(message)
+        self.sent = True
+        if self._spin > 0:
+            self._wait_awake()
+        else:
+            self._spin += 1
+        data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, ANCILLARY)
+        if data and not ancillary:
+            response = self._reader.feed(data)
+            if response is not None and response.plain:
+                return response
+            return self.read(response)
+        return self.read(None, (data, ancillary, flags))
 
     def _wait_awake(self) -> None:
         """Look for the answer a few times before sleeping.
@@ -135,17 +152,24 @@ class Connection:
         except (OSError, WireError):
             return None
 
-    def read(self) -> Response:
-        """Read one response."""
+    def read(
+        self,
+        response: Response | None = None,
+        first: tuple[bytes, list[tuple[int, int, bytes]], int] | None = None,
+    ) -> Response:
+        """Read one response; `response` or `first` is what was read of it already."""
         reader = self._reader
         connected = self.socket
         descriptors: list[int] = []
-        response: Response | None = None
         while response is None:
             room = reader.room
             try:
                 if room is None:
-                    data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, ANCILLARY)
+                    if first is not None:
+                        data, ancillary, flags = first
+                        first = None
+                    else:
+                        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, ANCILLARY)
                     if ancillary:
                         descriptors += received(ancillary, flags)
                     if not data:

@@ -70,6 +70,7 @@ class Gate:
         self.epoch = ""
         self._shared = True
         self._fixed = b""
+        self._lines: dict[str, bytes] = {}
         self._idempotent: dict[str, bool] | None = None
         self._free: list[Connection] = []
         self.async_free: list[Any] = []
@@ -106,6 +107,14 @@ class Gate:
             RemoteError: The function raised; also an instance of the builtin class it raised.
             GateError: The call did not reach the function, or its result did not come back.
         """
+        free = self._free
+        if (
+            not kwargs
+            and free
+            and not (current() or self.dropped_handles or free[-1].released)
+            and LEAVES.issuperset(map(type, args))
+        ):
+            return self._quick(function, args, tensors)
         return self._request("/v1/call/" + function, function, args, kwargs or {}, tensors)
 
     async def acall(
@@ -210,12 +219,6 @@ class Gate:
         """Lay out the arguments of a call."""
         if not self._fixed:
             self._settle_address()
-        if not kwargs and LEAVES.issuperset(map(type, args)):
-            try:
-                return Arguments(f"[{_dump(list(args))},{{}}]".encode(), (), shared=self._shared)
-            except ValueError:
-                # Huge numbers and lone surrogates are for the real encoder.
-                pass
         buffers: list[Any] = []
         text = encode_call(function, args, kwargs, buffers, extra=_write_handle)
         return Arguments(text, buffers, shared=self._shared)
@@ -257,6 +260,11 @@ class Gate:
         finally:
             if arguments.memfds:
                 arguments.close()
+        return self._result(function, response, connection, tensors)
+
+    def _result(
+        self, function: str, response: Response, connection: Connection, tensors: bool
+    ) -> Any:
         if response.streamed:
             connection.close()
             raise ProtocolError(f"{function}() is a generator; its results are streamed")
@@ -264,51 +272,109 @@ class Gate:
         self._free.append(connection)
         return decode(response.text, buffers, torch=tensors, extra=self.restorers)["result"]
 
-    def _exchange(
-        self, path: str, function: str, arguments: Arguments
-    ) -> tuple[Response, Connection]:
-        """Send a call until it is answered; see `Attempts` for what that means."""
-        attempts = Attempts(function, current())
+    def _quick(self, function: str, args: Sequence[Any], tensors: bool) -> Any:
+        """The usual call (plain arguments, no deadline, a connection at hand) by a shorter way.
+
+        Anything unusual about its answer is handled as by `_exchange`, which goes on from there.
+        """
+        try:
+            text = f"[{_dump(list(args))},{{}}]".encode()
+        except ValueError:
+            # Huge numbers and lone surrogates are for the real encoder.
+            return self._request("/v1/call/" + function, function, args, {}, tensors)
+        line = self._lines.get(function)
+        if line is None:
+            line = (
+                b"POST /v1/call/%s HTTP/1.1\r\n" % function.encode() + self._fixed + b"seer-call: "
+            )
+            self._lines[function] = line
         call = self.new_id()
-        while True:
-            try:
-                connection = self._free.pop() if self._free else self._open()
-            except InterfaceDiedError as error:
-                raise attempts.unreachable(error) from None
-            try:
-                connection.wait_at_most(attempts.patience or SILENCE)
-                head = self.head(connection, path, call, attempts) + arguments.headers
-                if len(arguments.parts) == 1:
-                    parts = [head + b"\r\n" + arguments.parts[0]]
-                else:
-                    parts = [head + b"\r\n", *arguments.parts]
-                response = connection.exchange(parts, arguments.memfds)
-            except GateError:
+        connection = self._free.pop()
+        outcome: Response | BaseException
+        try:
+            outcome = connection.exchange_small(
+                b"%s%s\r\ncontent-length: %d\r\n\r\n%s" % (line, call.encode(), len(text), text)
+            )
+            if outcome.plain and outcome.epoch == self.epoch:
                 self._free.append(connection)
-                raise
-            except TimeoutError:
-                connection.close()
-                raise attempts.silent() from None
-            except WireError as error:
-                connection.close()
-                raise ProtocolError(str(error)) from None
-            except OSError as error:
-                connection.close()
-                # The others are most likely as dead as this one.
-                self.close()
-                retry = attempts.lost(error, sent=connection.sent)
-            except BaseException:
-                # A KeyboardInterrupt: the answer is still to come, and closing cancels the call.
-                connection.close()
-                raise
+                return decode(outcome.text, torch=tensors, extra=self.restorers)["result"]
+        except BaseException as error:
+            outcome = error
+        arguments = Arguments(text, (), shared=self._shared)
+        path = "/v1/call/" + function
+        response, connection = self._exchange(
+            path, function, arguments, (call, outcome, connection)
+        )
+        return self._result(function, response, connection, tensors)
+
+    def _exchange(
+        self,
+        path: str,
+        function: str,
+        arguments: Arguments,
+        first: tuple[str, Response | BaseException, Connection] | None = None,
+    ) -> tuple[Response, Connection]:
+        """Send a call until it is answered; see `Attempts` for what that means.
+
+        Args:
+            path: Of the request.
+            function: The function's name, for messages.
+            arguments: What to send.
+            first: The call's id, and what came of a first attempt over which connection.
+        """
+        attempts = Attempts(function, current())
+        call, outcome, connection = first or (self.new_id(), None, None)
+        while True:
+            if outcome is None or connection is None:
+                try:
+                    connection = self._free.pop() if self._free else self._open()
+                except InterfaceDiedError as error:
+                    raise attempts.unreachable(error) from None
+                outcome = self._attempt(connection, path, call, attempts, arguments)
+            if isinstance(outcome, BaseException):
+                retry = self._failed(attempts, connection, outcome)
             else:
-                retry = self._judge(attempts, response, connection, function)
-                if retry is None:
-                    return response, connection
+                judged = self._judge(attempts, outcome, connection, function)
+                if judged is None:
+                    return outcome, connection
+                retry = judged
+            outcome = None
             if retry.renewed:
                 call = self.new_id()
             if retry.delay:
                 time.sleep(retry.delay)
+
+    def _attempt(
+        self,
+        connection: Connection,
+        path: str,
+        call: str,
+        attempts: Attempts,
+        arguments: Arguments,
+    ) -> Response | BaseException:
+        try:
+            connection.wait_at_most(attempts.patience or SILENCE)
+            head = self.head(connection, path, call, attempts) + arguments.headers + b"\r\n"
+            return connection.exchange([head, *arguments.parts], arguments.memfds)
+        except BaseException as error:
+            return error
+
+    def _failed(self, attempts: Attempts, connection: Connection, error: BaseException) -> Retry:
+        if isinstance(error, GateError):
+            # The deadline passed before anything was sent.
+            self._free.append(connection)
+            raise error
+        # After a KeyboardInterrupt the answer is still to come, and closing cancels the call.
+        connection.close()
+        if isinstance(error, (TimeoutError, BlockingIOError)):
+            raise attempts.silent() from None
+        if isinstance(error, WireError):
+            raise ProtocolError(str(error)) from None
+        if isinstance(error, OSError):
+            # The others are most likely as dead as this one.
+            self.close()
+            return attempts.lost(error, sent=connection.sent)
+        raise error
 
     def _judge(
         self, attempts: Attempts, response: Response, connection: Connection, function: str
@@ -376,6 +442,7 @@ class Gate:
 
     def _set_epoch(self, epoch: str) -> None:
         self.epoch = epoch
+        self._lines = {}
         self._fixed = b"host: gate\r\nseer-gate: %d\r\nseer-accept: %s\r\n%s%s" % (
             VERSION,
             b"shared" if self._shared else b"frames",

@@ -25,6 +25,7 @@ class Response:
 
     Attributes:
         status: The HTTP status.
+        plain: Whether it is a result without buffers on a connection that stays open.
         epoch: The incarnation of the interface that answered; empty where a proxy did.
         text: The JSON text.
         body: The whole body, for inline buffers.
@@ -34,10 +35,11 @@ class Response:
         close: Whether the connection ends with this response.
     """
 
-    __slots__ = ("body", "close", "epoch", "pieces", "slots", "status", "streamed", "text")
+    __slots__ = ("body", "close", "epoch", "pieces", "plain", "slots", "status", "streamed", "text")
 
     def __init__(self, status: int) -> None:
         self.status = status
+        self.plain = False
         self.epoch = ""
         self.text: bytes | memoryview = b""
         self.body: bytes | bytearray = b""
@@ -82,8 +84,10 @@ class ResponseReader:
             # The usual answer: the same head as the last time but for the length.
             start = len(prefix)
             end = data.find(b"\r\n\r\n", start, start + 24)
-            if end > 0 and len(data) - end - 4 == int(data[start:end]):
+            length = data[start:end]
+            if end > 0 and length.isdigit() and len(data) - end - 4 == int(length):
                 response = Response(200)
+                response.plain = True
                 response.epoch = self._epoch
                 response.text = data[end + 4 :]
                 return response

@@ -94,7 +94,7 @@ class AsyncLane:
             executor.check_poisoned(error)
             return
         ended = _monotonic()
-        executor.finish(call, lane, executor.result(call, value), ended)
+        executor.complete(call, lane, value, ended)
 
     async def _stream(self, call: Call, lane: int, items: Any) -> None:
         error: BaseException | None = None

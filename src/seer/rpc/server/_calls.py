@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from seer.rpc._budget import Meter
+    from seer.rpc._budget import Meter, Tally
     from seer.rpc._wire import Request
 
     from ._connection import Connection
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ._replies import Reply
 
 QUEUED, RUNNING, DONE = 0, 1, 2
+SMALL = 65536
+"""Bodies up to this size are not counted as pending."""
 
 
 class Call:
@@ -30,7 +32,7 @@ class Call:
 
     Attributes:
         owner: The caller.
-        meters: What counts it: the interface's, the function's and the caller's.
+        tally: What counts it.
         entry: The function.
         target: The handle that is fetched, for that kind of call.
         expires: When it must be over (monotonic); infinite where nobody said.
@@ -59,7 +61,6 @@ class Call:
         "id",
         "linger",
         "lost_at",
-        "meters",
         "owner",
         "pristine",
         "queued_at",
@@ -68,6 +69,7 @@ class Call:
         "started_at",
         "state",
         "streaming",
+        "tally",
         "target",
     )
 
@@ -76,12 +78,12 @@ class Call:
         owner: Caller,
         entry: Entry,
         request: Request,
-        meters: tuple[Meter, Meter, Meter],
+        tally: Tally,
         now: float,
     ) -> None:
         self.owner = owner
         self.entry = entry
-        self.meters = meters
+        self.tally = tally
         self.target = ""
         self.id = request.call
         self.frames = request.frames
@@ -124,6 +126,7 @@ class Caller:
         "name",
         "restorers",
         "results",
+        "tallies",
     )
 
     def __init__(self, name: str, index: int, meter: Meter) -> None:
@@ -137,6 +140,7 @@ class Caller:
         self.handles = HandleTable()
         self.restorers = {"handle": self.handles.restore}
         self.allowance = Allowance()
+        self.tallies: dict[Entry, Tally] = {}
         self.bytes_pending = 0
         """Bytes of request bodies that were announced and are not yet used up."""
 
@@ -150,7 +154,7 @@ class Caller:
             call.started_at = now
             return True
 
-    def finish(self, call: Call, reply: Reply) -> list[Connection]:
+    def finish(self, call: Call, reply: Reply | bytes, now: float) -> list[Connection]:
         """Mark `call` as done and keep its reply; who waits for it, or nobody if it was done."""
         with self.lock:
             if call.state == DONE:
@@ -158,9 +162,10 @@ class Caller:
             call.state = DONE
             call.runner = None
             del self.calls[call.id]
-            self.bytes_pending -= call.bytes_in
+            if call.bytes_in > SMALL:
+                self.bytes_pending -= call.bytes_in
             waiting = call.connections
             call.connections = []
             if call.id[0] != "~" and not call.streaming:
-                self.results.add(call.id, call.entry.name, reply)
+                self.results.add(call.id, call.entry.name, reply, now)
             return waiting

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
             ...
 
 
-READ = select.EPOLLIN | select.EPOLLRDHUP
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+READ = _IN | select.EPOLLRDHUP
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
 _READ_AT_ONCE = 4 << 20
@@ -116,15 +117,16 @@ class Connection:
 
     def on_events(self, events: int) -> None:
         """Handle what epoll reports; on the leading thread."""
-        if events & select.EPOLLOUT:
+        if events != _IN and events & _OUT:
             self._flush()
-        if events & (select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR):
-            try:
-                self._read()
-            except WireError as error:
-                self._server.refuse(self, error)
-            except OSError:
-                self.close()
+            if self.closed or events == _OUT:
+                return
+        try:
+            self._read()
+        except WireError as error:
+            self._server.refuse(self, error)
+        except OSError:
+            self.close()
 
     def _read(self) -> None:
         if self._body is not None:
@@ -154,7 +156,7 @@ class Connection:
         end += 4
         have = len(data) - end
         if have == request.length:
-            self._complete(request, data[end:] if have else b"")
+            self._complete(request, data[end:])
         elif have > request.length:
             raise WireError("more bytes came than content-length says")
         else:

@@ -20,13 +20,13 @@ from seer.errors import (
     ProtocolError,
     UnknownFunctionError,
 )
-from seer.rpc._budget import Meter, admit, give_back
+from seer.rpc._budget import Meter, Tally, admit, give_back
 from seer.rpc._pool import Allowance, Pool, Spares
 from seer.rpc._wire import Request, WireError, head_prefix
 from seer.rpc.client._wire import KEEP_ALIVE
 
 from ._attached import Attached
-from ._calls import DONE, QUEUED, Call, Caller
+from ._calls import DONE, QUEUED, SMALL, Call, Caller
 from ._failures import error_text, gate_failure
 from ._replies import Reply, plain_message
 
@@ -44,6 +44,7 @@ MAX_PENDING = 2 << 30
 """Bytes of request bodies that one caller may have on their way or in use."""
 _PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
 _CALL = "/v1/call/"
+_monotonic = time.monotonic
 
 
 class Gate:
@@ -51,8 +52,8 @@ class Gate:
 
     Args:
         epoch: The name of this incarnation of the interface.
-        schema: The JSON text of the interface's schema.
-        entries: The functions by name.
+        fetch: What fetching a handle runs.
+        meter: Counts what the whole interface uses.
         submit: Hands a call to its lane.
         loop: For timers.
         spares: Makes array slots ahead.
@@ -63,8 +64,6 @@ class Gate:
         self,
         *,
         epoch: str,
-        schema: bytes,
-        entries: dict[str, Entry],
         fetch: Entry,
         meter: Meter,
         submit: Callable[[Call], None],
@@ -74,8 +73,9 @@ class Gate:
     ) -> None:
         self.epoch = epoch
         self.prefix = head_prefix(epoch)
-        self.schema = schema
-        self.entries = entries
+        self.schema = b""
+        self.entries: dict[str, Entry] = {}
+        self._paths: dict[str, Entry] = {}
         self.meter = meter
         self.callers: dict[str, Caller] = {}
         self.gathers: list[Gather] = []
@@ -104,12 +104,8 @@ class Gate:
                 connection.caller.handles.free(handle)
         path = request.path
         try:
-            if path.startswith(_CALL):
-                if request.method != "POST":
-                    raise WireError("functions are called with POST", 405)
-                entry = self.entries.get(path[len(_CALL) :])
-                if entry is None:
-                    raise self._unknown(path[len(_CALL) :])
+            entry = self._paths.get(path)
+            if entry is not None and request.method == "POST":
                 self._call(connection, request, body, entry)
             else:
                 self._route(connection, request, body)
@@ -117,6 +113,21 @@ class Gate:
             self.refuse(connection, error)
         except GateError as error:
             self._answer_error(connection, error, path)
+
+    def pass_on(self) -> None:
+        """Have all meters up to date, and notice budgets that were changed."""
+        for caller in list(self.callers.values()):
+            for tally in list(caller.tallies.values()):
+                tally.look()
+
+    def expose(self, entries: dict[str, Entry], schema: bytes) -> None:
+        """Serve these functions from now on."""
+        self.pass_on()
+        for caller in list(self.callers.values()):
+            caller.tallies.clear()
+        self.entries = entries
+        self.schema = schema
+        self._paths = {_CALL + name: entry for name, entry in entries.items()}
 
     def _unknown(self, name: str) -> UnknownFunctionError:
         known = ", ".join(sorted(self.entries)) or "none"
@@ -137,30 +148,41 @@ class Gate:
             )
         caller = connection.caller
         if request.call:
-            with caller.lock:
-                if self._repeated(connection, request, entry):
-                    return
+            if request.call in caller.calls or request.call in caller.results:
+                with caller.lock:
+                    if self._repeated(connection, request, entry):
+                        return
         else:
             self._anonymous += 1
             request.call = f"~{self._anonymous}"
-        meters = (self.meter, entry.meter, caller.meter)
-        admit(meters, entry.options.cost)
-        now = time.monotonic()
-        call = Call(caller, entry, request, meters, now)
+        tally = caller.tallies.get(entry)
+        if tally is None:
+            meters = (self.meter, entry.meter, caller.meter)
+            tally = caller.tallies[entry] = Tally(meters, entry.options.cost)
+        if tally.limited:
+            admit(tally.meters, entry.options.cost)
+        call = Call(caller, entry, request, tally, _monotonic())
         call.target = target
-        try:
-            self._take_buffers(connection, request, body, call)
-        except ProtocolError:
-            give_back(meters, entry.options.cost)
-            raise
+        if request.pieces is None:
+            call.body = body
+        else:
+            try:
+                self._take_buffers(connection, request, body, call)
+            except ProtocolError:
+                if tally.limited:
+                    give_back(tally.meters, entry.options.cost)
+                raise
         call.connections.append(connection)
         connection.call = call
-        with caller.lock:
-            caller.calls[call.id] = call
-            caller.bytes_pending += call.bytes_in
-        when = min(call.expires, call.beat_at)
-        if when < self.loop.wake_at:
-            self.loop.wake_at = when
+        caller.calls[call.id] = call
+        if call.bytes_in > SMALL:
+            with caller.lock:
+                caller.bytes_pending += call.bytes_in
+        loop = self.loop
+        if call.expires < loop.wake_at:
+            loop.wake_at = call.expires
+        if call.beat_at < loop.wake_at:
+            loop.wake_at = call.beat_at
         self._submit(call)
 
     def _repeated(self, connection: Connection, request: Request, entry: Entry) -> bool:
@@ -184,9 +206,6 @@ class Gate:
     def _take_buffers(
         self, connection: Connection, request: Request, body: bytes | bytearray, call: Call
     ) -> None:
-        if request.pieces is None:
-            call.body = body
-            return
         room = MAX_PENDING - connection.caller.bytes_pending
         taken = Attached(body, request, connection.take_descriptors(), room)
         call.body = taken.text
@@ -199,6 +218,10 @@ class Gate:
 
     def _route(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
         parts = request.path.split("/")
+        if request.path.startswith(_CALL):
+            if request.method != "POST":
+                raise WireError("functions are called with POST", 405)
+            raise self._unknown(request.path[len(_CALL) :])
         if len(parts) < 3 or parts[1] != "v1":
             raise WireError(f"there is no {request.path!r}; see /v1/schema", 404)
         route = _ROUTES.get((request.method, parts[2], len(parts)))
@@ -232,6 +255,7 @@ class Gate:
 
     def budget_of(self, caller: Caller) -> dict[str, Any]:
         """Limits and use of all meters that a caller's calls pass."""
+        self.pass_on()
 
         def show(meter: Meter) -> dict[str, Any]:
             return {
@@ -335,6 +359,17 @@ class Gate:
         if closing:
             self.loop.post(connection.finish)
 
+    def finish_plain(self, call: Call, text: bytes, now: float) -> None:
+        """`finish` for the usual call: a result without buffers, one connection that waits."""
+        waiting = call.owner.finish(call, text, now)
+        for connection in waiting:
+            connection.busy = False
+            connection.call = None
+            if connection.closing:
+                self.send_reply(connection, Reply(200, text))
+            else:
+                connection.send(b"%s%d\r\n\r\n%s" % (self._ok, len(text), text))
+
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Answer what broke the protocol, and close."""
         self._note(connection.caller, "", ProtocolError(str(error)))
@@ -435,7 +470,8 @@ class Gate:
             runner = call.runner
         if queued:
             error = stop_error(call, time.monotonic())
-            give_back(call.meters, call.entry.options.cost)
+            if call.tally.limited:
+                give_back(call.tally.meters, call.entry.options.cost)
             status, text = gate_failure(error)
             self.finish(call, Reply(status, text, type(error).__name__))
         elif runner is not None:
@@ -443,7 +479,7 @@ class Gate:
 
     def finish(self, call: Call, reply: Reply) -> None:
         """Send the reply of a call to whoever waits for it, and keep it; on any thread."""
-        waiting = call.owner.finish(call, reply)
+        waiting = call.owner.finish(call, reply, _monotonic())
         for connection in waiting:
             if reply.slot is not None and reply.pool is connection.pool:
                 connection.slot_calls[reply.slot.index] = call.id

@@ -93,7 +93,7 @@ class MainLane:
                 executor.check_poisoned(error)
                 return
             ended = _monotonic()
-            executor.finish(call, MAIN_LANE, executor.result(call, value), ended)
+            executor.complete(call, MAIN_LANE, value, ended)
         except Stopped as stopped:
             # The signal came between the function's last step and ours.
             executor.finish(call, MAIN_LANE, executor.failure(call, stopped), _monotonic())
@@ -184,7 +184,7 @@ class ThreadLanes:
             executor.check_poisoned(error)
             return
         ended = _monotonic()
-        executor.finish(call, lane, executor.result(call, value), ended)
+        executor.complete(call, lane, value, ended)
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:

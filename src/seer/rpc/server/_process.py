@@ -129,8 +129,6 @@ class InterfaceProcess:
         cells = shared.cells
         self.gate = Gate(
             epoch=epoch,
-            schema=b"",
-            entries={},
             fetch=Entry(
                 "handle.fetch",
                 fetch,
@@ -253,8 +251,7 @@ class InterfaceProcess:
                 entry.runner = gather
         self._interface = interface
         self.gate.gathers = [*self.gate.gathers, *gathers][-1000:]
-        self.gate.schema = json.dumps({"result": interface.schema()}).encode()
-        self.gate.entries = entries
+        self.gate.expose(entries, json.dumps({"result": interface.schema()}).encode())
         for lanes in old:
             lanes.close()
 
@@ -298,6 +295,7 @@ class InterfaceProcess:
             caller = self.gate.callers.get(message["name"])
             if caller is not None:
                 caller.meter.budget = budget
+        self.gate.pass_on()
         self._tell({"op": "answer", "to": message["n"]})
 
     def _do_reload(self, message: dict[str, Any], _descriptors: list[int]) -> None:

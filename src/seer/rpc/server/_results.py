@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from ._replies import Reply
+from ._replies import Reply
 
 KEEP_SECONDS = 600.0
 KEEP_BYTES = 64 << 20
@@ -21,14 +18,13 @@ class Results:
 
     def __init__(self, seconds: float = KEEP_SECONDS) -> None:
         self._seconds = seconds
-        self._replies: dict[str, tuple[str, Reply]] = {}
+        self._replies: dict[str, tuple[str, Reply | bytes]] = {}
         self._order: deque[tuple[float, str, int]] = deque()
         self._bytes = 0
 
-    def add(self, call: str, function: str, reply: Reply) -> None:
-        """Keep `reply`; what is too old or too much goes."""
-        now = time.monotonic()
-        size = reply.kept_size
+    def add(self, call: str, function: str, reply: Reply | bytes, now: float) -> None:
+        """Keep `reply` (a plain result as its JSON text); what is too old or too much goes."""
+        size = len(reply) if isinstance(reply, bytes) else reply.kept_size
         order = self._order
         if size <= KEEP_BYTES:
             self._replies[call] = (function, reply)
@@ -42,9 +38,16 @@ class Results:
             self._bytes -= size
             self._replies.pop(old, None)
 
+    def __contains__(self, call: str) -> bool:
+        return call in self._replies
+
     def get(self, call: str) -> tuple[str, Reply] | None:
         """The function's name and the reply, if it is still kept."""
-        return self._replies.get(call)
+        found = self._replies.get(call)
+        if found is None:
+            return None
+        function, reply = found
+        return function, Reply(200, reply) if isinstance(reply, bytes) else reply
 
     def drop(self, call: str) -> None:
         """Forget a reply (its place in the order goes with its age)."""

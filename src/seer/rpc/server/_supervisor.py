@@ -262,7 +262,7 @@ class Supervisor:
                 place = FIRST_FUNCTION + self.places[function]
                 bases.append(self.shared.meter_base(place))
             meters = tuple(Meter("", Budget(), cells, base) for base in bases)
-            charge(meters, seconds=now - since)
+            charge(meters, now - since)
 
     def _tick(self, now: float) -> None:
         child = self.child
