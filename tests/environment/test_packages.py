@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from seer.environment import _installed
+from seer.environment import _build_jail, _installed
 from seer.environment._assemble import take_over
 from seer.environment._packages import (
     build_environment,
@@ -20,7 +20,15 @@ from seer.environment._packages import (
     check_system_packages,
 )
 from seer.errors import PackageError
-from seer.isolation import Mount, Policy, choose, interpreter_env, interpreter_mounts
+from seer.isolation import (
+    Backend,
+    Mount,
+    Policy,
+    backends,
+    choose,
+    interpreter_env,
+    interpreter_mounts,
+)
 
 pytestmark = pytest.mark.full
 
@@ -140,6 +148,25 @@ async def test_a_package_may_be_a_file_of_this_machine(index: Path, tmp_path: Pa
     assert await build_environment([f"filed @ file://{wheel}"]) != first
     with pytest.raises(PackageError, match="does not exist"):
         await build_environment(["filed @ file:///no/such.whl"])
+
+
+async def test_without_bubblewrap_packages_are_fetched_under_landlock(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def landlock(_: str) -> Backend:
+        return choose("landlock")
+
+    if backends()["landlock"] is not None:
+        pytest.skip("Landlock does not work here")
+    add_wheel(index, "filed", requires=("newpkg",))
+    add_wheel(index, "newpkg")
+    wheel = tmp_path / "filed-1.0-py3-none-any.whl"
+    (index / wheel.name).rename(wheel)
+    monkeypatch.setattr(_build_jail, "choose", landlock)
+    environment = await build_environment([f"filed @ file://{wheel}"])
+    assert (site(environment) / "newpkg.py").exists()
+    done = run_inside(environment, "/elsewhere/env/bin/filed")
+    assert (done.returncode, done.stdout) == (0, "1.0\n"), done.stderr
 
 
 async def test_an_installed_version_that_does_not_fit_is_replaced(index: Path) -> None:

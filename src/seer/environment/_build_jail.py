@@ -5,6 +5,7 @@ user's. It has the network only when packages come from there.
 """
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ class BuildJail:
         self._online = online
         self._view = self._backend.view(self._mounts)
         self._env = {
-            **env,
+            **{name: self.translate(value) for name, value in env.items()},
             **{name: self.path(target) for name, target in path_env.items()},
             **interpreter_env(PYTHON, self._view),
         }
@@ -71,6 +72,14 @@ class BuildJail:
             if target == mounted or target.startswith(mounted + "/"):
                 return self._view[mounted] + target[len(mounted) :]
         return target
+
+    def translate(self, text: str) -> str:
+        """`text` with the mounted paths in it as the jail sees them."""
+        return _replace_paths(text, self._view)
+
+    def restore(self, text: str) -> str:
+        """What `translate` made, as it was before."""
+        return _replace_paths(text, {seen: target for target, seen in self._view.items()})
 
     def set(self, name: str, value: str) -> None:
         """Add a variable to the jail's environment."""
@@ -98,3 +107,13 @@ class BuildJail:
             )
         finally:
             launch.close()
+
+
+def _replace_paths(text: str, view: Mapping[str, str]) -> str:
+    changed = {old: new for old, new in view.items() if old != new}
+    if not changed:
+        return text
+    longest_first = "|".join(re.escape(old) for old in sorted(changed, key=len, reverse=True))
+    # Whole paths only, on their own or in a file:// address.
+    pattern = rf"(?:(?<=://)|(?<![\w./-]))({longest_first})(?![\w.-])"
+    return re.sub(pattern, lambda match: changed[match[1]], text)

@@ -87,15 +87,16 @@ class UvBuild:
             BuildFailed: There is no solution.
         """
         work = self._fresh("resolve")
-        (work / "wanted.in").write_text("\n".join(requirements) + "\n")
+        jail = self._jail(work, allow_build=allow_build)
+        (work / "wanted.in").write_text(jail.translate("\n".join(requirements) + "\n"))
         # uv takes the pins in an existing output file as preferences, not as bounds.
         (work / "out.txt").write_text("\n".join(pins) + "\n")
         # What is needed to build a package must be the real thing, not a wheel without content.
         (work / "build.txt").write_text("\n".join(pin.replace("==", "!=") for pin in pins) + "\n")
         for name in ("wanted.in", "out.txt", "build.txt"):
             (work / name).chmod(0o666)
-        jail = self._jail(work, allow_build=allow_build)
-        jail.set("UV_FIND_LINKS", ",".join([jail.path(_STUBS), *self._settings.find_links]))
+        links = jail.translate(",".join(self._settings.find_links))
+        jail.set("UV_FIND_LINKS", f"{jail.path(_STUBS)},{links}".rstrip(","))
         await self._uv(
             jail,
             *(*_COMPILE, *self._flags(allow_build)),
@@ -103,7 +104,7 @@ class UvBuild:
             *("--python", jail.path(f"{PYTHON}/bin/python3")),
             *("--output-file", jail.path(f"{_WORK}/out.txt"), jail.path(f"{_WORK}/wanted.in")),
         )
-        return _pins(work / "out.txt")
+        return [jail.restore(pin) for pin in _pins(work / "out.txt")]
 
     async def install(self, pins: Sequence[str], *, allow_build: bool) -> Path:
         """Install exactly these into a new environment; its folder.
@@ -112,9 +113,9 @@ class UvBuild:
             BuildFailed: Something could not be fetched or built.
         """
         work = self._fresh("install")
-        (work / "pins.txt").write_text("\n".join(pins) + "\n")
-        (work / "pins.txt").chmod(0o644)
         jail = self._jail(work, allow_build=allow_build)
+        (work / "pins.txt").write_text(jail.translate("\n".join(pins) + "\n"))
+        (work / "pins.txt").chmod(0o644)
         environment = jail.path(f"{_WORK}/env")
         python = jail.path(f"{PYTHON}/bin/python3")
         await self._uv(jail, "venv", "--relocatable", "--python", python, environment)
@@ -153,11 +154,10 @@ class UvBuild:
         ]
         if _SYSTEM_CONFIG in self._settings.config_files:
             readable.append(Mount(_SYSTEM_CONFIG, str(_SYSTEM_CONFIG)))
-        self._write_home(home)
         # Sources below /tmp must stay visible there, so the jail's own goes elsewhere.
         sources = [mount.target for mount in readable]
         tmp = "/seer/tmp" if any(path.startswith("/tmp/") for path in sources) else "/tmp"
-        return BuildJail(
+        jail = BuildJail(
             writable=[
                 BuildFolder(work, _WORK),
                 BuildFolder(self._cache(allow_build=allow_build), _CACHE),
@@ -182,6 +182,8 @@ class UvBuild:
             },
             online=self._settings.online,
         )
+        self._write_home(home, jail)
+        return jail
 
     def _cache(self, *, allow_build: bool) -> Path:
         """The shared cache, or an own one where strangers' code could change what others get."""
@@ -194,7 +196,7 @@ class UvBuild:
             shutil.rmtree(known, ignore_errors=True)
         return shared
 
-    def _write_home(self, home: Path) -> None:
+    def _write_home(self, home: Path, jail: BuildJail) -> None:
         """Write the user's settings, as far as they concern a build."""
         files = {
             ".netrc": self._settings.netrc,
@@ -203,7 +205,7 @@ class UvBuild:
         }
         for path in self._settings.config_files:
             if path != _SYSTEM_CONFIG:
-                files[".config/uv/uv.toml"] = path.read_text()
+                files[".config/uv/uv.toml"] = jail.translate(path.read_text())
         for name, text in files.items():
             file = home / name
             for parent in reversed(Path(name).parents[:-1]):
