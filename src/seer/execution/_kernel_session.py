@@ -90,6 +90,7 @@ class KernelSession(Session):
         if kernel is not None and kernel.death is None:
             return kernel
         if kernel is not None:
+            self._notes.append(FRESH)
             await kernel.close()
             self._kernel = None
             if await self._machine_is_gone():
@@ -107,7 +108,6 @@ class KernelSession(Session):
             self._notes.clear()
             status = await kernel.execute(execution.code, capture)
         except (KernelDied, SandboxLostError) as error:
-            self._notes.append(FRESH)
             capture.fail(ExecutionError(name="KernelDied", message=str(error)))
             capture.note("the kernel is gone; the next execution gets a fresh one")
             return "died"

@@ -30,8 +30,8 @@ SessionKind = Literal["local", "notebook", "cli"]
 
 _KEPT = 100
 """Results that stay to be had by their ids."""
-_INTERRUPT_EVERY = 2.0
-_GRACE = 10.0
+_INTERRUPT_EVERY = 1.0
+_GRACE = 5.0
 """Seconds an interrupted execution has to end before what runs it is killed."""
 
 
@@ -212,7 +212,7 @@ class Session(ABC):
     def interrupt(self, result_id: str | None = None) -> bool:
         """Stop the running execution, or the one with this id; False when there is none.
 
-        The code gets a keyboard interrupt; what does not end by it within ten seconds is killed.
+        The code gets a keyboard interrupt; what does not end by it within seconds is killed.
         """
         return run_sync(self._interrupt(result_id, "interrupted"))
 
