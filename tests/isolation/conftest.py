@@ -30,12 +30,13 @@ class Starter:
     package: Path
     folder: Path
     """A folder this user can write to, which everybody can pass."""
+    python: str = sys.executable
 
     def command(self, script: str, *arguments: str) -> list[str]:
         """The command that runs one of the scripts beside this file."""
         path = str(self.package.parent / script)
         if self.who == "root" or os.geteuid() != 0:
-            return [sys.executable, path, *arguments]
+            return [self.python, path, *arguments]
         user = ["--reuid", str(_USER), "--regid", str(_USER), "--clear-groups"]
         return ["/usr/bin/setpriv", *user, SYSTEM_PYTHON, path, *arguments]
 

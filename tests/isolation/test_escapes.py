@@ -1,7 +1,9 @@
 """The table of attempts, tried for real in every kind of jail."""
 
 import json
+import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -9,7 +11,7 @@ import pytest
 
 from seer.testing import escapes
 
-from .conftest import Jail, Starter
+from .conftest import SYSTEM_PYTHON, Jail, Starter
 
 SECURITY_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
@@ -39,9 +41,9 @@ class _Report(TypedDict):
     outcomes: list[_Outcome]
 
 
-def _attempt(starter: Starter, backend: str, *names: str) -> _Report:
+def _attempt(starter: Starter, backend: str, *names: str, before: Sequence[str] = ()) -> _Report:
     done = subprocess.run(
-        starter.command("driver.py", backend, *names),
+        [*before, *starter.command("driver.py", backend, *names)],
         env=starter.environment(),
         cwd="/",
         capture_output=True,
@@ -65,6 +67,20 @@ def test_exactly_the_stated_attempts_succeed(jail: Jail) -> None:
     assert report["damage"] == []
     assert set(_escaped(report)) == weak
     assert len(report["outcomes"]) >= 60
+
+
+@pytest.mark.full
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_without_the_right_to_mount_is_jailed_like_an_ordinary_user(
+    readable_copy: Path, tmp_path: Path
+) -> None:
+    starter = Starter("root", readable_copy / "seer", tmp_path, python=SYSTEM_PYTHON)
+    weak = ("/usr/bin/setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+    report = _attempt(starter, "landlock", before=weak)
+    expected = {item.name for item in escapes.ATTEMPTS.values() if "landlock-user" in item.weak}
+    assert report["code"] == 0, report["stderr"]
+    assert report["damage"] == []
+    assert set(_escaped(report)) == expected
 
 
 @pytest.mark.full

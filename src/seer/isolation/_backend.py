@@ -1,6 +1,8 @@
 """What a jail backend is, and what it hands to whoever spawns the jail. No backend here."""
 
 import os
+import sys
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ class Launch:
 
     Spawn `argv` with exactly `env` and `pass_fds` (the numbers must be kept), then `close()`.
     Nothing secret stands in `argv` or `env`: it travels in the descriptors.
+
+    The jail ends with the thread that spawns it, so that has to be one that lasts.
     """
 
     argv: tuple[str, ...]
@@ -27,13 +31,13 @@ class Launch:
     pass_fds: tuple[int, ...]
     view: Mapping[str, str]
     """Each mount's target -> the path under which programs in the jail see it."""
-    own_fds: tuple[int, ...] = field(default=(), repr=False)
-    """Those of `pass_fds` that belong to this launch and not to the policy."""
+    own_fds: list[int] = field(default_factory=list[int], repr=False)
+    """Those of `pass_fds` that belong to this launch and not to the policy, until `close`."""
 
     def close(self) -> None:
-        """Close this launch's own descriptors in this process. Do it once, after spawning."""
-        for fd in self.own_fds:
-            os.close(fd)
+        """Close this launch's own descriptors in this process. Twice is harmless."""
+        while self.own_fds:
+            os.close(self.own_fds.pop())
 
 
 class Backend(ABC):
@@ -45,7 +49,7 @@ class Backend(ABC):
     def unavailable(self) -> str | None:
         """Why this backend cannot be used here, with the fix; None when it works.
 
-        The first call runs a real jail; the answer is kept for the life of this process.
+        The first call runs a real jail; that it works is remembered for the life of this process.
         """
 
     @abstractmethod
@@ -82,6 +86,11 @@ def in_view(view: Mapping[str, str], path: str) -> str:
 
 def memory_file(name: str, content: bytes) -> int:
     """A descriptor that reads as `content`; the caller closes it."""
+    if not sys.platform.startswith("linux"):
+        with tempfile.TemporaryFile() as file:
+            file.write(content)
+            file.seek(0)
+            return os.dup(file.fileno())
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     view = memoryview(content)
     offset = 0

@@ -34,15 +34,15 @@ class Bubblewrap(Backend):
     name: BackendName = "bubblewrap"
 
     def __init__(self) -> None:
-        self._probed = False
-        self._reason: str | None = None
+        self._works = False
 
     def unavailable(self) -> str | None:
         """Why bwrap cannot be used here, with the fix; None when it works."""
-        if not self._probed:
-            self._reason = _probe(self)
-            self._probed = True
-        return self._reason
+        if self._works:
+            return None
+        reason = _probe(self)
+        self._works = reason is None
+        return reason
 
     def refuses(self, need: Need) -> str | None:
         """Nothing: namespaces keep every need."""
@@ -86,7 +86,7 @@ class Bubblewrap(Backend):
             env={},
             pass_fds=(*fds, *policy.pass_fds),
             view=self.view(policy.mounts),
-            own_fds=tuple(fds),
+            own_fds=fds,
         )
 
 
@@ -187,7 +187,8 @@ def _mask(arguments: _Arguments, source: str, target: str, masked: Sequence[Path
             arguments.add("--perms", "0755", "--tmpfs", path)
             folders.append(path)
         else:
-            arguments.add("--ro-bind", "/dev/null", path)
+            arguments.add("--perms", "0444", "--ro-bind-data")
+            arguments.add(arguments.file("seer-mask", b""), path)
     return folders
 
 
@@ -224,7 +225,7 @@ def _probe(backend: Bubblewrap) -> str | None:
             pass_fds=launch.pass_fds,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=10,
+            timeout=30,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

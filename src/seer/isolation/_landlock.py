@@ -72,15 +72,15 @@ class Landlock(Backend):
     name: BackendName = "landlock"
 
     def __init__(self) -> None:
-        self._probed = False
-        self._reason: str | None = None
+        self._works = False
 
     def unavailable(self) -> str | None:
         """Why Landlock cannot be used here, with the fix; None when it works."""
-        if not self._probed:
-            self._reason = _probe(self)
-            self._probed = True
-        return self._reason
+        if self._works:
+            return None
+        reason = _probe(self)
+        self._works = reason is None
+        return reason
 
     def refuses(self, need: Need) -> str | None:
         """Why landlock must not be used where `need` matters."""
@@ -145,7 +145,7 @@ def launcher_launch(order: Order, policy: Policy, view: dict[str, str]) -> Launc
         env={},
         pass_fds=(fd, *policy.pass_fds),
         view=view,
-        own_fds=(fd,),
+        own_fds=[fd],
     )
 
 
@@ -319,7 +319,7 @@ def _probe(backend: Landlock) -> str | None:
             pass_fds=launch.pass_fds,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=20,
+            timeout=30,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -31,10 +31,12 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
 _NEWNS, _NEWUTS, _NEWIPC, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x20000000, 0x40000000
-_MOUNT_SETATTR = 442
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+_OPEN_TREE_CLONE, _MOVE_MOUNT_EMPTY_PATH = 1, 4
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _FAILED = 125
+_EMPTY = b"/etc/.empty"
 _DEV_LINKS = (
     (b"pts/ptmx", b"/dev/ptmx"),
     (b"/proc/self/fd", b"/dev/fd"),
@@ -94,6 +96,26 @@ class _Kernel:
     def sethostname(self, name: bytes) -> int:
         return self._check(self._libc.sethostname(name, len(name)), "naming the host")
 
+    def take(self, source: bytes) -> int:
+        """A copy of a folder or file with all mounts in it, not yet to be seen anywhere."""
+        flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
+        path = ctypes.c_char_p(source)
+        step = f"taking {os.fsdecode(source)!r}"
+        return self.call(step, _OPEN_TREE, ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(flags))
+
+    def put(self, fd: int, target: bytes) -> None:
+        """Let what was taken appear at `target`."""
+        self.call(
+            f"mounting {os.fsdecode(target)!r}",
+            _MOVE_MOUNT,
+            ctypes.c_int(fd),
+            ctypes.c_char_p(b""),
+            ctypes.c_int(_AT_FDCWD),
+            ctypes.c_char_p(target),
+            ctypes.c_uint(_MOVE_MOUNT_EMPTY_PATH),
+        )
+        os.close(fd)
+
     def protect(self, target: bytes, *, read_only: bool) -> None:
         """Set nosuid and nodev (and read-only) on a mount and all mounts below it."""
         attributes = _MS_NOSUID | _MS_NODEV | (_MS_RDONLY if read_only else 0)
@@ -136,9 +158,9 @@ def _stage(kernel: _Kernel, stage: Stage) -> None:
     os.umask(0o022)
     flags = _MS_NOSUID | _MS_NODEV
     kernel.mount(b"none", b"/", flags=_MS_REC | _MS_PRIVATE)
-    # Opened first, because the covers hide them.
-    sources = [os.open(source, os.O_PATH) for source, _, _, _ in stage["binds"]]
-    nodes = [os.open(path, os.O_PATH) for path in stage["devices"]]
+    # Taken first, because the covers hide them.
+    sources = [kernel.take(source) for source, _, _, _ in stage["binds"]]
+    nodes = [kernel.take(path) for path in stage["devices"]]
     folders = [os.path.isdir(path) for path in stage["devices"]]
     for path in stage["covers"]:
         kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=flags, data=b"mode=755")
@@ -146,23 +168,22 @@ def _stage(kernel: _Kernel, stage: Stage) -> None:
         _make_place(path, False)
         with open(path, "wb") as file:
             file.write(content)
+    _make_place(_EMPTY, False)
     for target, path in (*stage["links"], *_DEV_LINKS):
         _make_place(os.path.dirname(path), True)
         os.symlink(target, path)
     for fd, (_, target, writable, is_folder) in zip(sources, stage["binds"], strict=True):
         _make_place(target, is_folder)
-        kernel.mount(b"/proc/self/fd/%d" % fd, target, flags=_MS_BIND | _MS_REC)
+        kernel.put(fd, target)
         kernel.protect(target, read_only=not writable)
-        os.close(fd)
     for fd, path, is_folder in zip(nodes, stage["devices"], folders, strict=True):
         _make_place(path, is_folder)
-        kernel.mount(b"/proc/self/fd/%d" % fd, path, flags=_MS_BIND | _MS_REC)
-        os.close(fd)
+        kernel.put(fd, path)
     for path, is_folder in stage["masks"]:
         if is_folder:
             kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=_MS_RDONLY, data=b"mode=755,size=4k")
         else:
-            kernel.mount(b"/dev/null", path, flags=_MS_BIND)
+            kernel.mount(_EMPTY, path, flags=_MS_BIND)
     for path, kind, options in (
         (b"/dev/shm", b"tmpfs", b"mode=1777,size=%d" % stage["shm"]),
         (b"/dev/pts", b"devpts", b"newinstance,ptmxmode=0666,mode=620"),

@@ -71,7 +71,7 @@ def proxy_launch(
         env={},
         pass_fds=(listener, fd),
         view={},
-        own_fds=(fd,),
+        own_fds=[fd],
     )
 
 

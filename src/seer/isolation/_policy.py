@@ -30,7 +30,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of the host, and where it appears in the jail."""
+    """A file or folder of the host, and where it appears in the jail.
+
+    No jail may be able to write to the folders above `source`, or it could swap what is mounted.
+    Programs in the jail can learn `source` from the mount table: where that must not be, it has to
+    have a neutral name.
+    """
 
     source: Path
     target: str

@@ -1,0 +1,60 @@
+"""What of Seer's own files a jail would show, and where it is masked. Nothing is started here."""
+
+from pathlib import Path
+
+import pytest
+
+import seer
+from seer.errors import IsolationError
+from seer.isolation import Mount, Policy, choose
+from seer.isolation._masks import masks_within, own_paths
+from seer.isolation._mounts import resolve_mounts
+
+PACKAGE = Path(seer.__file__).resolve().parent
+
+
+def test_the_package_is_masked_in_every_folder_above_it() -> None:
+    for folder in (PACKAGE.parent, *list(PACKAGE.parents)[1:3]):
+        relative = [name for name, is_folder in masks_within(str(folder), ()) if is_folder]
+        assert any(PACKAGE.is_relative_to(folder / name) for name in relative)
+
+
+def test_the_installed_distribution_is_masked() -> None:
+    names = {path.name for path in own_paths()}
+    assert any(name.startswith("seer-") and name.endswith(".dist-info") for name in names)
+
+
+def test_a_masked_folder_inside_a_masked_folder_is_covered_once(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    found = masks_within(str(tmp_path), (tmp_path / "a" / "b", tmp_path / "a"))
+    assert found == [("a", True)]
+
+
+def test_a_link_is_masked_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert masks_within(str(tmp_path), (tmp_path / "link",)) == [("real", True)]
+
+
+def test_a_folder_inside_the_checkout_may_be_mounted_but_not_the_checkout() -> None:
+    checkout = PACKAGE.parents[1]
+    if not (checkout / "pyproject.toml").exists():
+        pytest.skip("not a checkout")
+    [mount] = resolve_mounts(Policy(mounts=(Mount(checkout / "docs", "/docs"),)))
+    assert mount.source == str(checkout / "docs")
+    for source in (checkout, PACKAGE, PACKAGE / "isolation"):
+        with pytest.raises(IsolationError, match="Seer's own files"):
+            resolve_mounts(Policy(mounts=(Mount(source, "/code"),)))
+
+
+def test_mounts_come_outer_targets_first_and_never_twice(tmp_path: Path) -> None:
+    mounts = (Mount(tmp_path, "/a/b"), Mount(tmp_path, "/a"))
+    found = resolve_mounts(Policy(mounts=mounts))
+    assert [mount.target for mount in found] == ["/a", "/a/b"]
+    with pytest.raises(IsolationError, match="two mounts"):
+        resolve_mounts(Policy(mounts=(Mount(tmp_path, "/a"), Mount(tmp_path, "/a"))))
+
+
+def test_views_are_known_before_anything_is_launched(tmp_path: Path) -> None:
+    mounts = (Mount(tmp_path, "/workspace", writable=True),)
+    assert choose("none").view(mounts) == {"/workspace": str(tmp_path)}
