@@ -32,4 +32,6 @@ def test_killing_the_controller_during_a_start_leaves_nothing_behind(
 ) -> None:
     for turn in range(6):
         moment = 0.15 + random.random() * 0.4
-        asyncio.run(kill_and_look(Ground(tmp_path / str(turn)), "controller", backend, moment=moment))
+        asyncio.run(
+            kill_and_look(Ground(tmp_path / str(turn)), "controller", backend, moment=moment)
+        )

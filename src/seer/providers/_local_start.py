@@ -52,7 +52,7 @@ from seer.providers._sweep import lock_folder
 
 logger = logging.getLogger(__name__)
 
-PROCESSES = 4096
+PROCESSES = 2048
 """Processes and threads that a machine may have."""
 _STEWARD = "from seer_machine.steward import main; main()"
 _FORWARD = (

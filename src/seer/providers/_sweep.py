@@ -26,8 +26,10 @@ _UNBORN = 60.0
 
 def lock_folder(folder: Path) -> int:
     """Lock a machine's folder; the descriptor is the lock, also in processes that inherit it."""
-    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # Locked before it has its name: a sweep that finds the name finds it locked.
+    fd = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    (folder / "lock.new").rename(folder / "lock")
     return fd
 
 

@@ -5,7 +5,7 @@ the errno and the path.
 """
 
 # pathlib would be most of what this process imports.
-# ruff: noqa: PTH101, PTH103, PTH105, PTH106, PTH108, PTH112, PTH116, PTH118, PTH119, PTH120
+# ruff: noqa: PTH102, PTH103, PTH105, PTH106, PTH108, PTH112, PTH116, PTH118, PTH119, PTH120
 from __future__ import annotations
 
 import os
@@ -89,11 +89,13 @@ def _replace(link: Link, path: bytes, mode: int) -> None:
     _make_parents(path)
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, b".seer-" + os.urandom(8).hex().encode())
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    # The mode is given at birth: in some jails, changing it later has no effect. This process
+    # serves one request, so its mask is nobody else's.
+    os.umask(0)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:
             _receive(link, fd)
-            os.fchmod(fd, mode)
         finally:
             os.close(fd)
         os.replace(temporary, path)
@@ -152,9 +154,14 @@ def listing(link: Link, request: Message, path: bytes) -> None:
 
 def make_folder(link: Link, request: Message, path: bytes) -> None:
     """Make a folder and its parents; one that is there already is fine."""
-    os.makedirs(path, exist_ok=True)
-    if "mode" in request:
-        os.chmod(path, wire.get_int(request, "mode") & 0o777)
+    _make_parents(path.rstrip(b"/"))
+    mode = wire.get_int(request, "mode", 0o755) & 0o777
+    os.umask(0)
+    try:
+        os.mkdir(path, mode)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
     link.queue(wire.OK)
 
 

@@ -1,0 +1,69 @@
+"""The local provider keeps the contract for an ordinary user too, on both jail backends."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+import seer
+from seer.testing.provider_contract import ProviderContract
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
+
+_USER = 1001
+_SLOW = {"processes_are_limited", "an_idle_machine_ends_and_a_busy_one_does_not"}
+_CANNOT = {
+    "bubblewrap": set[str](),
+    "landlock": {
+        # No network of its own: connect() and ports are closed.
+        "ports_in_the_machine_can_be_reached",
+        "programs_in_the_machine_can_connect_out_to_a_listener",
+        "a_listener_cannot_take_a_name_that_is_in_use",
+        # No mounts: the host's terminals would be the only ones.
+        "a_terminal_is_a_terminal",
+        "control_c_in_a_terminal_interrupts",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def copy() -> Generator[Path]:
+    """A copy of the package, and a home, that an ordinary user can reach."""
+    folder = Path(tempfile.mkdtemp(prefix="seer-as-user-"))
+    folder.chmod(0o755)
+    source = Path(seer.__file__).parent
+    shutil.copytree(source, folder / "seer", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(Path(__file__).with_name("as_user.py"), folder)
+    (folder / "home").mkdir()
+    if os.geteuid() == 0:
+        os.chown(folder / "home", _USER, _USER)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+def test_an_ordinary_user_gets_the_same_machines(copy: Path, backend: str) -> None:
+    names = [name for name in ProviderContract.names() if name not in _SLOW]
+    command = [sys.executable, str(copy / "as_user.py"), backend, *names]
+    if os.geteuid() == 0:
+        if not os.access("/usr/bin/python3", os.X_OK):
+            pytest.skip("an ordinary user has no interpreter here")
+        command[0] = "/usr/bin/python3"
+        user = ["--reuid", str(_USER), "--regid", str(_USER), "--clear-groups"]
+        command = ["/usr/bin/setpriv", *user, *command]
+    env = {"HOME": str(copy / "home"), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(copy)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=env, timeout=380, check=False
+    )
+    results = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert set(results) == set(names), done.stderr
+    failed = {name for name, result in results.items() if result != "ok"}
+    unexpected = {name: results[name] for name in failed ^ _CANNOT[backend]}
+    assert not unexpected
+    machines = copy / "home/.local/state/seer/machines"
+    assert list(machines.iterdir()) == []
