@@ -57,7 +57,7 @@ def write_model(folder: Path, *, name: str = NAME, model_type: str = "llama") ->
         "generation_config.json": {"eos_token_id": 0, "_from": f"see {name}"},
         "tokenizer_config.json": {
             "name_or_path": name,
-            "tokenizer_file": f"/home/u/.cache/models--{name.replace('/', '--')}/tokenizer.json",
+            "tokenizer_file": f"/home/me/.cache/models--{name.replace('/', '--')}/tokenizer.json",
             "chat_template": "{{ messages }}",
         },
         "tokenizer.json": {"model": {"type": "BPE", "vocab": {"a": 0, "user": 1}, "merges": []}},
