@@ -134,7 +134,10 @@ async def test_uvs_own_file_is_honoured_in_the_jail(
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.delenv("UV_FIND_LINKS")
     monkeypatch.setenv("UV_CONFIG_FILE", str(config))
-    assert (site(await build_environment(["newpkg"])) / "newpkg.py").exists()
+    environment = await build_environment(["newpkg"])
+    assert (site(environment) / "newpkg.py").exists()
+    config.write_text(config.read_text() + "# other sources may give other packages\n")
+    assert await build_environment(["newpkg"]) != environment
 
 
 async def test_a_package_may_be_a_file_of_this_machine(index: Path, tmp_path: Path) -> None:

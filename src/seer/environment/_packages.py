@@ -159,6 +159,7 @@ def _key(requirements: Sequence[str], settings: IndexSettings, local: Sequence[o
         _FORMAT,
         [list(requirements), list(local)],
         [sorted(settings.env.items()), settings.find_links, settings.no_index],
+        [path.read_text() for path in settings.config_files],
         sys.version,
         platform.machine(),
         platform.libc_ver(),
