@@ -59,7 +59,7 @@ def run(task: Task) -> Report:
     view = backend.view(mounts)
 
     def fill(text: str) -> str:
-        for target, seen in view.items():
+        for target, seen in sorted(view.items(), reverse=True):
             text = text.replace(f"{{view:{target}}}", seen)
         return text
 

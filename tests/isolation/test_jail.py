@@ -102,6 +102,27 @@ def test_masked_paths_are_not_seen_through_a_wider_mount(jail: Jail) -> None:
     assert third in ("gone", "''")
 
 
+def test_a_mount_inside_a_masked_folder_is_seen(jail: Jail) -> None:
+    outer, chosen = jail.starter.make("outer"), jail.starter.make("chosen")
+    (outer / "closed" / "door").mkdir(parents=True)
+    (outer / "closed" / "secret").write_text("secret")
+    (chosen / "a.txt").write_text("chosen")
+    code = (
+        "import sys, pathlib\n"
+        "print(pathlib.Path(sys.argv[2], 'a.txt').read_text())\n"
+        "try: print(pathlib.Path(sys.argv[1], 'closed', 'secret').read_text())\n"
+        "except OSError: print('gone')\n"
+    )
+    report = jail.python(
+        code,
+        "{view:/outer}",
+        "{view:/outer/closed/door}",
+        mounts=[(outer, "/outer", False), (chosen, "/outer/closed/door", False)],
+        masked=[outer / "closed"],
+    )
+    assert report["stdout"] == "chosen\ngone\n", report["stderr"]
+
+
 def test_seer_itself_is_masked_wherever_a_mount_would_show_it(jail: Jail) -> None:
     above = jail.starter.package.parent
     code = (

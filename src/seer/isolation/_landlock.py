@@ -23,7 +23,7 @@ from seer.isolation._backend import Backend, Launch, Need, in_view, memory_file
 from seer.isolation._limits import rlimits
 from seer.isolation._masks import masks_within
 from seer.isolation._mounts import Resolved, resolve_mounts
-from seer.isolation._order import Order, Stage
+from seer.isolation._order import Bind, Mask, Order, Stage
 from seer.isolation._policy import BackendName, Mount, Policy
 from seer.isolation._seccomp import filter_program
 from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
@@ -259,26 +259,25 @@ def _staging(policy: Policy, system: SystemView, mounts: Sequence[Resolved], roo
         if entry.name not in _KEPT and entry.is_dir(follow_symlinks=False)
     ]
     covers += filter(os.path.isdir, system.hidden)
-    kept = [path for path in system.read_only if path != "/usr" and path.count("/") > 1]
-    binds = [(path, path, False, os.path.isdir(path)) for path in kept]  # noqa: PTH112
-    masks: list[tuple[str, bool]] = []
+    binds: list[Bind] = []
+    masks: list[Mask] = []
     for path in system.read_only:
-        masks += [(f"{path}/{name}", folder) for name, folder in masks_within(path, policy.masked)]
+        masked = [(f"{path}/{name}", folder) for name, folder in masks_within(path, policy.masked)]
+        if path.count("/") > 1:
+            binds.append(_bind(path, path, writable=False, masks=masked))
+        else:  # /usr and the like are not covered, so they stay where they are
+            masks += _encoded(masked)
     for mount in mounts:
         target = root + mount.target
-        is_folder = os.path.isdir(mount.source)  # noqa: PTH112
-        binds.append((mount.source, target, mount.writable, is_folder))
         found = masks_within(mount.source, policy.masked)
-        masks += [(f"{target}/{name}", folder) for name, folder in found]
+        masked = [(f"{target}/{name}", folder) for name, folder in found]
+        binds.append(_bind(mount.source, target, writable=mount.writable, masks=masked))
     links = [(to, path) for to, path in system.links if path.startswith("/etc/")]
     encode = os.fsencode
     return {
         "covers": [encode(path) for path in covers],
-        "binds": [
-            (encode(source), encode(target), writable, is_folder)
-            for source, target, writable, is_folder in binds
-        ],
-        "masks": [(encode(path), folder) for path, folder in masks],
+        "masks": masks,
+        "binds": binds,
         "files": [(encode(path), content.encode()) for path, content in system.files.items()],
         "links": [(encode(to), encode(path)) for to, path in links],
         "devices": [encode(path) for path in (*system.devices, *system.gpu_devices)],
@@ -286,6 +285,20 @@ def _staging(policy: Policy, system: SystemView, mounts: Sequence[Resolved], roo
         "hostname": HOSTNAME.encode(),
         "own_network": policy.network != "host",
     }
+
+
+def _bind(source: str, target: str, *, writable: bool, masks: list[tuple[str, bool]]) -> Bind:
+    return {
+        "source": os.fsencode(source),
+        "target": os.fsencode(target),
+        "writable": writable,
+        "is_folder": os.path.isdir(source),  # noqa: PTH112
+        "masks": _encoded(masks),
+    }
+
+
+def _encoded(masks: list[tuple[str, bool]]) -> list[Mask]:
+    return [(os.fsencode(path), is_folder) for path, is_folder in masks]
 
 
 def _probe(backend: Landlock) -> str | None:

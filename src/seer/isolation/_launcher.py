@@ -18,14 +18,13 @@ import ctypes
 import marshal
 import os
 import resource
-import signal
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from seer.isolation._order import Order, Rules, Stage
+    from seer.isolation._order import Mask, Order, Rules, Stage
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
@@ -36,6 +35,7 @@ _OPEN_TREE_CLONE, _MOVE_MOUNT_EMPTY_PATH = 1, 4
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _FAILED = 125
+_SIGKILL = 9  # the signal module would double the import time
 _EMPTY = b"/etc/.empty"
 _DEV_LINKS = (
     (b"pts/ptmx", b"/dev/ptmx"),
@@ -153,13 +153,26 @@ def _make_place(path: bytes, is_folder: bool) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
+def _cover(kernel: _Kernel, masks: Iterable[Mask]) -> list[bytes]:
+    """Hide these paths; gives the covers that are folders, still writable."""
+    folders: list[bytes] = []
+    for path, is_folder in masks:
+        if is_folder:
+            flags = _MS_NOSUID | _MS_NODEV
+            kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=flags, data=b"mode=755")
+            folders.append(path)
+        else:
+            kernel.mount(_EMPTY, path, flags=_MS_BIND)
+    return folders
+
+
 def _stage(kernel: _Kernel, stage: Stage) -> None:
     """Leave only the system's folders, and the policy's mounts under the stage's root."""
     os.umask(0o022)
     flags = _MS_NOSUID | _MS_NODEV
     kernel.mount(b"none", b"/", flags=_MS_REC | _MS_PRIVATE)
     # Taken first, because the covers hide them.
-    sources = [kernel.take(source) for source, _, _, _ in stage["binds"]]
+    sources = [kernel.take(bind["source"]) for bind in stage["binds"]]
     nodes = [kernel.take(path) for path in stage["devices"]]
     folders = [os.path.isdir(path) for path in stage["devices"]]
     for path in stage["covers"]:
@@ -172,26 +185,24 @@ def _stage(kernel: _Kernel, stage: Stage) -> None:
     for target, path in (*stage["links"], *_DEV_LINKS):
         _make_place(os.path.dirname(path), True)
         os.symlink(target, path)
-    for fd, (_, target, writable, is_folder) in zip(sources, stage["binds"], strict=True):
-        _make_place(target, is_folder)
-        kernel.put(fd, target)
-        kernel.protect(target, read_only=not writable)
+    covers = [*stage["covers"], *_cover(kernel, stage["masks"])]
+    for fd, bind in zip(sources, stage["binds"], strict=True):
+        _make_place(bind["target"], bind["is_folder"])
+        kernel.put(fd, bind["target"])
+        kernel.protect(bind["target"], read_only=not bind["writable"])
+        covers += _cover(kernel, bind["masks"])
     for fd, path, is_folder in zip(nodes, stage["devices"], folders, strict=True):
         _make_place(path, is_folder)
         kernel.put(fd, path)
-    for path, is_folder in stage["masks"]:
-        if is_folder:
-            kernel.mount(b"tmpfs", path, kind=b"tmpfs", flags=_MS_RDONLY, data=b"mode=755,size=4k")
-        else:
-            kernel.mount(_EMPTY, path, flags=_MS_BIND)
     for path, kind, options in (
         (b"/dev/shm", b"tmpfs", b"mode=1777,size=%d" % stage["shm"]),
         (b"/dev/pts", b"devpts", b"newinstance,ptmxmode=0666,mode=620"),
     ):
         _make_place(path, True)
         kernel.mount(kind, path, kind=kind, flags=_MS_NOSUID, data=options)
-    for path in stage["covers"]:
-        # Not recursive: the writable mounts on top of a cover stay writable.
+    for path in covers:
+        # Only now: mounts inside a cover needed a place to be made in. Not recursive: the writable
+        # mounts on top of a cover stay writable.
         kernel.mount(None, path, flags=_MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)
 
 
@@ -274,7 +285,7 @@ def _confine(order: Order) -> None:
         return
     kernel = _Kernel()
     parent = os.getppid()
-    kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, _SIGKILL)
     alive = None
     if order["stage"] is not None:
         alive = _enter_namespaces(kernel, order["stage"], keep)
@@ -285,7 +296,7 @@ def _confine(order: Order) -> None:
         _become(kernel, order["uid"])
     os.chdir(order["cwd"])
     # Changing the user has cleared it; a parent that died before this line is noticed below.
-    kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, signal.SIGKILL)
+    kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, _SIGKILL)
     if alive is not None:
         os.set_blocking(alive, False)
         try:

@@ -5,6 +5,19 @@ Paths and texts are bytes, because the launcher passes them to the kernel as the
 
 from typing import TypedDict
 
+Mask = tuple[bytes, bool]
+"""A path to cover, and whether it is a folder."""
+
+
+class Bind(TypedDict):
+    """A mount, and what to cover in it."""
+
+    source: bytes
+    target: bytes
+    writable: bool
+    is_folder: bool
+    masks: list[Mask]
+
 
 class Stage(TypedDict):
     """Mounts to make in namespaces of the jail's own, in this order."""
@@ -15,12 +28,11 @@ class Stage(TypedDict):
     """Path and content of generated files."""
     links: list[tuple[bytes, bytes]]
     """Where a symbolic link leads, and its path."""
-    binds: list[tuple[bytes, bytes, bool, bool]]
-    """Source, target, whether it is writable, whether it is a folder."""
+    masks: list[Mask]
+    """What to cover in the system's folders."""
+    binds: list[Bind]
     devices: list[bytes]
     """Device nodes, or folders of such, to show at the same place."""
-    masks: list[tuple[bytes, bool]]
-    """Paths to cover, and whether each is a folder."""
     shm: int
     hostname: bytes
     own_network: bool
