@@ -154,10 +154,8 @@ def _proxy(
         uid=JAIL_UIDS[-1],
         names=names,
     )
-    # As this user's interpreter is root's alone, one that the proxy's own user can read.
-    argv = [SYSTEM_PYTHON, *launch.argv[1:]]
     process = subprocess.Popen(
-        ["ip", "netns", "exec", internet.near, *argv],
+        ["ip", "netns", "exec", internet.near, *launch.argv],
         env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
         pass_fds=launch.pass_fds,
         stdin=subprocess.PIPE,

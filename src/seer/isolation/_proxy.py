@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ctypes
 import ipaddress
 import json
@@ -369,15 +370,14 @@ async def _last_words(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
 ) -> None:
     """Answer, and take what still comes: closing on unread bytes would lose the answer."""
-    try:
+    # When it does not listen, the connection is closed all the same.
+    with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(2):
             writer.write(data)
             await writer.drain()
             writer.write_eof()
             while await reader.read(65536):
                 continue
-    except (OSError, TimeoutError):
-        pass  # It does not listen; the connection is closed either way.
 
 
 def _body_length(headers: list[tuple[str, str]]) -> int | None:
@@ -402,13 +402,16 @@ def _body_length(headers: list[tuple[str, str]]) -> int | None:
 async def serve(listener: socket.socket, policy: ProxyPolicy, life: int) -> None:
     """Serve on `listener` until the descriptor `life` reads as ended."""
     proxy = Proxy(policy)
+    loop = asyncio.get_running_loop()
+    # Resolving loads modules and libraries on first use; another user may not be able to read them.
+    with contextlib.suppress(OSError):
+        await loop.getaddrinfo("localhost", None)
     if policy.uid is not None and os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(policy.uid, policy.uid, policy.uid)
         os.setresuid(policy.uid, policy.uid, policy.uid)
         if sys.platform.startswith("linux"):
             ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
-    loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
     def look() -> None:
