@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 from seer.rpc.client import Gate
 
-
 T = TypeVar("T")
 
 
@@ -40,7 +39,7 @@ class Served:
         self.file = self.folder / "interface.py"
         self.write(source)
         callers = config.pop("callers", {"a": {}})
-        self.config = {
+        self.config: dict[str, Any] = {
             "name": "interface",
             "file": str(self.file),
             "control": str(self.folder / "control.sock"),

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.rpc.serving import Served, read_answer, serving
 
 from seer.errors import ProtocolError
 from seer.rpc._pool import Allowance, Pool, Spares, map_sealed
 from seer.rpc.client._mappings import sealed_memfd
-from tests.rpc.serving import Served, read_answer, serving
 
 pytestmark = pytest.mark.full
 
@@ -33,7 +33,8 @@ SOURCE = """
 
     @expose
     def several() -> dict:
-        return {"small": np.arange(3), "big": base[:1_000_000], "other": [base[1_000_000:2_000_000]]}
+        other = base[1_000_000:2_000_000]
+        return {"small": np.arange(3), "big": base[:1_000_000], "other": [other]}
 
     @expose
     def total(values: np.ndarray) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 
 import pytest
+from tests.rpc.serving import Served, http, read_answer, serving, wait_until
 
 from seer.errors import (
     CallCancelledError,
@@ -17,7 +18,6 @@ from seer.errors import (
     InterfaceRestartedError,
 )
 from seer.rpc.client import Gate, deadline
-from tests.rpc.serving import Served, http, read_answer, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -253,8 +253,7 @@ def test_a_call_is_cancelled_by_its_id(served: Served) -> None:
 async def test_cancelling_the_task_cancels_the_call(served: Served) -> None:
     gate = served.gate()
     task = asyncio.ensure_future(gate.acall("nap", (30.0,)))
-    while gate.health()["calls"] == 0:
-        await asyncio.sleep(0)
+    await asyncio.to_thread(wait_until, lambda: gate.health()["calls"] == 1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -284,8 +283,7 @@ def test_one_call_of_a_batch_past_its_deadline_does_not_stop_the_others(served: 
     assert results == [1.0]
 
 
-def test_a_long_call_gets_signs_of_life(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    del monkeypatch
+def test_a_long_call_gets_signs_of_life(served: Served) -> None:
     with socket.socket(socket.AF_UNIX) as connected:
         connected.settimeout(15)
         connected.connect(str(served.socket_path("a")))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.rpc.serving import ControlFailed, Served, exchange, serving, wait_until
 
 from seer.errors import (
     CallLostError,
@@ -17,7 +18,6 @@ from seer.errors import (
     InterfaceDiedError,
     InterfaceRestartedError,
 )
-from tests.rpc.serving import ControlFailed, Served, exchange, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -267,7 +267,11 @@ def test_many_connections_of_one_caller_are_bounded() -> None:
 
 def test_half_a_request_and_a_closed_socket_harm_nobody() -> None:
     with serving(SOURCE) as served:
-        for message in [b"", b"POST", b"POST /v1/call/small HTTP/1.1\r\ncontent-length: 100\r\n\r\n[["]:
+        for message in [
+            b"",
+            b"POST",
+            b"POST /v1/call/small HTTP/1.1\r\ncontent-length: 100\r\n\r\n[[",
+        ]:
             with socket.socket(socket.AF_UNIX) as connected:
                 connected.connect(str(served.socket_path("a")))
                 connected.sendall(message)

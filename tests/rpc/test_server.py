@@ -7,8 +7,6 @@ import time
 from collections.abc import Generator
 
 import pytest
-
-from seer.errors import ArgumentError, RemoteError, ResultError, UnknownFunctionError
 from tests.rpc.serving import (
     ControlFailed,
     Served,
@@ -18,6 +16,8 @@ from tests.rpc.serving import (
     serving,
     wait_until,
 )
+
+from seer.errors import ArgumentError, RemoteError, ResultError, UnknownFunctionError
 
 pytestmark = pytest.mark.full
 

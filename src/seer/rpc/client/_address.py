@@ -10,12 +10,15 @@ written to it comes back with a connected socket.
 from __future__ import annotations
 
 import array
+import errno
 import os
 import socket
+import time
 
 from ...errors import InterfaceDiedError, ProtocolError
 
 PREFIX = "SEER_GATE_"
+_ATTEMPTS = 20
 
 
 def from_environment(name: str) -> str:
@@ -86,17 +89,25 @@ def _through_door(fd: int) -> socket.socket:
         ) from None
     try:
         door.setblocking(True)
-        door.send(b"c")
-        data, ancillary, _, _ = door.recvmsg(1, socket.CMSG_SPACE(4))
+        for attempt in range(_ATTEMPTS):
+            door.send(b"c")
+            note, ancillary, _, _ = door.recvmsg(16, socket.CMSG_SPACE(4))
+            for level, kind, rights in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    numbers = array.array("i")
+                    numbers.frombytes(rights)
+                    return socket.socket(fileno=numbers[0])
+            if note != b"-%d" % errno.EAGAIN:
+                break
+            # The gate's queue of new connections is full just now.
+            time.sleep(0.01 * attempt)
     except OSError as error:
         raise InterfaceDiedError(f"the gate's door is closed ({error.strerror})") from None
     finally:
         door.close()
-    for level, kind, rights in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            numbers = array.array("i")
-            numbers.frombytes(rights)
-            return socket.socket(fileno=numbers[0])
-    if data:
-        raise InterfaceDiedError("the gate's door opened no connection: the interface has ended")
-    raise InterfaceDiedError("the gate's door is closed: the sandbox has ended")
+    if not note:
+        raise InterfaceDiedError("the gate's door is closed: the sandbox has ended")
+    raise InterfaceDiedError(
+        f"the gate's door opened no connection ({note.decode('ascii', 'replace')}): the sandbox"
+        " that served this interface has ended"
+    )

@@ -279,6 +279,7 @@ class Control:
             for index, function, call, since in running
         ]
         try:
+            os.makedirs(self._supervisor.config.record, exist_ok=True)  # noqa: PTH103 (import time)
             fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 os.write(fd, ("\n".join(lines) + "\n").encode())

@@ -84,14 +84,8 @@ def serve(
 
 def describe(error: ServeError) -> dict[str, Any]:
     """A ServeError as data."""
-    message = str(error)
-    where = f"{error.file}:{error.line}: " if error.line is not None else f"{error.file}: "
-    if error.file and message.startswith(where):
-        message = message[len(where) :]
-    if error.remote_traceback:
-        message = message.removesuffix("\n" + error.remote_traceback)
     return {
-        "message": message,
+        "message": error.message,
         "file": error.file,
         "line": error.line,
         "remote_traceback": error.remote_traceback,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ._calls import Call, Caller
     from ._replies import Reply
 
-PAUSE = 0.05
-"""Seconds between two rounds of writing."""
+PAUSE = 0.01
+"""Seconds between two rounds of writing; what was answered since the last is lost in a crash."""
 AT_ONCE = 50
 INLINE_TEXT = 64 * 1024
 """JSON text up to this size stands in the line itself."""

@@ -1,0 +1,268 @@
+"""The client: threads, forks, doors, addresses, and that a call is executed at most once."""
+
+import array
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from tests.rpc.serving import Served, read_answer, run_together, serving
+
+from seer.errors import InterfaceDiedError, ProtocolError, RemoteError
+from seer.rpc._ship import client_bundle, server_bundle
+from seer.rpc.client import Gate, connect
+from seer.rpc.client._remote import error_from
+
+SOURCE = """
+    import os
+
+    state = {"calls": 0}
+
+    @expose
+    def small(x: int) -> int:
+        state["calls"] += 1
+        return x + 1
+
+    @expose
+    def calls() -> int:
+        return state["calls"]
+
+    @expose
+    def text(value: str) -> str:
+        return value
+"""
+
+full = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def served() -> Generator[Served]:
+    with serving(SOURCE) as served:
+        yield served
+
+
+@full
+def test_many_threads_share_a_gate(served: Served) -> None:
+    gate = served.gate()
+
+    def call() -> list[int]:
+        return [gate.call("small", (i,)) for i in range(50)]
+
+    assert all(found == list(range(1, 51)) for found in run_together(call, 16))
+
+
+@full
+def test_a_forked_process_has_connections_and_ids_of_its_own(served: Served) -> None:
+    gate = served.gate()
+    assert gate.call("small", (1,)) == 2
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, b"%d" % sum(gate.call("small", (i,)) for i in range(100)))
+        finally:
+            os._exit(0)
+    os.close(write)
+    mine = sum(gate.call("small", (i,)) for i in range(100))
+    with os.fdopen(read) as file:
+        assert int(file.read()) == mine == 5050
+    os.waitpid(pid, 0)
+
+
+@full
+def test_a_repeated_id_is_never_executed_again(served: Served) -> None:
+    before = served.gate().call("calls")
+    body = b"[[1],{}]"
+    message = (
+        b"POST /v1/call/small HTTP/1.1\r\nseer-call: again\r\ncontent-length: 8\r\n\r\n" + body
+    )
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as connected:
+            connected.settimeout(10)
+            connected.connect(str(served.socket_path("a")))
+            connected.sendall(message)
+            assert read_answer(connected) == (200, b'{"result":2}')
+    assert served.gate().call("calls") == before + 1
+
+
+@full
+def test_an_id_used_for_another_function_is_refused(served: Served) -> None:
+    for function, status in ((b"small", 200), (b"text", 400)):
+        with socket.socket(socket.AF_UNIX) as connected:
+            connected.settimeout(10)
+            connected.connect(str(served.socket_path("a")))
+            head = b"POST /v1/call/%s HTTP/1.1\r\nseer-call: shared-id\r\n" % function
+            connected.sendall(head + b"content-length: 8\r\n\r\n[[1],{}]")
+            assert read_answer(connected)[0] == status
+
+
+@full
+@pytest.mark.parametrize(
+    "value",
+    ["", "plain", "ümläut 漢字", "\ud800", '"\\\n\x00', "x" * 100_000],
+    ids=["empty", "plain", "wide", "surrogate", "quotes", "long"],
+)
+def test_any_text_survives_the_round_trip(served: Served, value: str) -> None:
+    gate = served.gate()
+    for _ in range(2):
+        assert gate.call("text", (value,)) == value
+
+
+@full
+@pytest.mark.parametrize("bits", [0, 1, 63, 64, 200, 20_000])
+def test_any_number_survives_the_round_trip(served: Served, bits: int) -> None:
+    gate = served.gate()
+    for value in (2**bits, -(2**bits), 2**bits):
+        assert gate.call("small", (value,)) == value + 1
+
+
+@full
+def test_a_door_hands_out_connections(served: Served) -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    stop = threading.Event()
+
+    def hand_out() -> None:
+        while here.recv(16) and not stop.is_set():
+            with socket.socket(socket.AF_UNIX) as connected:
+                connected.connect(str(served.socket_path("a")))
+                rights = array.array("i", [connected.fileno()])
+                here.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+
+    keeper = threading.Thread(target=hand_out)
+    keeper.start()
+    try:
+        gate = connect("interface", f"fd:{there.fileno()}")
+        assert gate.call("small", (1,)) == 2
+        assert all(found == 3 for found in run_together(lambda: gate.call("small", (2,)), 4))
+        gate.close()
+    finally:
+        stop.set()
+        there.close()
+        keeper.join(timeout=5)
+        here.close()
+
+
+def test_a_door_that_finds_nobody_says_so() -> None:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, there:
+        here.send(b"-111")
+        with pytest.raises(InterfaceDiedError, match="-111"):
+            connect("interface", f"fd:{there.fileno()}").call("small", (1,))
+
+
+def test_a_socket_that_is_gone_is_a_dead_interface(tmp_path: Path) -> None:
+    with pytest.raises(InterfaceDiedError, match="nothing listens"):
+        connect("interface", f"path:{tmp_path}/none.sock").call("small", (1,))
+
+
+@pytest.mark.parametrize("address", ["tcp:1", "fd:x", "path:", ""])
+def test_an_address_of_no_known_form_is_refused(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SEER_GATE_INTERFACE", raising=False)
+    with pytest.raises(ProtocolError):
+        connect("interface", address).call("small", (1,))
+
+
+def test_without_an_address_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEER_GATE_TOOLS", "path:/nowhere/x.sock")
+    with pytest.raises(InterfaceDiedError, match="/nowhere"):
+        connect("tools").call("f")
+
+
+@full
+def test_a_path_longer_than_an_address_is_reached(served: Served) -> None:
+    folder = served.folder / ("d" * 60) / ("e" * 60)
+    folder.mkdir(parents=True)
+    path = folder / "long.sock"
+    message = {"name": "long", "socket": str(path)}
+    served.control("POST", "/v1/callers", message)
+    gate = Gate("interface", f"path:{path}")
+    assert gate.call("small", (1,)) == 2
+    gate.close()
+
+
+@full
+def test_the_shipped_client_works_without_seer(served: Served, tmp_path: Path) -> None:
+    for name, source in client_bundle().items():
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    program = (
+        "import sys, _seer_gate\n"
+        "gate = _seer_gate.connect('interface')\n"
+        "print(gate.call('small', (1,)))\n"
+        "try:\n    gate.call('small', ('x',))\n"
+        "except TypeError as e:\n    print(type(e).__module__)\n"
+        "print(sorted(m for m in sys.modules if m.startswith('seer')))\n"
+    )
+    env = {"SEER_GATE_INTERFACE": f"path:{served.socket_path('a')}", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-S", "-c", program]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["2", "_seer_gate.errors", "[]"]
+
+
+@full
+def test_the_shipped_server_works_without_the_rest_of_seer(tmp_path: Path) -> None:
+    for name, source in server_bundle().items():
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+    program = (
+        "import seer.rpc.server._process, seer, sys; print(seer.__file__, 'asyncio' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stdout.strip() == f"{tmp_path}/seer/__init__.py False", done.stderr
+
+
+def test_no_class_is_ever_looked_up_by_a_name_off_the_wire() -> None:
+    def arrived(name: str, bases: list[str]) -> Exception:
+        text = pickle_free_json(name, bases)
+        return error_from(text)
+
+    error = arrived(
+        "os.system", ["system", "eval", "KeyboardInterrupt", "SystemExit", "ValueError"]
+    )
+    assert isinstance(error, ValueError)
+    assert isinstance(error, RemoteError)
+    assert not isinstance(error, (KeyboardInterrupt, SystemExit))
+    assert type(error).__name__ == "RemoteError"
+    assert isinstance(arrived("X", ["StopIteration"]), RemoteError)
+    assert not isinstance(arrived("X", ["StopIteration"]), StopIteration)
+    assert str(arrived("X", ["UnicodeDecodeError"])) == "what"
+    assert isinstance(arrived("X", ["UnicodeDecodeError"]), UnicodeDecodeError)
+    assert isinstance(arrived("X", ["OSError"]), OSError)
+
+
+def pickle_free_json(name: str, bases: list[str]) -> bytes:
+    import json
+
+    found = {"type": "RemoteError", "name": name, "bases": bases, "message": "what"}
+    return json.dumps({"error": found}).encode()
+
+
+def test_a_remote_error_survives_pickling_in_the_callers_own_process() -> None:
+    error = error_from(pickle_free_json("Own", ["KeyError", "LookupError"]))
+    again = pickle.loads(pickle.dumps(error))
+    assert isinstance(again, KeyError)
+    assert (str(again), type(again).__name__) == ("what", "Own")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{}", b'{"error": 3}', b'{"error": {"type": "RemoteError"}}']
+)
+def test_an_error_of_no_known_form_is_a_protocol_error(text: bytes) -> None:
+    assert isinstance(error_from(text), ProtocolError)

@@ -1,0 +1,168 @@
+"""The record: every call is in it, none waits for it, and a full disk costs records, not calls."""
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.rpc.serving import Served, http, serving, wait_until
+
+pytestmark = pytest.mark.full
+
+SOURCE = """
+    import os
+    import numpy as np
+
+    @expose
+    def small(x: int) -> int:
+        return x + 1
+
+    @expose
+    def fail(message: str) -> None:
+        raise ValueError(message)
+
+    @expose
+    def double(values: np.ndarray) -> np.ndarray:
+        values *= 2
+        return values
+
+    @expose(batch=4, batch_wait=0.2)
+    def together(x: list[int]) -> list[int]:
+        return x
+
+    @expose
+    def leave() -> None:
+        os._exit(3)
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Generator[Served]:
+    with serving(SOURCE, record=str(tmp_path / "record")) as served:
+        yield served
+
+
+def lines(served: Served, count: int) -> list[dict[str, Any]]:
+    """The record, once it has that many lines."""
+    path = Path(served.config["record"]) / "calls.jsonl"
+    wait_until(lambda: path.exists() and len(path.read_text().splitlines()) >= count)
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def blob(served: Served, name: str) -> bytes:
+    """A blob of the record, whose name must be its digest."""
+    data = (Path(served.config["record"]) / "blobs" / name).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == name
+    return data
+
+
+def test_who_what_and_how_it_ended(served: Served) -> None:
+    gate = served.gate()
+    gate.call("small", (1,))
+    gate.call("small", (), {"x": 2})
+    with pytest.raises(ValueError, match="no"):
+        gate.call("fail", ("no",))
+    found = lines(served, 3)
+    assert [line["function"] for line in found] == ["small", "small", "fail"]
+    assert [line["arguments"] for line in found] == [[[1], {}], [[], {"x": 2}], [["no"], {}]]
+    assert [line["outcome"] for line in found] == ["ok", "ok", "ValueError"]
+    first = found[0]
+    assert first["caller"] == "a"
+    assert first["result"] == {"result": 2}
+    assert first["batch"] == 1
+    assert 0 <= first["run"] < 1
+    assert 0 <= first["queue"] < 1
+    assert first["bytes_in"] == len(b"[[1],{}]")
+    assert first["source"] == hashlib.sha256(served.file.read_bytes()).hexdigest()
+    assert len({line["call"] for line in found}) == 3
+
+
+def test_calls_by_hand_are_written_in_the_same_form(served: Served) -> None:
+    http(served.socket_path("a"), "POST", "/v1/call/small", {"kwargs": {"x": 3}})
+    assert lines(served, 1)[0]["arguments"] == [[], {"x": 3}]
+
+
+@pytest.mark.parametrize("size", [1000, 2_000_000])
+def test_arrays_are_blobs_as_they_came_and_as_they_went(served: Served, size: int) -> None:
+    values = np.arange(size, dtype=np.float64)
+    found = served.gate().call("double", (values,))
+    found[:] = -1
+    line = lines(served, 1)[0]
+    came = np.frombuffer(blob(served, line["argument_buffers"][0]["sha256"]), "<f8")
+    went = np.frombuffer(blob(served, line["result_buffers"][0]["sha256"]), "<f8")
+    assert np.array_equal(came, values)
+    assert np.array_equal(went, values * 2)
+
+
+def test_the_same_result_has_the_same_digest(served: Served) -> None:
+    gate = served.gate()
+    for x in (1, 1, 2):
+        gate.call("small", (x,))
+    digests = [line["result_digest"] for line in lines(served, 3)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_refused_requests_are_recorded_too(served: Served) -> None:
+    with pytest.raises(AttributeError):
+        served.gate().call("nothing")
+    line = lines(served, 1)[0]
+    assert line["refused"]
+    assert line["outcome"] == "UnknownFunctionError"
+
+
+def test_a_call_that_died_with_its_process_is_recorded(served: Served) -> None:
+    with pytest.raises(ConnectionError):
+        served.gate().call("leave")
+    line = lines(served, 1)[-1]
+    assert (line["function"], line["outcome"]) == ("leave", "CallLostError")
+    assert "status 3" in line["error"]
+
+
+def test_the_controller_reads_it_as_it_grows(served: Served) -> None:
+    gate = served.gate()
+    gate.call("small", (1,))
+    first = served.control("GET", "/v1/records/0")
+    assert json.loads(first["lines"][0])["function"] == "small"
+    gate.call("small", (2,))
+    second = served.control("GET", f"/v1/records/{first['next']}")
+    assert json.loads(second["lines"][0])["arguments"] == [[2], {}]
+
+
+def test_only_digests_where_results_shall_not_be_kept(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    with serving(SOURCE, record=str(record), record_results=False) as served:
+        served.gate().call("double", (np.zeros(100_000),))
+        assert lines(served, 1)[0]["result_buffers"][0]["bytes"] == 800_000
+        assert not list((record / "blobs").iterdir())
+
+
+def test_a_full_disk_costs_records_and_no_calls(tmp_path: Path) -> None:
+    record = tmp_path / "small-disk"
+    record.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(record)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small file system is not allowed here")
+    try:
+        with serving(SOURCE, record=str(record)) as served:
+            gate = served.gate()
+            for i in range(30):
+                assert gate.call("double", (np.full(10_000, float(i)),))[0] == 2 * i
+
+            def told() -> bool:
+                notes = served.control("GET", "/v1/health")["notes"]
+                return any("could not be recorded" in note["message"] for note in notes)
+
+            wait_until(told)
+            assert gate.call("small", (1,)) == 2
+            for line in (record / "calls.jsonl").read_text().splitlines():
+                json.loads(line)
+    finally:
+        subprocess.run(["umount", str(record)], check=True)
+    assert os.path.isdir(record)  # noqa: PTH112

@@ -1,0 +1,121 @@
+"""Reload: the file is run again between two calls; what it keeps is kept."""
+
+import threading
+
+import pytest
+from tests.rpc.serving import ControlFailed, serving, wait_until
+
+pytestmark = pytest.mark.full
+
+FIRST = """
+    import time
+    from seer.rpc import keep
+
+    loads = []
+    model = keep("model", lambda: loads.append(1) or {"loaded": time.time_ns()})
+    state = {"calls": 0}
+
+    @expose
+    def version() -> int:
+        state["calls"] += 1
+        return 1
+
+    @expose
+    def loaded() -> int:
+        return model["loaded"]
+
+    @expose
+    def calls() -> int:
+        return state["calls"]
+
+    @expose(max_concurrency=2)
+    def slow(seconds: float) -> int:
+        time.sleep(seconds)
+        return 1
+"""
+SECOND = (
+    FIRST.replace("return 1", "return 2")
+    + """
+    @expose
+    def more() -> str:
+        return "new"
+"""
+)
+
+
+def test_functions_are_replaced_and_kept_objects_stay() -> None:
+    with serving(FIRST) as served:
+        gate = served.gate()
+        loaded = gate.call("loaded")
+        assert gate.call("version") == 1
+        served.write(SECOND)
+        schema = served.control("POST", "/v1/reload")["schema"]
+        assert "more" in {function["name"] for function in schema["functions"]}
+        assert gate.call("version") == 2
+        assert gate.call("more") == "new"
+        assert gate.call("loaded") == loaded
+        assert gate.call("calls") == 1
+
+
+def test_a_call_that_runs_finishes_with_what_it_began_with() -> None:
+    with serving(FIRST) as served:
+        gate = served.gate()
+        results: list[int] = []
+        thread = threading.Thread(target=lambda: results.append(gate.call("slow", (1.0,))))
+        thread.start()
+        wait_until(lambda: gate.health()["calls"] == 1)
+        served.write(SECOND)
+        served.control("POST", "/v1/reload")
+        assert gate.call("slow", (0.0,)) == 2
+        thread.join(timeout=10)
+        assert results == [1]
+
+
+def test_a_file_that_cannot_be_served_leaves_the_old_one_in_place() -> None:
+    with serving(FIRST) as served:
+        gate = served.gate()
+        served.write("def broken(:\n")
+        with pytest.raises(ControlFailed) as caught:
+            served.control("POST", "/v1/reload")
+        assert caught.value.error["type"] == "ServeError"
+        assert caught.value.error["line"] == 1
+        assert gate.call("version") == 1
+
+
+def test_tracebacks_show_the_new_source_after_a_reload() -> None:
+    source = "@expose\ndef f() -> None:\n    raise ValueError('{}')\n"
+    with serving(source.format("one")) as served:
+        gate = served.gate()
+        for word in ("one", "two"):
+            served.write(source.format(word))
+            served.control("POST", "/v1/reload")
+            with pytest.raises(ValueError, match=word) as caught:
+                gate.call("f")
+            assert f"raise ValueError('{word}')" in getattr(caught.value, "remote_traceback", "")
+
+
+def test_what_was_used_of_a_budget_outlives_a_reload() -> None:
+    with serving(FIRST, function_budgets={"version": {"calls": 2}}) as served:
+        gate = served.gate()
+        gate.call("version")
+        served.control("POST", "/v1/reload")
+        gate.call("version")
+        with pytest.raises(Exception, match="'version'"):
+            gate.call("version")
+
+
+def test_callers_come_and_go_while_it_is_served() -> None:
+    with serving(FIRST) as served:
+        message = {"name": "b", "socket": str(served.socket_path("b")), "budget": {"calls": 1}}
+        served.control("POST", "/v1/callers", message)
+        gate = served.gate("b")
+        assert gate.call("version") == 1
+        with pytest.raises(Exception, match="budget"):
+            gate.call("version")
+        with pytest.raises(ControlFailed, match="already"):
+            served.control("POST", "/v1/callers", message)
+        served.control("POST", "/v1/remove/b")
+        assert not served.socket_path("b").exists()
+        with pytest.raises(ConnectionError):
+            gate.call("version")
+        assert served.gate("a").call("version") == 1
