@@ -7,7 +7,7 @@ from seer.execution._images import Image, decode_base64, read_image
 from seer.execution._result import ExecutionError, Output, RichOutput, StreamName, StreamText
 from seer.execution._transcript import ON_DISK, Transcript
 
-OnOutput = Callable[[Output], None]
+OnOutput = Callable[[Output], object]
 """Called on Seer's loop for each piece of output as it comes; it must not block."""
 
 IN_MEMORY = 4 * 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from seer.errors import RemoteFileError, SandboxLostError
+from seer.errors import RemoteFileError, SandboxLostError, StartError
 from seer.execution._capture import Capture
 from seer.execution._execution import Execution
 from seer.execution._images import MAX_SIDE, Image, read_image
@@ -40,6 +40,9 @@ class KernelSession(Session):
         """
         try:
             await self._living_kernel()
+        except KernelDied as error:
+            await self._shut_down()
+            raise StartError("kernel", f"it ended before the session was open: {error}") from None
         except BaseException:
             await self._shut_down()
             raise
@@ -107,7 +110,7 @@ class KernelSession(Session):
                 capture.note(note)
             self._notes.clear()
             status = await kernel.execute(execution.code, capture)
-        except (KernelDied, SandboxLostError) as error:
+        except (KernelDied, SandboxLostError, StartError) as error:
             capture.fail(ExecutionError(name="KernelDied", message=str(error)))
             capture.note("the kernel is gone; the next execution gets a fresh one")
             return "died"

@@ -70,17 +70,7 @@ class NotebookFile:
         return cast("Notebook", json.loads(json.dumps(self._good)))
 
     def _write(self, notebook: Notebook) -> None:
-        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}")
-        try:
-            with draft.open("w", encoding="utf-8", errors="replace") as file:
-                json.dump(notebook, file, indent=1, ensure_ascii=False)
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.path)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        write_whole(self.path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
 
     @contextmanager
     def _locked(self) -> Generator[None]:
@@ -90,6 +80,20 @@ class NotebookFile:
             yield
         finally:
             os.close(lock)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that readers see the old content or the new, never a part of it."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _checked(loaded: object) -> Notebook:

@@ -20,7 +20,7 @@ from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from jupyter_server.serverapp import ServerApp
 from traitlets.config import Config
 
-from seer.execution._jupyter.document import edit_document, read_document
+from seer.execution._jupyter.document import edit_document, open_document, read_document
 from seer.execution._jupyter.provisioner import Settings
 from seer.execution._notebook_edits import Edit
 
@@ -54,7 +54,7 @@ async def _serve_requests(app: ServerApp, answers: Any, notebook: str) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 30)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await read_document(app, notebook)
+    await open_document(app, notebook)
     _say(answers, {"ready": app.port})
     while line := await reader.readline():
         request: dict[str, Any] = json.loads(line)
@@ -89,6 +89,7 @@ def _config(settings: dict[str, Any]) -> Config:
     server.quit_button = False
     server.terminals_enabled = False
     server.root_dir = settings["root"]
+    server.contents_manager_class = "seer.execution._jupyter.contents.WholeFileManager"
     server.default_url = f"/lab/tree/{settings['notebook']}"
     server.jpserver_extensions = {
         name: name in ("jupyterlab", "jupyter_server_fileid", "jupyter_server_ydoc")
@@ -109,6 +110,9 @@ def _config(settings: dict[str, Any]) -> Config:
     config.KernelSpecManager.allowed_kernelspecs = {"seer"}
     config.MultiKernelManager.default_kernel_name = "seer"
     config.AsyncMappingKernelManager.default_kernel_name = "seer"
+    config.AsyncMappingKernelManager.kernel_manager_class = (
+        "seer.execution._jupyter.provisioner.RelayKernelManager"
+    )
     config.YDocExtension.document_cleanup_delay = None
     config.YDocExtension.document_save_delay = 0.1
     config.YDocExtension.session_store_path = str(Path.cwd() / "collaboration.json")

@@ -15,6 +15,18 @@ async def read_document(app: ServerApp, path: str) -> Notebook:
     return document.get()
 
 
+async def open_document(app: ServerApp, path: str) -> None:
+    """Load the document from the file, and keep it loaded.
+
+    An empty notebook is loaded with one empty cell in it, for people to type into; the agent
+    would leave it behind for ever, so it goes.
+    """
+    document = await _document(app, path)
+    cells = document.ycells
+    if len(cells) == 1 and not str(cells[0]["source"]) and not len(cells[0].get("outputs", ())):
+        del cells[0]
+
+
 async def edit_document(app: ServerApp, path: str, edit: Edit) -> None:
     """Apply one of the agent's edits.
 

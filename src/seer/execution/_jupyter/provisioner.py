@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from jupyter_server.services.kernels.kernelmanager import ServerKernelManager
 
 
 class Settings:
@@ -20,6 +21,13 @@ class Settings:
 
     key: ClassVar[str] = ""
     tell: ClassVar[Callable[[str], None]]
+
+
+class RelayKernelManager(ServerKernelManager):
+    """Jupyter's manager, except that the sockets are not its own."""
+
+    def cleanup_ipc_files(self) -> None:
+        """Leave the sockets alone: the controller listens on them."""
 
 
 class RelayProvisioner(KernelProvisionerBase):
@@ -46,10 +54,10 @@ class RelayProvisioner(KernelProvisionerBase):
             Settings.tell("interrupt")
 
     async def kill(self, restart: bool = False) -> None:
-        """Let go of the kernel, which goes on; for a restart, ask for a fresh one."""
-        self._attached = False
-        if restart:
+        """Let go of the kernel, which goes on; for a restart, ask for a fresh one, once."""
+        if restart and self._attached:
             Settings.tell("restart")
+        self._attached = False
 
     async def terminate(self, restart: bool = False) -> None:
         """The same as `kill`."""
