@@ -25,6 +25,7 @@ from seer.harness._events import (
     event_from_json,
 )
 from seer.harness._limits import Limits, Price
+from seer.harness._replay import Forked
 from seer.harness._run import AgentRun, run_agent
 from seer.harness._scripted import Call, Expect, Scripted, Step
 from seer.harness._seat import Seat
@@ -42,6 +43,7 @@ __all__ = [
     "Event",
     "Expect",
     "FinishReason",
+    "Forked",
     "ImageBlock",
     "LimitName",
     "LimitReached",

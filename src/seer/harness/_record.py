@@ -1,13 +1,16 @@
 """Between a run of an agent and its record: what is written when."""
 
 import os
+import re
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._events import Event, FinishReason, RunFinished, raw_json
-from seer.harness._request import SessionLike
-from seer.runs import Redactor, RunRecord, runs_root
+from seer.harness._request import SessionLike, open_sessions
+from seer.runs import CallCollector, RecordedGate, Redactor, RunRecord, runs_root
 
 _KEY_WORDS = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_ACCESS_KEY")
 
@@ -15,11 +18,11 @@ _KEY_WORDS = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_ACCESS_KEY")
 class Recording:
     """The record of one run, or none where the user wants none."""
 
-    def __init__(self, where: bool | Path | str, *, name: str | None, started: float) -> None:
+    def __init__(self, where: bool | Path | str, *, name: str | None) -> None:
         self._root = None if where is False else runs_root(None if where is True else where)
         self._name = name
-        self._started = started
         self._record: RunRecord | None = None
+        self._collector: CallCollector | None = None
         self._totals: dict[str, Any] = {}
         self.folder: Path | None = None
 
@@ -43,10 +46,13 @@ class Recording:
                 "system_prompt": request.system_prompt,
                 "session": session.session_id if session is not None else None,
                 "limits": request.limits.as_dict(),
+                "program": {"argv": sys.argv, "cwd": str(Path.cwd())},
             },
             redactor=Redactor((*agent.secrets(request), *_environment_secrets())),
         )
         self.folder = self._record.folder
+        self._collector = CallCollector(self._record, wanted=_own_callers(session))
+        self._collector.follow(_gates(session))
 
     def event(self, event: Event) -> None:
         """Write one event."""
@@ -65,10 +71,37 @@ class Recording:
                 "cost_usd": event.cost_usd,
             }
 
+    async def settle(self) -> None:
+        """Take the last calls of the gates, which write theirs down with a delay."""
+        if self._collector is not None:
+            await self._collector.stop()
+
     def close(self, reason: FinishReason, message: str) -> None:
         """End the record."""
         if self._record is not None:
             self._record.close(reason, {"message": message, **self._totals})
+
+
+def _gates(session: SessionLike | None) -> list[RecordedGate]:
+    """The served interfaces whose calls belong into the record."""
+    workspace = getattr(session, "workspace", None)
+    libraries: Sequence[Any] = getattr(workspace, "libraries", ())
+    found: list[Any] = [library.gate for library in libraries]
+    # Nobody serves an interface who has not imported the package.
+    environment = sys.modules.get("seer.environment")
+    found += getattr(environment, "recorded_gates", list)()
+    gates = {id(gate): gate for gate in found if hasattr(gate, "read_blob")}
+    return list(gates.values())
+
+
+def _own_callers(session: SessionLike | None) -> Callable[[str], bool]:
+    """Whose calls belong into the record: all but those of other sessions."""
+    others = [
+        re.compile(re.sub(r"[^A-Za-z0-9_.-]", "-", other.name)[:60] + r"-\d+")
+        for other in open_sessions()
+        if session is not None and other.session_id != session.session_id
+    ]
+    return lambda caller: not any(pattern.fullmatch(caller) for pattern in others)
 
 
 def _environment_secrets() -> tuple[str, ...]:

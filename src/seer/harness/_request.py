@@ -100,9 +100,10 @@ def choose_session(
     """
     if session is not None:
         return session
-    sessions = _open_sessions()
+    sessions = open_sessions()
     if mcp_config or has_servers:
-        known = [item for item in sessions if mcp_config and dict(item.mcp_config) == mcp_config]
+        named = [item for item in sessions if mcp_config and item.name in mcp_config]
+        known = [item for item in named if dict(item.mcp_config) == mcp_config]
         return known[0] if len(known) == 1 else None
     if len(sessions) > 1:
         names = ", ".join(sorted(f"{item.name} ({item.session_id})" for item in sessions))
@@ -141,7 +142,8 @@ def merge_servers(
     return tuple(parse_server(name, entry) for name, entry in merged.items())
 
 
-def _open_sessions() -> list[SessionLike]:
+def open_sessions() -> list[SessionLike]:
+    """The sessions that are open in this process, oldest first."""
     # Nobody has opened a session who has not imported the package, and importing it is slow.
     execution = sys.modules.get("seer.execution")
     return list(execution.open_sessions()) if execution is not None else []

@@ -8,7 +8,6 @@ the tool servers end, the record is closed, and only then does the iteration end
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -179,6 +178,7 @@ class AgentRun(AsyncIterator[Event]):
             if self._seat is not None:
                 self._seat.emit(self._seat.finished(reason, message))
             self._seat = None
+            await self._recording.settle()
             self._recording.close(reason, message)
 
     async def _sit(self, seat: Seat) -> None:
@@ -310,6 +310,6 @@ def run_agent(
         request,
         servers=servers,
         session=session,
-        recording=Recording(record, name=name, started=time.time()),
+        recording=Recording(record, name=name),
         interactive=interactive,
     )

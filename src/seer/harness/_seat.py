@@ -69,6 +69,8 @@ class Seat:
         self.failure: ErrorEvent | None = None
         self.limit: LimitReached | None = None
         self.last_text = ""
+        self.history: list[Event] | None = None
+        """What was reported, for a provider that has set this to a list."""
         self._toolbox = toolbox
         self._price = price
         self._report = report
@@ -112,6 +114,8 @@ class Seat:
             self.last_text = event.text
         event = dataclasses.replace(event, seq=self._seq, time=time.time(), turn=self.meter.turns)
         self._seq += 1
+        if self.history is not None:
+            self.history.append(event)
         self._report(event)
         if isinstance(event, Usage):
             self._check_usage(event)

@@ -94,8 +94,9 @@ class ToolBox:
 
 
 async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
-    from mcp import MCPError
     from mcp.types import CONNECTION_CLOSED
+
+    from mcp import MCPError
 
     assert link.client is not None
     started = time.monotonic()

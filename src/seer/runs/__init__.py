@@ -1,19 +1,26 @@
 """The record of a run: write it, read it, find it, export it, run it again."""
 
+from seer.runs._calls import GateCall
 from seer.runs._errors import RecordError, ReplayDivergenceError, RunNotFoundError
+from seer.runs._gate_calls import CallCollector, RecordedGate
 from seer.runs._index import Order, RunFilter, RunIndex, RunSummary
 from seer.runs._inspect import export_inspect
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, open_run
 from seer.runs._record import RunRecord, Status
 from seer.runs._redact import Redactor, RedactorLike
+from seer.runs._replay_provider import ReplayProvider, replay_environment
 
 __all__ = [
+    "CallCollector",
+    "GateCall",
+    "Order",
     "RecordError",
+    "RecordedGate",
     "Redactor",
     "RedactorLike",
     "ReplayDivergenceError",
-    "Order",
+    "ReplayProvider",
     "Run",
     "RunFilter",
     "RunIndex",
@@ -24,5 +31,6 @@ __all__ = [
     "export_inspect",
     "new_run_id",
     "open_run",
+    "replay_environment",
     "runs_root",
 ]

@@ -1,0 +1,149 @@
+"""A call that passed the gate, as records keep it and replay matches it."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from seer.runs._chain import canonical
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateCall:
+    """One call, or one refused request, of an interface."""
+
+    interface: str
+    caller: str
+    function: str
+    arguments: str | None
+    """The JSON text of `[args, kwargs]`; None for a request that was refused before it was read."""
+    argument_buffers: tuple[str, ...] = ()
+    """Arrays among the arguments, by hash."""
+    outcome: str = "ok"
+    """`ok`, or the name of the error's class."""
+    result: str = ""
+    """The JSON text of the answer, error or not."""
+    result_buffers: tuple[str, ...] = ()
+    """Arrays in the result, by hash."""
+    result_digest: str = ""
+    source: str = ""
+    """The hash of the interface's source."""
+    call: str = ""
+    time: float = 0.0
+    """When it was answered; Unix time."""
+    queue: float = 0.0
+    run: float = 0.0
+    batch: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    @property
+    def started(self) -> float:
+        """When it came in."""
+        return self.time - self.run - self.queue
+
+    @property
+    def key(self) -> str:
+        """What makes two calls the same: the function and its arguments, in one canonical form."""
+        return call_key(self.function, self.arguments, self.argument_buffers)
+
+    @property
+    def seed(self) -> Any:
+        """The seed among the arguments by name, where there is one."""
+        try:
+            return json.loads(self.arguments or "")[1].get("seed")
+        except (ValueError, IndexError, AttributeError, TypeError, KeyError):
+            return None
+
+    def to_json(self) -> dict[str, Any]:
+        """The call as a line of a record."""
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "argument_buffers": list(self.argument_buffers),
+            "result_buffers": list(self.result_buffers),
+            "key": self.key,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "GateCall":
+        """The call that `to_json` rendered."""
+        return cls(
+            **{name: data[name] for name in _PLAIN if name in data},
+            argument_buffers=tuple(data.get("argument_buffers") or ()),
+            result_buffers=tuple(data.get("result_buffers") or ()),
+        )
+
+    @classmethod
+    def from_gate(cls, interface: str, line: Mapping[str, Any]) -> "GateCall":
+        """The call in a line of a gate's own record."""
+        refused = bool(line.get("refused"))
+        request = str(line.get("request", ""))
+        error = line.get("error")
+        result = _text(line["result"]) if "result" in line else _error(line["outcome"], error)
+        return cls(
+            interface=interface,
+            caller=str(line.get("caller", "")),
+            function=str(line.get("function") or request.rpartition("/")[2]),
+            arguments=None if refused or "arguments" not in line else _text(line["arguments"]),
+            argument_buffers=_hashes(line.get("argument_buffers")),
+            outcome=str(line["outcome"]),
+            result=result,
+            result_buffers=_hashes(line.get("result_buffers")),
+            result_digest=str(line.get("result_digest", "")),
+            source=str(line.get("source", "")),
+            call=str(line.get("call", "")),
+            time=float(line.get("time", 0.0)),
+            queue=float(line.get("queue", 0.0)),
+            run=float(line.get("run", 0.0)),
+            batch=int(line.get("batch", 0)),
+            bytes_in=int(line.get("bytes_in", 0)),
+            bytes_out=int(line.get("bytes_out", 0)),
+        )
+
+
+_PLAIN = (
+    *("interface", "caller", "function", "arguments", "outcome", "result", "result_digest"),
+    *("source", "call", "time", "queue", "run", "batch", "bytes_in", "bytes_out"),
+)
+
+
+def call_key(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
+    """The hash that equal calls share."""
+    try:
+        form: Any = canonical(json.loads(arguments)) if arguments is not None else None
+    except ValueError:
+        form = arguments
+    text = canonical([function, form, list(buffers)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def blobs_of(line: Mapping[str, Any]) -> list[str]:
+    """The hashes of all blobs that a line of a gate's own record refers to."""
+    found = [*_hashes(line.get("argument_buffers")), *_hashes(line.get("result_buffers"))]
+    return found + [blob for key in ("arguments", "result") if (blob := blob_of(line.get(key)))]
+
+
+def blob_of(value: object) -> str | None:
+    """The hash of the blob that stands for a large text in a gate's line; None where none does."""
+    if isinstance(value, dict):
+        mapping = cast("dict[str, Any]", value)
+        blob = mapping.get("blob")
+        if set(mapping) == {"blob"} and isinstance(blob, dict):
+            return str(cast("dict[str, Any]", blob).get("sha256"))
+    return None
+
+
+def _text(value: object) -> str:
+    """The value as JSON text. The order of keys is kept, because programs print dicts."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _error(outcome: object, message: object) -> str:
+    return _text({"error": {"type": str(outcome), "message": str(message or outcome)}})
+
+
+def _hashes(found: object) -> tuple[str, ...]:
+    items = cast("list[dict[str, Any]]", found or [])
+    return tuple(str(item["sha256"]) for item in items)

@@ -1,0 +1,348 @@
+"""A gate that answers from a record: the wire of `seer.rpc` without interface, model or GPU.
+
+It serves a control socket, as a controller expects one, and a socket per caller. A thread serves
+each connection; there is no work to share. What callers send is hostile, and read by the same
+strict parser that the live gate uses.
+"""
+
+import array
+import hashlib
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from seer.errors import GateError, ProtocolError
+from seer.rpc._wire import Request, WireError, head_prefix, parse_request
+from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
+from seer.rpc.server._attached import Attached
+from seer.rpc.server._failures import STATUS, error_text
+from seer.rpc.server._replies import Reply, plain_message
+from seer.runs._calls import GateCall
+from seer.runs._errors import ReplayDivergenceError
+from seer.runs._replay_match import Tapes
+
+logger = logging.getLogger(__name__)
+
+EPOCH = "replay"
+_MAX_BODY = 1 << 30
+_STATUS = {kind.__name__: status for kind, status in STATUS.items()}
+
+
+class Asked:
+    """A request with its body taken apart."""
+
+    def __init__(self, request: Request, body: bytes, descriptors: list[int]) -> None:
+        self.request = request
+        self.text = body
+        self.buffers: list[bytes] = []
+        if request.pieces is not None:
+            attached = Attached(body, request, descriptors, _MAX_BODY)
+            self.text = bytes(attached.text)
+            self.buffers = [bytes(view) for view in attached.buffers]
+            attached.close()
+
+    @property
+    def arguments(self) -> str:
+        """The JSON text of `[args, kwargs]`."""
+        found: Any = json.loads(self.text or b"[[],{}]")
+        if isinstance(found, dict):
+            found = [found.get("args", []), found.get("kwargs", {})]  # pyright: ignore[reportUnknownMemberType]
+        return json.dumps(found, separators=(",", ":"))
+
+    @property
+    def hashes(self) -> list[str]:
+        """The hashes of the arrays."""
+        return [hashlib.sha256(buffer).hexdigest() for buffer in self.buffers]
+
+
+class Beyond(Protocol):
+    """Where to go on when the record does not answer."""
+
+    def answer(self, interface: str, caller: str, asked: Asked) -> bytes:
+        """The whole answer of the live gate to a request.
+
+        Raises:
+            GateError: There is no live gate, or it cannot be reached.
+        """
+        ...
+
+    @property
+    def live(self) -> bool:
+        """Whether the live gate has taken over."""
+        ...
+
+    def take_over(self, divergence: ReplayDivergenceError) -> bool:
+        """Let the live gate take over; False where there is none."""
+        ...
+
+
+class ReplayGate:
+    """Serves one recorded interface.
+
+    Args:
+        name: The interface.
+        schema: Its schema, in JSON form.
+        calls: Its recorded calls.
+        read_blob: Gives the content of a recorded array.
+        host_path: Where a socket's path in the machine lies on this host.
+        beyond: The live gate, for a replay that may go on past the record.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: Mapping[str, Any],
+        calls: list[GateCall],
+        *,
+        read_blob: Callable[[str], bytes],
+        host_path: Callable[[str], Path],
+        beyond: Beyond | None = None,
+    ) -> None:
+        self.name = name
+        self.tapes = Tapes(calls)
+        self.divergence: ReplayDivergenceError | None = None
+        """The first call that differs, once there is one."""
+        self._schema = dict(schema)
+        self._read_blob = read_blob
+        self._host_path = host_path
+        self._beyond = beyond
+        self._lock = threading.Lock()
+        self._listeners: dict[str, socket.socket] = {}
+        self._open: set[socket.socket] = set()
+        self._kept: dict[tuple[str, str], bytes] = {}
+        self._closed = False
+        self._prefix = head_prefix(EPOCH)
+
+    # --- sockets -----------------------------------------------------------------------------
+
+    def serve_control(self, path: str) -> None:
+        """Listen for the controller."""
+        self._listen("", path, self._control, mode=0o600)
+
+    def serve_caller(self, caller: str, path: str) -> None:
+        """Listen for one caller."""
+        self.tapes.tape(caller)
+        self._listen(caller, path, lambda asked: self._answer(caller, asked), mode=0o666)
+
+    def close(self) -> None:
+        """Stop serving. Closing twice is harmless."""
+        with self._lock:
+            self._closed = True
+            sockets = [*self._listeners.values(), *self._open]
+            self._listeners.clear()
+        for item in sockets:
+            _shut(item)
+
+    def _listen(self, name: str, path: str, handle: Callable[[Asked], bytes], *, mode: int) -> None:
+        target = self._host_path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX)
+        folder = os.open(target.parent, os.O_PATH)
+        try:
+            listener.bind(f"/proc/self/fd/{folder}/{target.name}")
+        finally:
+            os.close(folder)
+        target.chmod(mode)
+        listener.listen(128)
+        with self._lock:
+            self._listeners[name] = listener
+        threading.Thread(
+            target=self._accept, args=(listener, handle), name="seer-replay", daemon=True
+        ).start()
+
+    def _accept(self, listener: socket.socket, handle: Callable[[Asked], bytes]) -> None:
+        while True:
+            try:
+                connected, _ = listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                if self._closed:
+                    connected.close()
+                    return
+                self._open.add(connected)
+            threading.Thread(
+                target=self._serve, args=(connected, handle), name="seer-replay", daemon=True
+            ).start()
+
+    def _serve(self, connected: socket.socket, handle: Callable[[Asked], bytes]) -> None:
+        try:
+            with connected:
+                reader = _Reader(connected)
+                while (asked := reader.next()) is not None:
+                    connected.sendall(handle(asked))
+        except WireError as error:
+            text = error_text("ProtocolError", str(error))
+            _try_send(connected, plain_message(error.status, self._prefix, text, close=True))
+        except OSError as error:
+            logger.debug("a connection of a replayed interface ended: %s", error)
+        finally:
+            with self._lock:
+                self._open.discard(connected)
+
+    # --- callers -------------------------------------------------------------------------------
+
+    def _answer(self, caller: str, asked: Asked) -> bytes:
+        path = asked.request.path
+        parts = path.split("/")
+        kind = parts[2] if len(parts) > 2 else ""
+        argument = parts[3] if len(parts) > 3 else ""
+        if kind in {"call", "fetch"}:
+            return self._call(caller, asked, argument if kind == "call" else "handle.fetch")
+        if kind == "health":
+            return self._plain({"epoch": EPOCH, "seconds": 0.0, "calls": 0, "pid": os.getpid()})
+        if kind == "schema":
+            return plain_message(200, self._prefix, json.dumps({"result": self._schema}).encode())
+        if kind == "budget":
+            empty: dict[str, Any] = {"limit": {}, "used": {}, "left": {}}
+            return self._plain({"caller": empty, "interface": empty, "functions": {}})
+        if kind == "result" and (caller, argument) in self._kept:
+            return self._kept[caller, argument]
+        if kind in {"release", "free", "cancel"}:
+            return self._plain({"freed": True, "cancelled": False})
+        return self._error(404, "ProtocolError", f"there is no {path!r} in a replay")
+
+    def _call(self, caller: str, asked: Asked, function: str) -> bytes:
+        known = (caller, asked.request.call)
+        if asked.request.call and known in self._kept:
+            return self._kept[known]
+        answer = self._play(caller, asked, function)
+        if asked.request.call:
+            self._kept[known] = answer
+        return answer
+
+    def _play(self, caller: str, asked: Asked, function: str) -> bytes:
+        beyond = self._beyond
+        if beyond is not None and beyond.live:
+            return self._ask_beyond(beyond, caller, asked)
+        try:
+            recorded = self.tapes.tape(caller).match(function, asked.arguments, asked.hashes)
+        except ValueError:
+            return self._error(400, "ProtocolError", "the arguments are not JSON")
+        except ReplayDivergenceError as error:
+            if beyond is not None and beyond.take_over(error):
+                logger.warning("replay: the live interface takes over. %s", error)
+                return self._ask_beyond(beyond, caller, asked)
+            with self._lock:
+                self.divergence = self.divergence or error
+            logger.error("replay of %r: %s", self.name, error)
+            return self._error(409, "GateError", f"replay: {error}")
+        return self.render(recorded)
+
+    def _ask_beyond(self, beyond: Beyond, caller: str, asked: Asked) -> bytes:
+        try:
+            return beyond.answer(self.name, caller, asked)
+        except GateError as error:
+            return self._error(503, type(error).__name__, str(error))
+
+    def render(self, recorded: GateCall) -> bytes:
+        """A recorded answer as it goes over the wire."""
+        if recorded.result == '{"end":null}':
+            return self._error(409, "GateError", "replay: streamed results are not recorded")
+        status = 200 if recorded.outcome == "ok" else _STATUS.get(recorded.outcome, 500)
+        reply = Reply(status, recorded.result.encode())
+        if recorded.result_buffers:
+            reply.add_buffers([self._read_blob(item) for item in recorded.result_buffers], None)
+        parts, _ = reply.message(self._prefix, close=False)
+        return b"".join(parts)
+
+    # --- the controller ----------------------------------------------------------------------
+
+    def _control(self, asked: Asked) -> bytes:
+        parts = asked.request.path.split("/")
+        kind = parts[2] if len(parts) > 2 else ""
+        if kind in {"ready", "reload"}:
+            return self._plain({"schema": self._schema, "warnings": []})
+        if kind == "callers":
+            found: Any = json.loads(asked.text)
+            self.serve_caller(str(found["name"]), str(found["socket"]))
+            return self._plain({})
+        if kind == "remove":
+            with self._lock:
+                listener = self._listeners.pop(parts[3], None)
+            if listener is not None:
+                _shut(listener)
+            return self._plain({})
+        if kind == "health":
+            return self._plain({"state": "up", "epoch": EPOCH, "restarts": 0, "notes": []})
+        if kind == "budget":
+            return self._plain({"interface": {}, "functions": {}, "callers": {}})
+        if kind == "stop":
+            return self._plain({})
+        return self._error(400, "ProtocolError", f"a replay does not offer {asked.request.path!r}")
+
+    def _plain(self, result: object) -> bytes:
+        return plain_message(200, self._prefix, json.dumps({"result": result}).encode())
+
+    def _error(self, status: int, kind: str, message: str) -> bytes:
+        return plain_message(status, self._prefix, error_text(kind, message))
+
+
+class _Reader:
+    """Whole requests off a socket, with the descriptors that come along."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._data = b""
+        self._descriptors: list[int] = []
+
+    def next(self) -> Asked | None:
+        """The next request; None at the end.
+
+        Raises:
+            WireError: It breaks the protocol.
+        """
+        while (end := self._data.find(b"\r\n\r\n", 0, MAX_HEAD)) < 0:
+            if len(self._data) >= MAX_HEAD:
+                raise WireError(f"the head has more than {MAX_HEAD} bytes", 431)
+            if not self._more():
+                return None
+        head, self._data = self._data[:end], self._data[end + 4 :]
+        request = parse_request(head, max_body=_MAX_BODY)
+        if request.expects and not self._data:
+            self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while len(self._data) < request.length:
+            if not self._more():
+                return None
+        body, self._data = self._data[: request.length], self._data[request.length :]
+        descriptors, self._descriptors = self._descriptors, []
+        if len(descriptors) != request.memfds:
+            for fd in descriptors:
+                os.close(fd)
+            raise WireError(f"{len(descriptors)} descriptors came, not {request.memfds}")
+        try:
+            return Asked(request, body, descriptors)
+        except ProtocolError as error:
+            raise WireError(str(error)) from None
+
+    def _more(self) -> bool:
+        data, ancillary, _, _ = self._socket.recvmsg(
+            1 << 20, socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+        )
+        for _, _, payload in ancillary:
+            numbers = array.array("i")
+            numbers.frombytes(payload[: len(payload) - len(payload) % numbers.itemsize])
+            self._descriptors.extend(numbers)
+        self._data += data
+        return bool(data)
+
+
+def _shut(item: socket.socket) -> None:
+    try:
+        item.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        logger.debug("a socket was closed already")
+    item.close()
+
+
+def _try_send(connected: socket.socket, data: bytes) -> None:
+    try:
+        connected.sendall(data)
+    except OSError:
+        logger.debug("a caller went away before it was answered")

@@ -1,0 +1,118 @@
+"""Which recorded call answers a new one.
+
+Per caller, calls must come as they were recorded. Only calls that overlapped in the recording may
+come in another order, because then their order was chance.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Sequence
+
+from seer.runs._calls import GateCall, call_key
+from seer.runs._errors import ReplayDivergenceError
+
+
+class CallerTape:
+    """The recorded calls of one caller, to be consumed."""
+
+    def __init__(self, caller: str, calls: Sequence[GateCall]) -> None:
+        self.caller = caller
+        self._lock = threading.Lock()
+        self._left = sorted(calls, key=lambda call: call.started)
+        self.played: list[GateCall] = []
+        """What was consumed, in the order of consumption."""
+
+    @property
+    def left(self) -> int:
+        """How many recorded calls were not made again."""
+        return len(self._left)
+
+    def match(self, function: str, arguments: str, buffers: Sequence[str]) -> GateCall:
+        """The recorded call that answers this one.
+
+        Raises:
+            ReplayDivergenceError: There is none; the message shows both side by side.
+        """
+        key = call_key(function, arguments, buffers)
+        with self._lock:
+            earliest_end = float("inf")
+            for index, recorded in enumerate(self._left):
+                if recorded.started > earliest_end:
+                    break
+                refused = recorded.arguments is None and recorded.function == function
+                if refused or recorded.key == key:
+                    self.played.append(self._left.pop(index))
+                    return recorded
+                earliest_end = min(earliest_end, recorded.time)
+            expected = self._left[0] if self._left else None
+        found = show(function, arguments, buffers)
+        wanted = "no more calls"
+        if expected is not None:
+            wanted = show(expected.function, expected.arguments, expected.argument_buffers)
+        number = len(self.played) + 1
+        raise ReplayDivergenceError(
+            f"call {number} of {self.caller!r} is not the recorded one:\n"
+            f"  recorded: {wanted}\n"
+            f"  now:      {found}",
+            recorded=wanted if expected is not None else "",
+            found=found,
+        )
+
+
+class Tapes:
+    """The recorded calls of one interface, by caller.
+
+    Callers are named after sessions, whose names may be made up anew in every run; so a caller that
+    has no tape of its name gets that of the caller who was opened at the same place in the order.
+    """
+
+    def __init__(self, calls: Sequence[GateCall]) -> None:
+        by_caller: dict[str, list[GateCall]] = {}
+        for call in calls:
+            by_caller.setdefault(call.caller, []).append(call)
+        self._tapes = {name: CallerTape(name, found) for name, found in by_caller.items()}
+        self._given: dict[str, CallerTape] = {}
+
+    def tape(self, caller: str) -> CallerTape:
+        """The tape for a caller of the replayed program; empty where the record has none."""
+        if caller not in self._given:
+            self._given[caller] = self._find(caller)
+        return self._given[caller]
+
+    def given(self) -> dict[str, CallerTape]:
+        """The tapes that were handed out, by the caller who has them now."""
+        return dict(self._given)
+
+    def _find(self, caller: str) -> CallerTape:
+        taken = {id(tape) for tape in self._given.values()}
+        exact = self._tapes.get(caller)
+        if exact is not None and id(exact) not in taken:
+            return exact
+        number = _ordinal(caller)
+        for name, tape in self._tapes.items():
+            if id(tape) not in taken and number is not None and _ordinal(name) == number:
+                return tape
+        return CallerTape(caller, ())
+
+
+def show(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
+    """A call as a person would write it."""
+    if arguments is None:
+        return f"{function}(...), which was refused"
+    try:
+        args, kwargs = json.loads(arguments)
+        parts = [json.dumps(value) for value in args]
+        parts += [f"{name}={json.dumps(value)}" for name, value in kwargs.items()]
+        text = ", ".join(parts)
+    except (ValueError, TypeError, AttributeError):
+        text = arguments
+    if len(text) > 2000:
+        text = f"{text[:2000]}... ({len(text)} characters)"
+    arrays = f" with arrays {', '.join(item[:12] for item in buffers)}" if buffers else ""
+    return f"{function}({text}){arrays}"
+
+
+def _ordinal(caller: str) -> str | None:
+    found = re.search(r"-(\d+)$", caller)
+    return found[1] if found else None
