@@ -10,7 +10,7 @@ import secrets
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 from seer._sync import on_loop, run_sync
 from seer.environment._config import SandboxConfig
@@ -82,13 +82,11 @@ class Sandbox:
         return self
 
     def _network(self) -> Network:
-        match self.config.network:
-            case None:
-                return self._default_network
-            case "full" | "none" | "host" as mode:
-                return mode
-            case hosts:
-                return tuple(hosts)
+        wanted = self.config.network
+        if wanted is None:
+            return self._default_network
+        # Checked by the configuration: text is one of the modes, and anything else names hosts.
+        return cast("Network", wanted if isinstance(wanted, str) else tuple(wanted))
 
     def _extra_mounts(self) -> tuple[Mount, ...]:
         """What the machine sees beside the configuration's models and repositories."""
