@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-from seer.errors import SandboxStateError
+from seer.errors import SandboxLostError, SandboxStateError
 from seer.isolation import BackendName, Mount
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ FileKind = Literal["file", "folder", "link", "socket", "other"]
 
 CAPTURE_LIMIT = 256 * 1024 * 1024
 """How much of each stream `Machine.exec` keeps, unless told otherwise."""
+_START_PATIENCE = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,7 +375,15 @@ class Machine(ABC):
         Past `timeout` the whole process tree is killed and the result says so. Of each stream the
         first `capture_limit` bytes are kept, then a mark; `on_output` gets everything.
         """
-        process = await self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None)
+        try:
+            # A machine that does not even start a command within its time is not one any more.
+            async with asyncio.timeout(None if timeout is None else timeout + _START_PATIENCE):
+                process = await self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None)
+        except TimeoutError:
+            raise SandboxLostError(
+                f"the sandbox did not start {argv[0]!r} within {timeout} + {_START_PATIENCE:g} s; "
+                f"terminate it"
+            ) from None
         captured = {"stdout": _Capture(capture_limit), "stderr": _Capture(capture_limit)}
 
         async def collect() -> int:

@@ -1,7 +1,6 @@
 """A command in a machine, from the controller's side of its connection to the steward."""
 
 import asyncio
-import contextlib
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -94,8 +93,7 @@ class StewardProcess(Process):
             async with self._changed:
                 await self._changed.wait_for(lambda: bool(self._held) or self._over)
                 if not self._held:
-                    if self._failure is not None:
-                        raise self._failure
+                    self._raise_failure()
                     return
                 stream, data = self._held.popleft()
                 self._held_bytes -= len(data)
@@ -107,7 +105,8 @@ class StewardProcess(Process):
         async with self._changed:
             await self._changed.wait_for(lambda: self._over)
         if self._exit is None:
-            raise self._failure or broken("no exit code")
+            self._raise_failure()
+            raise broken("no exit code")
         if self._exit == -signal.SIGKILL and not self._killed:
             # Not by us: the machine may have used up its memory, and is then about to end.
             await self._suspect()
@@ -130,10 +129,14 @@ class StewardProcess(Process):
             view = view[len(part) :]
 
     def _refuse_if_over(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        self._raise_failure()
         if self._exit is not None:
             raise SandboxStateError(f"the command has ended, with {self._exit}")
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            # A fresh one each time: one that is raised twice would grow two tracebacks.
+            raise SandboxLostError(str(self._failure))
 
     async def close_stdin(self) -> None:
         """End its standard input."""
@@ -159,9 +162,7 @@ class StewardProcess(Process):
             await self._connection.send(kind, payload)
         except SandboxLostError:
             # It may have ended in this very moment; then its exit is already on the way.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_GRACE):
-                    await self.wait()
+            await self._ends_within(_GRACE)
 
     async def kill(self) -> None:
         """Kill it and everything it started."""
@@ -174,10 +175,13 @@ class StewardProcess(Process):
         # Its server in the machine was stopped, or starves: kill that, and all orphans with it.
         await self._abort(self._server)
         if not await self._ends_within(_GRACE):
-            self._connection.close()
+            await self.close()
             raise SandboxLostError(
                 "the sandbox does not obey: a command could not be killed; terminate the sandbox"
             )
+        if self._exit is None:
+            # Its server could not tell any more; the steward has seen to the rest.
+            self._exit, self._failure = -signal.SIGKILL, None
 
     async def _ends_within(self, seconds: float) -> bool:
         try:

@@ -108,6 +108,10 @@ async def _stillborn(born: Born, keeper: KeeperClient) -> ProviderError:
     """Why a machine did not come up; nothing of it is left when this returns."""
     log = born.folder / "keeper.log"
     said = await asyncio.to_thread(_tail, log)
+    with contextlib.suppress(TimeoutError):
+        # The keeper is about to learn of it too, and knows more.
+        async with asyncio.timeout(5):
+            await keeper.ended.wait()
     await _give_up(keeper)
     reason = keeper.reason
     if reason is None:

@@ -91,20 +91,31 @@ class Steward:
                 self._accept()
 
     def _collect(self) -> None:
-        ended = tree.reap()
+        ended: dict[int, int] = {}
+        for pid, status in tree.reap(stopped=True).items():
+            if not os.WIFSTOPPED(status):
+                ended[pid] = status
+            elif pid in self._servers:
+                # Nobody in here has a reason to, except to be rid of its timeouts.
+                os.kill(pid, signal.SIGKILL)
+        self._bury(ended)
+
+    def _bury(self, ended: dict[int, int]) -> None:
         if self._forwarder is not None:
             self._forwarder.ended(ended)
+        killed = False
         for pid, status in ended.items():
-            if pid not in self._servers:
-                continue
-            self._servers.discard(pid)
-            # What it served can no longer be told from other orphans, and a command must not
-            # outlive its connection by having its server killed: so all orphans go.
-            if os.WIFSIGNALED(status):
-                if tree.visible():
-                    tree.kill_descendants(spare=self._servers)
-                else:
-                    commands.kill_all(self._world.desk)
+            if pid in self._servers:
+                self._servers.discard(pid)
+                killed = killed or os.WIFSIGNALED(status)
+        if not killed:
+            return
+        # What it served can no longer be told from other orphans, and a command must not outlive
+        # its connection by having its server killed: so all orphans go.
+        if tree.visible():
+            self._bury(tree.kill_descendants(spare=self._servers))
+        else:
+            self._bury(commands.kill_all(self._world.desk))
 
     def _accept(self) -> None:
         try:

@@ -101,12 +101,17 @@ def visible() -> bool:
     return True
 
 
-def reap() -> dict[int, int]:
-    """Collect children that have ended: pid -> wait status. Does not block."""
+def reap(*, stopped: bool = False) -> dict[int, int]:
+    """Collect children that have ended: pid -> wait status. Does not block.
+
+    Args:
+        stopped: Report children that were stopped, too.
+    """
     ended: dict[int, int] = {}
+    flags = os.WNOHANG | (os.WUNTRACED if stopped else 0)
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, flags)
         except ChildProcessError:
             return ended
         if pid == 0:

@@ -1,0 +1,296 @@
+"""What is special about machines on this host."""
+
+import contextlib
+import errno
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from seer.errors import (
+    IsolationError,
+    ProviderError,
+    RemoteFileError,
+    SandboxLostError,
+    SandboxNotFoundError,
+)
+from seer.isolation import BackendName, Mount
+from seer.providers import Machine, MachineSpec, get_provider
+from seer.providers import _gpus as gpus
+from seer.providers._local_record import machines_dir
+
+pytestmark = pytest.mark.full
+BOTH = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
+
+
+@contextlib.asynccontextmanager
+async def started(**fields: object) -> AsyncGenerator[Machine]:
+    """A machine with these fields in its spec."""
+    spec = MachineSpec(**fields)  # pyright: ignore[reportArgumentType]
+    machine = await get_provider("local").start(spec)
+    try:
+        yield machine
+    finally:
+        await machine.terminate()
+
+
+async def out(machine: Machine, script: str) -> str:
+    """What a shell script prints."""
+    result = await machine.exec(["/bin/sh", "-c", script], timeout=60)
+    return (result.stdout + result.stderr).decode().strip()
+
+
+@BOTH
+async def test_mounts_appear_where_the_machine_says(tmp_path: Path, backend: BackendName) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_text("content")
+    (tmp_path / "data").chmod(0o755)
+    mount = Mount(tmp_path / "data", "/models/one")
+    async with started(
+        isolation=backend, mounts=(mount,), path_env={"MODEL_PATH": "/models/one"}
+    ) as machine:
+        seen = machine.path("/models/one")
+        assert await out(machine, f"cat {seen}/file; echo; echo $MODEL_PATH") == f"content\n{seen}"
+        assert machine.path("/models/one/file") == f"{seen}/file"
+        with pytest.raises(RemoteFileError) as caught:
+            await machine.write_file(f"{seen}/new", b"x")
+        assert caught.value.errno in (errno.EROFS, errno.EACCES)
+
+
+@BOTH
+async def test_a_working_folder_of_the_user_outlives_the_machine(
+    tmp_path: Path, backend: BackendName
+) -> None:
+    workdir = tmp_path / "mine"
+    workdir.mkdir()
+    (workdir / "before").write_text("here first")
+    async with started(isolation=backend, workdir=workdir) as machine:
+        assert await machine.read_file("before") == b"here first"
+        await machine.write_file("after", b"made inside")
+    assert (workdir / "after").read_text() == "made inside"
+    assert (workdir / "before").exists()
+
+
+@BOTH
+async def test_a_package_environment_comes_before_the_interpreters_own(
+    tmp_path: Path, backend: BackendName
+) -> None:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = tmp_path / "env" / "lib" / version / "site-packages"
+    site.mkdir(parents=True)
+    (site / "packaged.py").write_text("WHERE = __file__\n")
+    (tmp_path / "env" / "bin").mkdir()
+    for name in ("python", "python3"):
+        (tmp_path / "env" / "bin" / name).symlink_to("/seer/python/bin/python3")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("home = /seer/python/bin\n")
+    async with started(isolation=backend, python_env=tmp_path / "env") as machine:
+        code = "import packaged, sys; print(packaged.WHERE); import json; print(sys.prefix)"
+        result = await machine.exec([machine.layout.python, "-c", code])
+        assert result.stderr == b""
+        assert result.stdout.splitlines()[0].endswith(b"site-packages/packaged.py")
+        assert await out(machine, "python3 -c 'import packaged; print(1)'") == "1"
+
+
+@BOTH
+async def test_seer_itself_is_not_to_be_seen(backend: BackendName) -> None:
+    async with started(isolation=backend) as machine:
+        code = "import importlib.util as u; print(u.find_spec('seer'), u.find_spec('src'))"
+        result = await machine.exec([machine.layout.python, "-c", code])
+        assert result.stdout.split() == [b"None", b"None"]
+
+
+async def test_no_jail_is_possible_when_asked_for() -> None:
+    async with started(isolation="none") as machine:
+        assert await out(machine, "pwd") == machine.layout.workdir
+        assert await out(machine, "id -u") == str(os.getuid())
+
+
+async def test_a_missing_gpu_is_a_warning_that_says_what_is_there(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seer.providers._local_start.host_gpus", list[str])
+    with caplog.at_level(logging.WARNING):
+        async with started(gpu="A100") as machine:
+            assert await out(machine, "echo up") == "up"
+    assert "gpu='A100'" in caplog.text
+    assert "no NVIDIA GPU" in caplog.text
+
+
+def test_gpus_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (0, 1):
+        folder = tmp_path / f"0000:0{number}:00.0"
+        folder.mkdir()
+        (folder / "information").write_text(f"Model: \t\t NVIDIA Test {number}\nIRQ: 1\n")
+    monkeypatch.setattr(gpus, "_PROC", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus.host_gpus() == ["NVIDIA Test 0", "NVIDIA Test 1"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lease": 0}, "lease=0"),
+        ({"timeout": -1}, "timeout=-1"),
+        ({"gpu": "A100", "gpu_count": 0}, "gpu_count=0"),
+        ({"workdir": Path("/no/such")}, "workdir='/no/such'"),
+        ({"python_env": Path("/no/such")}, "python_env='/no/such'"),
+        ({"mounts": (Mount(Path("/no/such"), "/x"),)}, "'/no/such'"),
+        ({"gates": {"a b": Path("/no/such")}}, "'a b'"),
+        ({"gates": {"ab": Path("/no/such")}}, "not a socket"),
+    ],
+)
+async def test_what_cannot_work_is_refused_and_leaves_nothing(
+    fields: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ProviderError, match=message):
+        async with started(**fields):
+            raise AssertionError("it started")
+    assert list(machines_dir().iterdir()) == []
+
+
+async def test_a_hidden_model_needs_a_jail_that_can_hide() -> None:
+    with pytest.raises(IsolationError, match="hide"):
+        async with started(hidden=True, isolation="landlock"):
+            raise AssertionError("it started")
+
+
+async def test_a_jail_that_does_not_come_up_says_why_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seer.providers._local_start._STEWARD", "raise SystemExit('no luck today')")
+    with pytest.raises(ProviderError, match="no luck today"):
+        async with started():
+            raise AssertionError("it started")
+    assert list(machines_dir().iterdir()) == []
+
+
+async def test_a_keeper_that_does_not_come_up_says_why_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("seer.providers._local_start._KEEPER", "raise SystemExit('no keeper')")
+    with pytest.raises(ProviderError, match="no keeper"):
+        async with started():
+            raise AssertionError("it started")
+    assert list(machines_dir().iterdir()) == []
+
+
+async def test_a_start_that_takes_too_long_is_given_up_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = "import time; time.sleep(60)"
+    monkeypatch.setattr("seer.providers._local_start._STEWARD", code)
+    with pytest.raises(ProviderError, match=r"start_timeout=0\.5"):
+        async with started(start_timeout=0.5):
+            raise AssertionError("it started")
+    assert list(machines_dir().iterdir()) == []
+
+
+@BOTH
+@pytest.mark.parametrize("number", ["KILL", "STOP"])
+async def test_a_command_cannot_escape_by_disabling_its_server(
+    backend: BackendName, number: str
+) -> None:
+    async with started(isolation=backend) as machine:
+        await out(machine, "sleep 6001 >/dev/null 2>&1 &")
+        # The server is the command's parent; a second process has left its session.
+        script = f"setsid sleep 6000 & sleep 0.3; kill -{number} $PPID; sleep 6000"
+        with pytest.raises(SandboxLostError, match="killed"):
+            await machine.exec(["/bin/sh", "-c", script], timeout=60)
+        assert await out(machine, "ps -eo args | grep -c '[s]leep 6000'") == "0"
+        assert await out(machine, "echo alive") == "alive"
+
+
+@BOTH
+async def test_files_larger_than_the_disk_limit_are_refused(backend: BackendName) -> None:
+    async with started(isolation=backend, disk=4 << 20) as machine:
+        with pytest.raises(RemoteFileError) as caught:
+            await machine.write_file("large", bytes(6 << 20))
+        assert caught.value.errno == errno.EFBIG
+        assert await out(machine, "ls -A") == ""
+        assert (await machine.exec(["head", "-c", "5000000", "/dev/zero"])).exit_code == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    """A file system of 8 MB."""
+    if os.geteuid() != 0:
+        pytest.skip("needs a file system of its own")
+    options = ["-t", "tmpfs", "-o", "size=8m,mode=755", "tmpfs"]
+    subprocess.run(["mount", *options, str(tmp_path)], check=True)
+    (tmp_path / "work").mkdir()
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+async def test_a_full_disk_is_an_error_and_the_machine_still_ends_cleanly(
+    small_disk: Path,
+) -> None:
+    async with started(workdir=small_disk / "work", isolation="bubblewrap") as machine:
+        await machine.write_file("kept", b"old")
+        with pytest.raises(RemoteFileError) as caught:
+            await machine.write_file("kept", bytes(20 << 20))
+        assert caught.value.errno == errno.ENOSPC
+        assert await machine.read_file("kept") == b"old"
+        assert await out(machine, "ls -A") == "kept"
+
+
+async def test_cpus_are_limited() -> None:
+    async with started(cpus=1) as machine:
+        assert await out(machine, "nproc") == "1"
+
+
+async def test_what_a_machine_was_ended_for_is_found_by_id() -> None:
+    async with started() as machine:
+        await machine.terminate()
+        with pytest.raises(SandboxNotFoundError, match="terminated"):
+            await get_provider("local").find(machine.id)
+
+
+async def test_a_forgotten_folder_is_swept_and_a_new_one_is_not() -> None:
+    old, new = machines_dir() / "sb-00000000old", machines_dir() / "sb-00000000new"
+    for folder in (old, new):
+        (folder / "work").mkdir(parents=True)
+    (old / "lock").touch()
+    await get_provider("local").list()
+    assert not old.exists()
+    assert new.exists(), "a folder without a lock is being made"
+    (new / "work").rmdir()
+    new.rmdir()
+
+
+def _keepers(machine_id: str) -> list[int]:
+    """The reaper and, with the higher number, the keeper of a machine."""
+    found: list[int] = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                if machine_id.encode() in (path / "cmdline").read_bytes():
+                    found.append(int(path.name))
+    return found
+
+
+async def test_a_keeper_ends_its_machine_when_asked_to_stop() -> None:
+    async with started() as machine:
+        os.kill(max(_keepers(machine.id)), signal.SIGTERM)
+        with pytest.raises(SandboxLostError, match="SIGTERM"):
+            await machine.exec(["sleep", "600"])
+
+
+async def test_a_long_state_folder_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("long" * 30) / ("longer" * 20)))
+    async with started() as machine:
+        assert await out(machine, "echo up") == "up"
+        found = await get_provider("local").find(machine.id)
+        assert await out(found, "echo found") == "found"
+
+
+async def test_a_network_that_is_not_there_is_not_there() -> None:
+    async with started(network="none", isolation="bubblewrap") as machine:
+        assert await out(machine, "cat /proc/net/dev | grep -c :") == "1", "loopback only"
