@@ -1,0 +1,245 @@
+"""The door: real MCP clients over stdio, and everybody else left outside."""
+
+import asyncio
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp import Client, StdioServerParameters
+from seer._sync import on_loop
+from seer.mcp import Door
+from seer.mcp._open import open_door
+from seer.mcp._tools import Caller, ToolFailure, ToolResult, ToolSet, typed_tool
+
+pytestmark = pytest.mark.full
+
+
+def parameters(config: Mapping[str, Mapping[str, Any]]) -> StdioServerParameters:
+    """The one server of a configuration, as a client starts it."""
+    (entry,) = config.values()
+    assert entry["type"] == "stdio"
+    return StdioServerParameters(command=entry["command"], args=entry["args"], env=entry["env"])
+
+
+async def add(a: int, b: int = 1) -> ToolResult:
+    """Add."""
+    return ToolResult(text=str(a + b), structured={"sum": a + b})
+
+
+async def refuse() -> ToolResult:
+    """Refuse."""
+    raise ToolFailure("not today")
+
+
+async def crash() -> ToolResult:
+    """Crash."""
+    raise RuntimeError("a bug")
+
+
+async def count(caller: Caller) -> ToolResult:
+    """Count, telling how it goes."""
+    if caller.wants_progress:
+        for number in range(3):
+            await caller.report(float(number), f"at {number}")
+    return ToolResult(text="counted")
+
+
+async def big(size: int) -> ToolResult:
+    """A large answer."""
+    return ToolResult(text="x" * size)
+
+
+cancelled = asyncio.Event()
+
+
+async def forever() -> ToolResult:
+    """Never ends."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+    return ToolResult(text="")
+
+
+@pytest.fixture
+async def door() -> AsyncGenerator[Door]:
+    functions = [add, refuse, crash, count, big, forever]
+    tools = ToolSet(name="my lab!", tools=[typed_tool(f) for f in functions], instructions="Add.")
+    opened = await on_loop(open_door(tools))
+    try:
+        yield opened
+    finally:
+        await on_loop(opened.close())
+
+
+def text_of(result: Any) -> str:
+    return "".join(block.text for block in result.content)
+
+
+async def test_a_client_lists_and_calls_tools(door: Door) -> None:
+    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+        assert client.server_info is not None
+        assert client.server_info.name == "my lab!"
+        assert client.instructions == "Add."
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert tools["add"].description == "Add."
+        assert tools["add"].input_schema["required"] == ["a"]
+        result = await client.call_tool("add", {"a": 40, "b": 2})
+        assert text_of(result) == "42"
+        assert result.structured_content == {"sum": 42}
+
+
+async def test_failures_are_answers(door: Door) -> None:
+    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+        for name, arguments, told in [
+            ("refuse", {}, "not today"),
+            ("crash", {}, "internal error: RuntimeError: a bug"),
+            ("add", {"a": "x"}, "add: a: "),
+            ("nothing", {}, "there is no tool 'nothing'; there are: add, "),
+        ]:
+            result = await client.call_tool(name, arguments)
+            assert result.is_error
+            assert told in text_of(result)
+        assert text_of(await client.call_tool("add", {"a": 1})) == "2"
+
+
+async def test_progress_reaches_a_client_that_asks_for_it(door: Door) -> None:
+    told: list[str | None] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message)
+
+    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+        await client.call_tool("count", {}, progress_callback=note)
+    assert told == ["at 0", "at 1", "at 2"]
+
+
+async def test_two_clients_work_at_once_and_one_leaving_does_not_disturb(door: Door) -> None:
+    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as one:
+        async with Client(parameters(door.mcp_config)) as two:
+            results = await asyncio.gather(
+                *(client.call_tool("add", {"a": n}) for n in range(20) for client in (one, two))
+            )
+            assert [int(text_of(result)) for result in results] == [n // 2 + 1 for n in range(40)]
+        assert text_of(await one.call_tool("add", {"a": 1})) == "2"
+
+
+async def test_answers_of_megabytes_arrive(door: Door) -> None:
+    async with asyncio.timeout(60), Client(parameters(door.mcp_config)) as client:
+        assert len(text_of(await client.call_tool("big", {"size": 5_000_000}))) == 5_000_000
+
+
+async def test_a_cancelled_call_is_cancelled_here(door: Door) -> None:
+    cancelled.clear()
+    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+        call = asyncio.create_task(client.call_tool("forever", {}))
+        await client.call_tool("add", {"a": 1})
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await client.call_tool("add", {"a": 1})
+        await on_loop(cancelled.wait())
+
+
+async def test_closing_the_door_ends_its_servers(door: Door) -> None:
+    entry = next(iter(door.mcp_config.values()))
+    process = await asyncio.create_subprocess_exec(
+        entry["command"], *entry["args"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    await on_loop(door.close())
+    async with asyncio.timeout(30):
+        await process.wait()
+    late = await asyncio.create_subprocess_exec(
+        entry["command"], *entry["args"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    await late.communicate()
+    assert late.returncode != 0
+
+
+async def test_a_server_whose_owner_is_gone_says_so(tmp_path: Path) -> None:
+    from seer.mcp import _door
+
+    relay = tmp_path / "relay.py"
+    relay.write_bytes(Path(_door.__file__).with_name("_relay.py").read_bytes())
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-I", "-S", relay], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "has ended" in done.stderr
+
+
+async def test_the_configuration_is_plain_and_holds_no_secret(door: Door) -> None:
+    config = door.mcp_config
+    assert list(config) == ["my-lab"]
+    assert json.loads(json.dumps(config)) == config
+    (entry,) = config.values()
+    assert set(entry) == {"type", "command", "args", "env"}
+    assert entry["env"] == {}
+    folder = Path(entry["args"][-1]).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {path.name for path in folder.iterdir()} == {"relay.py", "door.sock", "lock", "outputs"}
+
+
+async def test_another_user_is_refused(door: Door) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    entry = next(iter(door.mcp_config.values()))
+    folder = Path(entry["args"][-1]).parent
+    program = (
+        "import os, socket, sys\n"
+        f"os.chdir({str(folder)!r})\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "s = socket.socket(socket.AF_UNIX)\n"
+        "try:\n"
+        "    s.connect('door.sock'); print(s.recv(100).decode())\n"
+        "except PermissionError: print('refused')\n"
+    )
+    done = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", program], capture_output=True, text=True, timeout=30
+    )
+    assert "refused" in done.stdout or "only" in done.stdout
+
+
+@pytest.mark.parametrize("greeting", [b"", b"2", b"GET / HTTP/1.1\r\n\r\n"])
+async def test_a_peer_that_brings_no_streams_is_let_go(door: Door, greeting: bytes) -> None:
+    entry = next(iter(door.mcp_config.values()))
+    path = Path(entry["args"][-1]).with_name("door.sock")
+
+    def knock() -> bytes:
+        with socket.socket(socket.AF_UNIX) as peer:
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                peer.connect(f"/proc/self/fd/{folder}/door.sock")
+            finally:
+                os.close(folder)
+            peer.settimeout(20)
+            peer.sendall(greeting)
+            if not greeting:
+                peer.shutdown(socket.SHUT_WR)
+            return peer.recv(100)
+
+    assert await asyncio.to_thread(knock) == b"standard input and output must be pipes"
+    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+        assert text_of(await client.call_tool("add", {"a": 1})) == "2"
+
+
+async def test_a_client_that_sends_nonsense_gets_an_answer_or_is_let_go(door: Door) -> None:
+    entry = next(iter(door.mcp_config.values()))
+    process = await asyncio.create_subprocess_exec(
+        entry["command"], *entry["args"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"nonsense\n{}\n[1]\n\n\xff\xfe\n")
+    process.stdin.close()
+    async with asyncio.timeout(30):
+        await process.wait()
+    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+        assert text_of(await client.call_tool("add", {"a": 1})) == "2"

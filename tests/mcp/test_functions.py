@@ -1,0 +1,171 @@
+"""Exposed functions as MCP tools, served from a real scoped sandbox."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mcp import Client, StdioServerParameters
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.execution import acreate_local_session
+from seer.workspace import Library, Workspace
+
+pytestmark = pytest.mark.full
+
+INTERFACE = '''
+import time
+from collections.abc import Iterator
+import numpy as np
+
+calls = 0
+
+@expose
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers.
+
+    Args:
+        a: The first.
+    """
+    global calls
+    calls += 1
+    return a + b
+
+@expose
+def vector(size: int) -> dict:
+    """A vector."""
+    return {"vector": np.arange(size, dtype="float32"), "size": size}
+
+@expose
+def fail(text: str) -> str:
+    """Always fails."""
+    raise ValueError("no " + text)
+
+@expose
+def steps(count: int) -> Iterator[int]:
+    """Items one by one."""
+    for number in range(count):
+        yield number
+
+@expose
+def sleep(seconds: float) -> str:
+    """Take long."""
+    time.sleep(seconds)
+    return "rested"
+'''
+
+
+@pytest.fixture
+async def scoped() -> AsyncGenerator[ScopedSandbox]:
+    sandbox = ScopedSandbox(SandboxConfig(gpu=None, provider="local", python_packages=["numpy"]))
+    await sandbox.astart()
+    try:
+        yield sandbox
+    finally:
+        await sandbox.aterminate()
+
+
+@pytest.fixture
+def interface(tmp_path: Path) -> Path:
+    path = tmp_path / "lab.py"
+    path.write_text(INTERFACE)
+    return path
+
+
+@pytest.fixture
+async def client(scoped: ScopedSandbox, interface: Path) -> AsyncGenerator[Client]:
+    config: Any = await scoped.aserve(interface, "mcp")
+    assert list(config) == ["lab"]
+    entry = config["lab"]
+    server = StdioServerParameters(command=entry["command"], args=entry["args"], env=entry["env"])
+    async with Client(server) as opened:
+        yield opened
+
+
+async def call(client: Client, name: str, **arguments: Any) -> Any:
+    async with asyncio.timeout(60):
+        return await client.call_tool(name, arguments)
+
+
+def text_of(result: Any) -> str:
+    return "".join(block.text for block in result.content if block.type == "text")
+
+
+async def test_functions_are_tools_with_real_schemas(client: Client) -> None:
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert set(tools) == {"add", "vector", "fail", "steps", "sleep", "get_result"}
+    assert tools["add"].description == "Add two numbers."
+    assert tools["add"].input_schema["properties"]["a"] == {
+        "type": "integer",
+        "description": "The first.",
+    }
+    assert text_of(await call(client, "add", a=40)) == "42"
+    assert (await call(client, "add", a=1, b=1)).structured_content == {"result": 2}
+
+
+async def test_bad_arguments_and_exceptions_are_answers(client: Client) -> None:
+    bad = await call(client, "add", a="x")
+    assert bad.is_error
+    assert "parameter 'a': expected int" in text_of(bad)
+    failed = await call(client, "fail", text="way")
+    assert failed.is_error
+    assert text_of(failed).startswith("ValueError: no way")
+
+
+async def test_generators_give_their_items(client: Client) -> None:
+    assert (await call(client, "steps", count=3)).structured_content == {"result": [0, 1, 2]}
+
+
+async def test_arrays_are_saved_where_the_agents_session_can_load_them(
+    client: Client, tmp_path: Path
+) -> None:
+    async with await acreate_local_session(workspace_dir=tmp_path / "work") as session:
+        text = text_of(await call(client, "vector", size=500))
+        assert "array float32 500" in text
+        path = text.split("saved as '")[1].split("'")[0]
+        code = f"import numpy as np; print(np.load({path!r}).shape)"
+        assert (await session.aexec(code)).stdout == "(500,)\n"
+
+
+async def test_a_cancelled_call_stops_the_function(client: Client) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await client.call_tool("sleep", {"seconds": 600})
+    async with asyncio.timeout(20):
+        assert text_of(await client.call_tool("add", {"a": 1})) == "3"
+
+
+async def test_a_call_beyond_patience_can_be_fetched_later(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seer.mcp._function_tools.PATIENCE", 0.3)
+    early = await call(client, "sleep", seconds=1.5)
+    assert early.structured_content["status"] == "running"
+    result_id = early.structured_content["result_id"]
+    done = await call(client, "get_result", result_id=result_id, wait=30)
+    assert text_of(done) == "rested"
+    assert text_of(await call(client, "get_result", result_id=result_id)) == "rested"
+    assert (await call(client, "get_result", result_id="sleep-99")).is_error
+
+
+async def test_a_served_library_is_imported_and_connected_alike(
+    scoped: ScopedSandbox, interface: Path, tmp_path: Path
+) -> None:
+    library: Any = await scoped.aserve(interface, name="lab_tools")
+    assert isinstance(library, Library)
+    live = await asyncio.to_thread(library.connect)
+    assert await asyncio.to_thread(live.add, 1) == 3
+    vector = await asyncio.to_thread(live.vector, 3)
+    np.testing.assert_array_equal(vector["vector"], np.arange(3, dtype="float32"))
+    workspace = Workspace(libraries=[library, Library.from_code("helpers", "BASE = 40\n")])
+    async with await acreate_local_session(workspace, tmp_path / "work") as session:
+        code = (
+            "import helpers, lab_tools\n"
+            "print(lab_tools.add(helpers.BASE))\n"
+            "try:\n    lab_tools.fail('way')\nexcept ValueError as error:\n    print(error)\n"
+            "print(lab_tools.vector(4)['vector'].sum())"
+        )
+        result = await session.aexec(code)
+        assert result.stdout == "42\nno way\n6.0\n"
