@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,16 @@ def test_killed_controller_takes_its_sandbox_along() -> None:
     _until_gone(machine)
     with pytest.raises(SandboxNotFoundError):
         Sandbox.from_id(sandbox_id, provider="local")
+
+
+def test_jupyter_starts_on_first_use_and_ends_with_the_sandbox() -> None:
+    with Sandbox(PLAIN) as sandbox:
+        url = sandbox.jupyter_url
+        assert url == sandbox.jupyter_url and url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(url, timeout=10) as page:
+            assert page.status == 200
+    with pytest.raises(OSError):
+        urllib.request.urlopen(url, timeout=10).close()
 
 
 def test_use_after_the_end_is_a_clear_error() -> None:

@@ -5,15 +5,16 @@ can do in `seer.providers`. Every blocking method has an `a`-prefixed twin that 
 """
 
 import contextlib
+import importlib
 import logging
 import secrets
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Protocol, Self, cast
 
 from seer._sync import on_loop, run_sync
-from seer.environment._config import SandboxConfig
+from seer.environment._config import ExecutionMode, SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._output import Output
 from seer.environment._snapshots import Snapshot, find_snapshot, take_snapshot
@@ -50,6 +51,7 @@ class Sandbox:
         self._started: Started | None = None
         self._ended = False
         self._snapshot: Snapshot | None = None
+        self._notebook: _Notebook | None = None
 
     # --- lifetime ----------------------------------------------------------------------------
 
@@ -102,7 +104,10 @@ class Sandbox:
 
     async def _terminate(self) -> None:
         started, self._started = self._started, None
+        notebook, self._notebook = self._notebook, None
         self._ended = True
+        if notebook is not None:
+            await notebook.aclose()
         if started is not None:
             await started.machine.terminate()
 
@@ -218,6 +223,24 @@ class Sandbox:
     def repo_handles(self) -> tuple[RepoHandle, ...]:
         """The repositories in the sandbox."""
         return self._running.repos
+
+    @property
+    def jupyter_url(self) -> str:
+        """Where a person can work in this sandbox with JupyterLab; it starts on first use.
+
+        Raises:
+            SandboxStateError: The execution mode has no notebook, or the sandbox does not run.
+        """
+        if self.config.execution_mode is not ExecutionMode.NOTEBOOK or self._kind != "sandbox":
+            raise SandboxStateError(
+                "this sandbox has no notebook; use Sandbox with ExecutionMode.NOTEBOOK"
+            )
+        _ = self._running
+        if self._notebook is None:
+            # Loaded by name: sessions lie above this package.
+            sessions = importlib.import_module("seer.execution")
+            self._notebook = cast("_Notebook", sessions.create_notebook_session(self))
+        return self._notebook.jupyter_url
 
     @property
     def _running(self) -> Started:
@@ -403,6 +426,15 @@ class Sandbox:
         sandbox = cls(config if config is not None else snapshot.config)
         sandbox._snapshot = snapshot
         return sandbox
+
+
+class _Notebook(Protocol):
+    """An open notebook session."""
+
+    @property
+    def jupyter_url(self) -> str: ...
+
+    async def aclose(self) -> None: ...
 
 
 def _as_bytes(data: bytes | str) -> bytes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seer.console import Phase, Progress, progress
-from seer.environment._config import SandboxConfig
+from seer.environment._config import ExecutionMode, SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._models import PreparedModel, prepare_models
 from seer.environment._note import Note, read_note, write_note
@@ -159,7 +159,7 @@ class _Starter:
 
     async def _packages(self, display: Progress) -> Path | None:
         config = self._config
-        packages = config.python_packages or _packages_for(config)
+        packages = _packages_for(config, notebook=self._kind == "sandbox")
         if not packages and not config.system_packages:
             check_python_version(config.python_version)
             return None
@@ -247,14 +247,17 @@ class _Starter:
         return _started(machine, read_note(machine.note))
 
 
-def _packages_for(config: SandboxConfig) -> tuple[str, ...]:
-    """What a sandbox has when its configuration names models but no packages."""
-    if not config.models:
-        return ()
-    packages = ("torch", "transformers", "accelerate", "numpy")
-    if any(model.is_peft for model in config.models):
-        packages += ("peft",)
-    logger.info("python_packages is empty; for the models: %s", ", ".join(packages))
+def _packages_for(config: SandboxConfig, *, notebook: bool) -> tuple[str, ...]:
+    """The configuration's packages, and what its models and its execution mode need."""
+    packages = tuple(config.python_packages)
+    if config.models and not packages:
+        packages = ("torch", "transformers", "accelerate", "numpy")
+        if any(model.is_peft for model in config.models):
+            packages += ("peft",)
+        logger.info("python_packages is empty; for the models: %s", ", ".join(packages))
+    if notebook and config.execution_mode is ExecutionMode.NOTEBOOK:
+        # A kernel to run cells with, and what agents expect on a machine of their own.
+        packages += ("ipykernel", "pip")
     return packages
 
 
