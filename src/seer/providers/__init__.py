@@ -1,25 +1,20 @@
 """Machines, wherever they come from: one small protocol, and the providers that keep it."""
 
-from seer.providers._base import (
-    CAPTURE_LIMIT,
-    Channel,
+from seer.providers._base import CAPTURE_LIMIT, Channel, Listener, Machine, Process, Provider
+from seer.providers._bundle import bundle
+from seer.providers._registry import get_provider, resolve_provider
+from seer.providers._spec import (
     ExecResult,
     FileKind,
     FileStatus,
     Layout,
-    Listener,
-    Machine,
     MachineSpec,
     MachineStatus,
     Network,
     OnOutput,
-    Process,
-    Provider,
     Stream,
     TerminalSize,
 )
-from seer.providers._bundle import bundle
-from seer.providers._registry import get_provider, resolve_provider
 
 __all__ = [
     "CAPTURE_LIMIT",

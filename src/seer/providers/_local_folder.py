@@ -19,10 +19,10 @@ from seer.isolation import (
     interpreter_path,
     script,
 )
-from seer.providers._base import Layout, MachineSpec
 from seer.providers._bundle import bundle
 from seer.providers._local_record import Seen
 from seer.providers._machine import __file__ as _machine_init
+from seer.providers._spec import Layout, MachineSpec
 
 WORKDIR, HOME, TMP, MODELS = "/workspace", "/home/agent", "/tmp", "/models"
 RUN, GATES, PROXY = "/run/seer/shared", "/run/seer/gates", "/run/seer/proxy.sock"

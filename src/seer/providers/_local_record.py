@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import cast
 
 from seer.isolation import BackendName
-from seer.providers._base import Layout
 from seer.providers._places import state_dir
+from seer.providers._spec import Layout
 
 _TAIL = 1024 * 1024
 

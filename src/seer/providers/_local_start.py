@@ -31,7 +31,6 @@ from seer.isolation import (
     proxy_environment,
     proxy_launch,
 )
-from seer.providers._base import MachineSpec
 from seer.providers._gpus import host_gpus
 from seer.providers._groups import group_prefix
 from seer.providers._local_folder import (
@@ -48,6 +47,7 @@ from seer.providers._local_folder import (
 from seer.providers._local_record import LocalRecord, machines_dir, write_record
 from seer.providers._machine import wire
 from seer.providers._places import state_dir
+from seer.providers._spec import MachineSpec
 from seer.providers._sweep import lock_folder
 
 logger = logging.getLogger(__name__)

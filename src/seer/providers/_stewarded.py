@@ -10,18 +10,11 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from seer.errors import RemoteFileError, SandboxLostError
-from seer.providers._base import (
-    Channel,
-    FileKind,
-    FileStatus,
-    Listener,
-    Machine,
-    Process,
-    TerminalSize,
-)
+from seer.providers._base import Channel, Listener, Machine, Process
 from seer.providers._channel import StreamChannel
 from seer.providers._machine import wire
 from seer.providers._process import StewardProcess
+from seer.providers._spec import FileKind, FileStatus, TerminalSize
 from seer.providers._wire_io import Connection, broken, remote_error
 
 READ_LIMIT = 4 * 1024**3

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from seer.errors import ProviderError, SandboxLostError, SandboxNotFoundError
 from seer.isolation import connect_beneath
-from seer.providers._base import Machine, MachineSpec, MachineStatus, Provider
+from seer.providers._base import Machine, Provider
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_machine import LocalMachine
 from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._local_start import Born, bring_up, check
 from seer.providers._machine import wire
+from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers._sweep import sweep
 
 _LOG_TAIL = 4000

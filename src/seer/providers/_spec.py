@@ -1,0 +1,112 @@
+"""What machines are made from and described by: frozen data, no machinery."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from seer.isolation import BackendName, Mount
+
+Stream = Literal["stdout", "stderr"]
+OnOutput = Callable[[Stream, bytes], None]
+Network = Literal["full", "none", "host"] | tuple[str, ...]
+"""`full`: internet through the filtering proxy; a tuple: those hosts only."""
+FileKind = Literal["file", "folder", "link", "socket", "other"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSpec:
+    """What to start. Resources are wishes that the provider meets or refuses."""
+
+    label: str = "sandbox"
+    """What it is for, as people will see it in listings."""
+    note: str = ""
+    """Text that the machine keeps for whoever adopts it (`Machine.note`). It holds no secrets."""
+    gpu: str | None = None
+    gpu_count: int = 1
+    cpus: float | None = None
+    memory: int | None = None
+    disk: int | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment of every command in the machine (runtime secrets included)."""
+    path_env: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Environment variables that hold a path under a mount's target; they are set to the path
+    that programs in the machine see it under (see `Machine.path`)."""
+    hidden: bool = False
+    """A model's origin must stay hidden: only a backend that can keep that is used."""
+    mounts: tuple[Mount, ...] = ()
+    """Host paths to show in the machine; only for providers with `shares_host`."""
+    gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    """Sockets of served interfaces that this machine may talk to: name -> host socket."""
+    workdir: Path | None = None
+    """A host folder that becomes the machine's working folder (`shares_host` only)."""
+    python_env: Path | None = None
+    """A package environment to put before the interpreter's own (`shares_host` only)."""
+    network: Network = "none"
+    isolation: BackendName | Literal["auto"] = "auto"
+    lease: float = 60.0
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    start_timeout: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where things are, as seen by programs in the machine."""
+
+    workdir: str
+    home: str
+    tmp: str
+    run: str
+    """A folder for sockets, shared by everything in the machine."""
+    models: str
+    python: str
+    """The interpreter to run programs with (has the spec's `python_env`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecResult:
+    """How a command ended. A non-zero exit is a value here, never an exception."""
+
+    exit_code: int
+    """Negative: ended by that signal."""
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    """Killed, with its whole process tree, because the timeout passed; the output is partial."""
+    truncated: bool = False
+    """A stream was longer than the capture limit; it ends with a mark that says so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileStatus:
+    """One file of a machine."""
+
+    name: str
+    """Without its folder. Bytes that are not UTF-8 are surrogate escapes, as in `os.fsdecode`."""
+    kind: FileKind
+    size: int
+    mode: int
+    """Permission bits."""
+    mtime: float
+
+
+@dataclass(frozen=True)
+class TerminalSize:
+    """Makes a command run in a terminal of this size."""
+
+    rows: int = 24
+    columns: int = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineStatus:
+    """One line of a listing."""
+
+    id: str
+    provider: str
+    label: str
+    started_at: float
+    gpu: str | None
+    detached: bool
+    controller_alive: bool
