@@ -1,8 +1,10 @@
 """Heads, pieces and responses: what is parsed, and that all else is refused."""
 
+from collections.abc import Callable
+
 import pytest
 
-from seer.rpc._wire import HeadCache, parse_request, response_head
+from seer.rpc._wire import HeadCache, Request, parse_request, response_head
 from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader, split_chunk
 from seer.rpc.client._wire import Piece, WireError, format_pieces, parse_pieces, parse_slots
@@ -104,9 +106,9 @@ def test_a_remembered_head_means_the_same_as_a_parsed_one() -> None:
 def test_what_follows_a_remembered_head_is_checked_all_the_same(tail: bytes) -> None:
     start = HEAD[: HEAD.index(b"id-")]
 
-    def outcome(parse: object) -> object:
+    def outcome(parse: Callable[..., Request]) -> object:
         try:
-            request = parse(start + tail, max_body=1000)  # type: ignore[operator]
+            request = parse(start + tail, max_body=1000)
         except WireError as error:
             return error.status
         return request.call, request.length, request.deadline

@@ -12,7 +12,7 @@ from ._results import Results
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from seer.rpc._budget import Meter, Tally
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ._replies import Reply
 
 QUEUED, RUNNING, DONE = 0, 1, 2
+_NEVER = float("inf")
 SMALL = 65536
 """Bodies up to this size are not counted as pending."""
 
@@ -46,65 +47,35 @@ class Call:
         pristine: Gives the arguments' buffers as they came; only where calls are recorded.
     """
 
-    __slots__ = (
-        "batch",
-        "beat_at",
-        "body",
-        "buffers",
-        "by_budget",
-        "bytes_in",
-        "cause",
-        "connections",
-        "entry",
-        "expires",
-        "frames",
-        "id",
-        "linger",
-        "lost_at",
-        "owner",
-        "pristine",
-        "queued_at",
-        "runner",
-        "shared",
-        "started_at",
-        "state",
-        "streaming",
-        "tally",
-        "target",
-    )
+    # What most calls leave as it is stands on the class: setting it each time would cost.
+    batch = 1
+    buffers: Sequence[Any] = ()
+    by_budget = False
+    cause = ""
+    lost_at = 0.0
+    pristine: Callable[[], list[memoryview]] | None = None
+    runner: Any = None
+    started_at = 0.0
+    state = QUEUED
+    streaming = False
+    target = ""
 
     def __init__(
-        self,
-        owner: Caller,
-        entry: Entry,
-        request: Request,
-        tally: Tally,
-        now: float,
+        self, owner: Caller, entry: Entry, request: Request, tally: Tally, now: float
     ) -> None:
         self.owner = owner
         self.entry = entry
         self.tally = tally
-        self.target = ""
         self.id = request.call
         self.frames = request.frames
         self.shared = request.shared
         self.linger = request.linger
-        self.expires = float("inf") if request.deadline is None else now + request.deadline
-        self.by_budget = False
+        self.expires = _NEVER if request.deadline is None else now + request.deadline
         self.queued_at = now
-        self.started_at = 0.0
-        self.lost_at = 0.0
         self.beat_at = now + KEEP_ALIVE
-        self.state = QUEUED
-        self.cause = ""
-        self.runner: Any = None
         self.connections: list[Connection] = []
-        self.streaming = False
-        self.batch = 1
         self.body: bytes | bytearray | memoryview = b""
-        self.buffers: list[Any] = []
         self.bytes_in = request.length
-        self.pristine: Callable[[], list[memoryview]] | None = None
 
     def pristine_buffers(self) -> list[memoryview]:
         """The arguments' buffers as they came, whatever the function did to its arrays."""
@@ -119,6 +90,7 @@ class Caller:
         "bytes_pending",
         "calls",
         "connections",
+        "describe",
         "handles",
         "index",
         "lock",
@@ -139,20 +111,11 @@ class Caller:
         self.connections: set[Connection] = set()
         self.handles = HandleTable()
         self.restorers = {"handle": self.handles.restore}
+        self.describe = self.handles.describe
         self.allowance = Allowance()
         self.tallies: dict[Entry, Tally] = {}
         self.bytes_pending = 0
         """Bytes of request bodies that were announced and are not yet used up."""
-
-    def begin(self, call: Call, runner: Any, now: float) -> bool:
-        """Mark `call` as running; False if it was stopped before."""
-        with self.lock:
-            if call.state != QUEUED or call.cause:
-                return False
-            call.state = RUNNING
-            call.runner = runner
-            call.started_at = now
-            return True
 
     def finish(self, call: Call, reply: Reply | bytes, now: float) -> list[Connection]:
         """Mark `call` as done and keep its reply; who waits for it, or nobody if it was done."""

@@ -18,8 +18,9 @@ from seer.errors import (
 from seer.rpc._budget import charge, check_bytes, seconds_left
 from seer.rpc._handles import Handle, part_of
 from seer.rpc._pool import Pool
-from seer.rpc._values import decode, encode
+from seer.rpc._values import _encode, decode, encode  # pyright: ignore[reportPrivateUsage]
 
+from ._calls import QUEUED, RUNNING
 from ._failures import Stopped, gate_failure, raised_text
 from ._gate import stop_error
 from ._replies import Reply
@@ -69,10 +70,14 @@ class Executor:
     def begin(self, call: Call, lane: int, runner: Any) -> bool:
         """Mark `call` as running on `lane` and set its time limits; False if it was stopped."""
         now = _monotonic()
-        if not call.owner.begin(call, runner, now):
-            return False
-        entry = call.entry
-        self.shared.begin(lane, call.owner.index, entry.place, now)
+        owner, entry = call.owner, call.entry
+        with owner.lock:
+            if call.state != QUEUED or call.cause:
+                return False
+            call.state = RUNNING
+            call.runner = runner
+            call.started_at = now
+        self.shared.begin(lane, owner.index, entry.place, now)
         if self.recorder is not None:
             self.shared.name_call(lane, call.id)
         timeout = entry.options.timeout
@@ -97,7 +102,27 @@ class Executor:
             GateError: They are malformed, or do not fit the function.
         """
         try:
-            return self._arguments(call)
+            value: Any = decode(
+                call.body,
+                call.buffers,
+                torch="torch" in sys.modules,
+                extra=call.owner.restorers,
+            )
+            args: Any
+            kwargs: Any
+            if value.__class__ is list and len(value) == 2:
+                args, kwargs = value
+            elif value.__class__ is dict and _FIELDS.issuperset(value):
+                args, kwargs = value.get("args", []), value.get("kwargs", {})
+            else:
+                raise ProtocolError(
+                    'a call\'s body is {"args": [...], "kwargs": {...}}, with nothing else in it'
+                )
+            if args.__class__ is not list or kwargs.__class__ is not dict:
+                raise ProtocolError("a call's args must be a list and its kwargs an object")
+            if call.target:
+                args = [call.owner.handles.get(call.target), *args]
+            return call.entry.bind(args, kwargs, plain=not call.frames)
         except GateError:
             raise
         except Exception as error:  # a validator of the user's own, or no memory
@@ -105,29 +130,6 @@ class Executor:
                 f"{call.entry.name}() was not called, checking its arguments failed:"
                 f" {type(error).__name__}: {error}"
             ) from None
-
-    def _arguments(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
-        value: Any = decode(
-            call.body,
-            call.buffers,
-            torch="torch" in sys.modules,
-            extra=call.owner.restorers,
-        )
-        args: Any
-        kwargs: Any
-        if value.__class__ is list and len(value) == 2:
-            args, kwargs = value
-        elif value.__class__ is dict and _FIELDS.issuperset(value):
-            args, kwargs = value.get("args", []), value.get("kwargs", {})
-        else:
-            raise ProtocolError(
-                'a call\'s body is {"args": [...], "kwargs": {...}}, with nothing else in it'
-            )
-        if type(args) is not list or type(kwargs) is not dict:
-            raise ProtocolError("a call's args must be a list and its kwargs an object")
-        if call.target:
-            args = [call.owner.handles.get(call.target), *args]
-        return call.entry.bind(args, kwargs, plain=not call.frames)
 
     def result(self, call: Call, value: Any) -> Reply:
         """The reply that carries a function's result, or says why it cannot be sent."""
@@ -140,19 +142,13 @@ class Executor:
                 buffers,
                 frames=call.frames,
                 function=call.entry.name,
-                extra=call.owner.handles.describe,
+                extra=call.owner.describe,
             )
-            return self._with_buffers(call, self.scrubbed(text), buffers)
-        except Exception as error:  # also properties of the user's classes, and memory
-            return self._unsendable(call, error)
-
-    def _with_buffers(self, call: Call, text: bytes, buffers: list[Any]) -> Reply:
-        reply = Reply(200, b'{"result":%s}' % text)
-        try:
+            reply = Reply(200, b'{"result":%s}' % self.scrubbed(text))
             if buffers:
                 reply.add_buffers(buffers, self._pool(call))
             return reply
-        except Exception as error:  # no memory, or a GPU's copy failed
+        except Exception as error:  # properties of the user's classes, memory, a GPU's copy
             return self._unsendable(call, error)
 
     def _unsendable(self, call: Call, error: Exception) -> Reply:
@@ -225,27 +221,26 @@ class Executor:
 
     def complete(self, call: Call, lane: int, value: Any, ended: float) -> None:
         """Send a function's result: `result` and `finish`, with a shorter way for the usual one."""
-        if self._plain and not call.tally.limited and not call.entry.returns_handle:
+        tally = call.tally
+        if self._plain and not (tally.limited or call.entry.returns_handle):
             buffers: list[Any] = []
             try:
-                text = encode(
-                    value,
-                    buffers,
-                    frames=call.frames,
-                    function=call.entry.name,
-                    extra=call.owner.handles.describe,
-                )
-            except Exception as error:  # see `result`
-                self.finish(call, lane, self._unsendable(call, error), ended)
-                return
+                text = _encode(value, buffers, call.frames, call.owner.describe)
+            except Exception:  # the longer way finds out what is wrong, and says so
+                buffers.append(b"")
+                text = b""
             if not buffers:
                 text = b'{"result":%s}' % text
                 self.shared.end(lane)
-                self._count(call, ended - call.started_at, call.bytes_in + len(text))
+                tally.calls += 1
+                tally.seconds += ended - call.started_at
+                tally.size += call.bytes_in + len(text)
+                if "torch" in sys.modules and uses_gpu():
+                    tally.gpu_seconds += ended - call.started_at
+                if tally.calls >= _PASS_ON:
+                    tally.pass_on()
                 self.gate.finish_plain(call, text, ended)
                 return
-            self.finish(call, lane, self._with_buffers(call, text, buffers), ended)
-            return
         self.finish(call, lane, self.result(call, value), ended)
 
     def _give_up(self, reply: Reply) -> None:

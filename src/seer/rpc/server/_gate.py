@@ -162,7 +162,8 @@ class Gate:
         if tally.limited:
             admit(tally.meters, entry.options.cost)
         call = Call(caller, entry, request, tally, _monotonic())
-        call.target = target
+        if target:
+            call.target = target
         if request.pieces is None:
             call.body = body
         else:

@@ -83,7 +83,7 @@ class Streamer:
             buffers,
             frames=call.frames,
             function=call.entry.name,
-            extra=call.owner.handles.describe,
+            extra=call.owner.describe,
         )
         text = executor.scrubbed(text)
         if not buffers:
