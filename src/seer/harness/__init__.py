@@ -22,13 +22,17 @@ from seer.harness._events import (
     ToolResult,
     Usage,
     UserMessage,
+    Waiting,
     event_from_json,
 )
+from seer.harness._human import HumanAgent
+from seer.harness._interactive import run_agent_interactive
 from seer.harness._limits import Limits, Price
 from seer.harness._replay import Forked
 from seer.harness._run import AgentRun, run_agent
 from seer.harness._scripted import Call, Expect, Scripted, Step
 from seer.harness._seat import Seat
+from seer.harness._terminal import LineTerminal, PromptTerminal, Terminal
 from seer.harness._toolbox import ToolOutcome
 
 __all__ = [
@@ -44,17 +48,21 @@ __all__ = [
     "Expect",
     "FinishReason",
     "Forked",
+    "HumanAgent",
     "ImageBlock",
     "LimitName",
     "LimitReached",
     "Limits",
+    "LineTerminal",
     "Price",
+    "PromptTerminal",
     "RunFinished",
     "RunStarted",
     "ScriptError",
     "Scripted",
     "Seat",
     "Step",
+    "Terminal",
     "Text",
     "TextBlock",
     "TextDelta",
@@ -66,7 +74,9 @@ __all__ = [
     "ToolServerError",
     "Usage",
     "UserMessage",
+    "Waiting",
     "agent_names",
     "event_from_json",
     "run_agent",
+    "run_agent_interactive",
 ]

@@ -79,6 +79,7 @@ class Agent(ABC):
 
 _BUILTIN: dict[str, tuple[str, str]] = {
     "gemini": ("seer.harness._gemini", "GeminiAgent"),
+    "human": ("seer.harness._human", "HumanAgent"),
     "replay": ("seer.harness._replay", "ReplayAgent"),
     "openai": ("seer.harness._openai", "OpenAIAgent"),
     "claude": ("seer.harness._claude", "ClaudeAgent"),

@@ -119,6 +119,13 @@ class UserMessage(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting(Event):
+    """In an interactive run: the agent has answered and waits for a message."""
+
+    type: ClassVar[str] = "waiting"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Text(Event):
     """What the agent says: one whole block."""
 
@@ -255,6 +262,7 @@ _CLASSES: dict[str, type[Event]] = {
     for cls in (
         RunStarted,
         UserMessage,
+        Waiting,
         Text,
         TextDelta,
         Thinking,

@@ -127,11 +127,17 @@ class Scripted(Agent):
             ScriptError: A step failed.
         """
         saved: dict[str, ToolOutcome] = {}
+        if seat.interactive and not request.task and await seat.next_message() is None:
+            return
         for number, step in enumerate(self.steps):
             seat.begin_turn()
             async with seat.exchange():
                 await self._step(step, seat, number=number, saved=saved)
-            if seat.limit is not None and not step.calls:
+            if step.calls:
+                continue
+            if seat.limit is not None:
+                return
+            if seat.interactive and await seat.next_message() is None:
                 return
 
     async def _step(

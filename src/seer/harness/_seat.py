@@ -31,6 +31,7 @@ from seer.harness._events import (
     ToolResult,
     Usage,
     UserMessage,
+    Waiting,
 )
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._toolbox import ToolBox, ToolOutcome
@@ -75,7 +76,8 @@ class Seat:
         self._price = price
         self._report = report
         self._consumer_ready = consumer_ready
-        self._interactive = interactive
+        self.interactive = interactive
+        """Whether there is a person who answers when the agent has."""
         self._deltas = deltas
         self._seq = 0
         self._started = time.monotonic()
@@ -190,8 +192,10 @@ class Seat:
         """What is said to the agent after it has answered; None: nothing more, it is done."""
         if self._conclude_turn is not None or self.failure is not None:
             return None
-        if not self._interactive and self._inbox.empty():
+        if not self.interactive and self._inbox.empty():
             return None
+        if self.interactive:
+            self.emit(Waiting())
         text = await self._inbox.get()
         if text is not None:
             self.emit(UserMessage(text=text))

@@ -1,0 +1,214 @@
+"""`run_agent_interactive`: a chat with an agent in the terminal."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seer.harness._agent import Agent
+from seer.harness._events import (
+    ErrorEvent,
+    Event,
+    LimitReached,
+    RunFinished,
+    RunStarted,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    Waiting,
+)
+from seer.harness._limits import Limits, Price
+from seer.harness._request import SessionLike
+from seer.harness._run import AgentRun, run_agent
+from seer.harness._terminal import Terminal, open_terminal
+
+HELP = """\
+/help        this list
+/tools       the agent's tools
+/cost        what was used so far
+/conclude    close the tools and let the agent have one last turn
+/exit        end the conversation (also Ctrl-D)
+Escape or Ctrl-C interrupts what the agent is doing; the conversation stays."""
+_SHOWN = 2000
+
+
+class Chat:
+    """A conversation between a person and an agent."""
+
+    def __init__(self, run: AgentRun, terminal: Terminal, limits: Limits) -> None:
+        self._run = run
+        self._terminal = terminal
+        self._limits = limits
+        self._tools: tuple[str, ...] = ()
+        self._turns = 0
+        self._calls = 0
+        self._usage = Usage()
+        self._said_bye = False
+
+    async def hold(self) -> RunFinished | None:
+        """Talk until one of the two is done."""
+        terminal = self._terminal
+        terminal.status(self.status)
+        terminal.complete(["/help", "/tools", "/cost", "/conclude", "/exit"])
+        try:
+            while True:
+                with terminal.watch(self._run.interrupt):
+                    waiting = await self._listen()
+                if not waiting:
+                    return self._run.result
+                await self._answer()
+        finally:
+            await self._run.aclose()
+
+    def status(self) -> str:
+        """One line on what was used, against what may be."""
+        used = self._usage
+        parts = [
+            _of(self._turns, self._limits.turns, "turns"),
+            _of(self._calls, self._limits.tool_calls, "tool calls"),
+            _of(used.total_tokens, self._limits.tokens, "tokens"),
+        ]
+        if used.total_cost_usd is not None:
+            allowed = self._limits.cost_usd
+            budget = f" of ${allowed:.2f}" if allowed is not None else ""
+            parts.append(f"${used.total_cost_usd:.4f}{budget}")
+        return " | ".join(parts)
+
+    async def _listen(self) -> bool:
+        """Show what the agent does; True when it waits for the person."""
+        async for event in self._run:
+            if isinstance(event, Waiting):
+                return True
+            self._show(event)
+        return False
+
+    async def _answer(self) -> None:
+        """Take the person's lines until one is for the agent."""
+        while True:
+            line = await self._terminal.ask("> ")
+            if line is None or line.strip() in {"/exit", "/quit"}:
+                self._run.send(None)
+                return
+            text = line.strip()
+            if not text.startswith("/"):
+                if text:
+                    self._run.send(text)
+                    return
+            elif text == "/conclude":
+                self._run.conclude()
+                self._run.send("Please conclude now.")
+                return
+            else:
+                self._command(text)
+
+    def _command(self, text: str) -> None:
+        if text == "/tools":
+            self._terminal.say("\n".join(self._tools) or "no tools")
+        elif text == "/cost":
+            self._terminal.say(self.status())
+        elif text == "/help":
+            self._terminal.say(HELP)
+        else:
+            self._terminal.say(f"there is no {text.split()[0]}\n{HELP}")
+
+    def _show(self, event: Event) -> None:
+        self._turns = max(self._turns, event.turn)
+        say = self._terminal.say
+        if isinstance(event, RunStarted):
+            self._tools = tuple(tool.name for tool in event.tools)
+            say(f"{event.provider} {event.model or ''}: {len(self._tools)} tools; /help for help")
+        elif isinstance(event, Text):
+            say(event.text)
+        elif isinstance(event, Thinking):
+            say(_indent(event.text, "~ "))
+        elif isinstance(event, ToolCall):
+            arguments = ", ".join(f"{key}={value!r}" for key, value in event.arguments.items())
+            say(f"* {event.name}({_short(arguments)})")
+        elif isinstance(event, ToolResult):
+            self._calls += event.seconds is not None and not event.is_error
+            images = f" ({len(event.images)} images)" if event.images else ""
+            say(_indent(_short(event.text) + images, "! " if event.is_error else "  "))
+        elif isinstance(event, Usage):
+            self._usage = event
+        elif isinstance(event, (LimitReached, ErrorEvent)):
+            say(f"! {event.message}")
+        elif isinstance(event, RunFinished) and event.reason != "completed":
+            say(f"! {event.reason}: {event.message}")
+
+
+async def run_agent_interactive(
+    prompt: str | None = None,
+    mcp_config: Mapping[str, Any] | None = None,
+    *,
+    provider: str | Agent = "claude",
+    model: str | None = None,
+    user_message: str | None = None,
+    session: SessionLike | None = None,
+    task: str | None = None,
+    mcp_servers: Sequence[Mapping[str, Any]] = (),
+    prompts: Sequence[str] = (),
+    limits: Limits | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    price: Price | None = None,
+    record: bool | Path | str = True,
+    name: str | None = None,
+    terminal: Terminal | None = None,
+) -> RunFinished | None:
+    """Chat with an agent in the terminal.
+
+    Escape or Ctrl-C interrupts the agent and keeps the conversation; `/help` lists the commands.
+
+    Args:
+        prompt: The system prompt.
+        mcp_config: See `run_agent`, here and for all that is not named below.
+        provider: See `run_agent`.
+        model: See `run_agent`.
+        user_message: The same as `task`.
+        session: See `run_agent`.
+        task: A first message to the agent; without one, it waits for the person.
+        mcp_servers: See `run_agent`.
+        prompts: See `run_agent`.
+        limits: See `run_agent`.
+        base_url: See `run_agent`.
+        api_key: See `run_agent`.
+        price: See `run_agent`.
+        record: See `run_agent`.
+        name: See `run_agent`.
+        terminal: Where the person sits; this process's terminal by default.
+
+    Returns:
+        The last event of the run.
+    """
+    run = run_agent(
+        prompt,
+        mcp_config,
+        provider=provider,
+        model=model,
+        user_message=user_message,
+        session=session,
+        task=task,
+        mcp_servers=mcp_servers,
+        prompts=prompts,
+        limits=limits,
+        base_url=base_url,
+        api_key=api_key,
+        price=price,
+        record=record,
+        name=name,
+        interactive=True,
+    )
+    return await Chat(run, terminal or open_terminal(), limits or Limits()).hold()
+
+
+def _of(used: int, allowed: float | None, what: str) -> str:
+    return f"{used} of {allowed:g} {what}" if allowed is not None else f"{used} {what}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
+def _indent(text: str, mark: str) -> str:
+    return "\n".join(mark + line for line in text.splitlines())

@@ -1,0 +1,177 @@
+"""A person at the terminal: lines in, words out, and the keys that interrupt.
+
+The only importer of `prompt_toolkit`. What agents say is hostile text, so control characters in it
+are made visible before a terminal sees them.
+"""
+
+import asyncio
+import os
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from seer.console import say
+from seer.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.output import Output
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_ESCAPE_WAIT = 0.05
+
+
+def harmless(text: str) -> str:
+    """The text with control characters made visible; newlines and tabs stay."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+class Terminal(ABC):
+    """Where a person sits."""
+
+    @abstractmethod
+    async def ask(self, mark: str) -> str | None:
+        """One line of the person's; None when they have gone."""
+
+    @abstractmethod
+    def say(self, text: str) -> None:
+        """Show a line, or several. The text may be hostile."""
+
+    @abstractmethod
+    def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
+        """While the agent works: tell when the person wants it to stop."""
+
+    @abstractmethod
+    def complete(self, words: Sequence[str]) -> None:
+        """Offer these words for completion, where the terminal can."""
+
+    @abstractmethod
+    def status(self, line: Callable[[], str]) -> None:
+        """Keep this line in sight, where the terminal can."""
+
+
+class LineTerminal(Terminal):
+    """Plain lines, for input that is no terminal: a pipe, a file, a test."""
+
+    def __init__(self, source: TextIO | None = None, target: TextIO | None = None) -> None:
+        self._source = source or sys.stdin
+        self._target = target
+
+    async def ask(self, mark: str) -> str | None:
+        """The next line."""
+        line = await asyncio.to_thread(self._source.readline)
+        return line.rstrip("\n") if line else None
+
+    def say(self, text: str) -> None:
+        """Write it down."""
+        say(harmless(text), file=self._target)
+
+    def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
+        """There are no keys to watch."""
+        return nullcontext()
+
+    def complete(self, words: Sequence[str]) -> None:
+        """Lines are not completed."""
+
+    def status(self, line: Callable[[], str]) -> None:
+        """There is no place for it."""
+
+
+class PromptTerminal(Terminal):
+    """A real terminal: history, completion, a status line, Escape and Ctrl-C."""
+
+    def __init__(
+        self,
+        *,
+        history: Path | None = None,
+        source: "Input | None" = None,
+        target: "Output | None" = None,
+    ) -> None:
+        """Take the terminal.
+
+        Raises:
+            MissingExtraError: `prompt_toolkit` is not installed.
+        """
+        try:
+            from prompt_toolkit import PromptSession
+            from prompt_toolkit.history import FileHistory, InMemoryHistory
+        except ImportError as error:
+            raise MissingExtraError(
+                'a chat in the terminal needs prompt_toolkit: pip install "seer[chat]"'
+            ) from error
+        if history is not None:
+            history.parent.mkdir(parents=True, exist_ok=True)
+        self._words: Sequence[str] = ()
+        self._line: Callable[[], str] | None = None
+        self._session: PromptSession[str] = PromptSession(
+            history=FileHistory(str(history)) if history is not None else InMemoryHistory(),
+            input=source,
+            output=target,
+        )
+
+    async def ask(self, mark: str) -> str | None:
+        """Let the person write; Ctrl-C clears the line, Ctrl-D leaves."""
+        from prompt_toolkit.completion import WordCompleter
+
+        while True:
+            try:
+                return await self._session.prompt_async(
+                    mark,
+                    completer=WordCompleter(list(self._words), WORD=True),
+                    complete_while_typing=False,
+                    bottom_toolbar=self._line,
+                    handle_sigint=False,
+                )
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                continue
+
+    def say(self, text: str) -> None:
+        """Print it above the prompt."""
+        say(harmless(text))
+
+    def complete(self, words: Sequence[str]) -> None:
+        """Offer words on Tab."""
+        self._words = words
+
+    def status(self, line: Callable[[], str]) -> None:
+        """Show the line below the prompt."""
+        self._line = lambda: harmless(line())
+
+    def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
+        """Escape and Ctrl-C interrupt."""
+        return _watch_keys(self._session.app.input, on_interrupt)
+
+
+@contextmanager
+def _watch_keys(source: "Input", on_interrupt: Callable[[], None]) -> Generator[None, None, None]:
+    """Read keys while the agent works, without a prompt."""
+    from prompt_toolkit.keys import Keys
+
+    loop = asyncio.get_running_loop()
+
+    def take(presses: Sequence[object]) -> None:
+        for press in presses:
+            if getattr(press, "key", None) in {Keys.Escape, Keys.ControlC}:
+                on_interrupt()
+
+    def ready() -> None:
+        take(source.read_keys())
+        # A lone Escape could be the start of an arrow key; it is not when nothing follows.
+        loop.call_later(_ESCAPE_WAIT, lambda: take(source.flush_keys()))
+
+    with source.raw_mode(), source.attach(ready):
+        yield
+
+
+def open_terminal() -> Terminal:
+    """The terminal of this process, or plain lines where it has none."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return LineTerminal()
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    return PromptTerminal(history=state / "seer" / "chat_history")
