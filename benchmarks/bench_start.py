@@ -3,15 +3,14 @@
     python benchmarks/bench_start.py                       # writes results/start.md
     python benchmarks/bench_start.py --rounds 5 --dry      # a quick look
 
-The floor is what cannot be saved: one interpreter's start plus one bare jail's. Every round times the
-floor and the sandbox one after the other, so that a busy moment hits both.
+The floor is what cannot be saved: one interpreter's start plus one bare jail's. Every round times
+the floor and the sandbox one after the other, so that a busy moment hits both.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import subprocess
 import sys
 import time
@@ -144,7 +143,8 @@ def processes_of(machine_id: str) -> list[int]:
     """The keeper and reaper of a machine, and everything below them."""
     parents: dict[int, int] = {}
     found: set[int] = set()
-    for name in os.listdir("/proc"):
+    for entry in Path("/proc").iterdir():
+        name = entry.name
         if not name.isdigit():
             continue
         try:

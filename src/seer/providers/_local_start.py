@@ -48,7 +48,7 @@ from seer.providers._local_record import LocalRecord, machines_dir, write_record
 from seer.providers._machine import wire
 from seer.providers._places import state_dir
 from seer.providers._spec import MachineSpec
-from seer.providers._sweep import lock_folder
+from seer.providers._sweep import being_made, lock_folder
 
 logger = logging.getLogger(__name__)
 
@@ -85,11 +85,12 @@ def bring_up(spec: MachineSpec) -> Born:
     backend = _choose(spec)
     machine_id = f"sb-{secrets.token_hex(8)}"
     folder = machines_dir() / machine_id
-    folder.mkdir(mode=0o700)
     with ExitStack() as undo:
         undo.callback(discard, folder)
         with ExitStack() as opened:
-            lock = opened.enter_context(_Descriptor(lock_folder(folder))).fd
+            with being_made():
+                folder.mkdir(mode=0o700)
+                lock = opened.enter_context(_Descriptor(lock_folder(folder))).fd
             born = _spawn(spec, backend, folder, opened=opened, lock=lock)
         undo.pop_all()
     return born

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 from seer.providers._groups import remove_group, remove_nameless_groups
@@ -20,8 +21,22 @@ from seer.providers._places import state_dir
 
 logger = logging.getLogger(__name__)
 
-_UNBORN = 60.0
-"""Seconds in which a folder may be without a lock file, while its machine is being made."""
+
+@contextlib.contextmanager
+def being_made() -> Generator[None]:
+    """Keep sweeps away from folders that have no lock yet; hold it from `mkdir` to the lock."""
+    with _births() as births:
+        fcntl.flock(births, fcntl.LOCK_SH)
+        yield
+
+
+@contextlib.contextmanager
+def _births() -> Generator[int]:
+    fd = os.open(state_dir() / "machines.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def lock_folder(folder: Path) -> int:
@@ -50,35 +65,52 @@ def sweep(only: str | None = None) -> list[str]:
 
 
 def _sweep_one(path: Path) -> bool:
-    try:
-        lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    with contextlib.ExitStack() as held:
         try:
-            if time.time() - path.stat().st_ctime < _UNBORN:
+            if not _take(path, held):
                 return False
-        except FileNotFoundError:
+            _kill_left_over(path)
+            if how_it_ended(path.name) is None:
+                reason = "its keeper was killed, or the computer went down"
+                record_end(os.fsencode(state_dir()), path.name, reason, at=time.time())
+            with contextlib.suppress(FileNotFoundError):
+                remove_tree(os.fsencode(path))
+        except OSError as error:
+            logger.warning("the dead machine %s cannot be removed: %s", path.name, error)
             return False
-        lock = None
+    logger.info("removed what the dead machine %s had left", path.name)
+    return True
+
+
+def _take(path: Path, held: contextlib.ExitStack) -> bool:
+    """Take the lock of a dead machine's folder; False when somebody has it."""
     try:
-        if lock is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-        _kill_left_over(path)
-        if how_it_ended(path.name) is None:
-            reason = "its keeper was killed, or the computer went down"
-            record_end(os.fsencode(state_dir()), path.name, reason, at=time.time())
-        with contextlib.suppress(FileNotFoundError):
-            remove_tree(os.fsencode(path))
-        logger.info("removed what the dead machine %s had left", path.name)
-        return True
-    except OSError as error:
-        logger.warning("the dead machine %s cannot be removed: %s", path.name, error)
+        return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)
+    except FileNotFoundError:
+        pass
+    # Without a lock it is being made, or its maker was killed; no maker is at work while this
+    # other lock is ours, and the first answer may have been overtaken.
+    births = held.enter_context(_births())
+    if not _try_lock(births, fcntl.LOCK_EX):
         return False
-    finally:
-        if lock is not None:
-            os.close(lock)
+    try:
+        return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)
+    except FileNotFoundError:
+        return path.exists()
+
+
+def _open(path: Path, held: contextlib.ExitStack) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    held.callback(os.close, fd)
+    return fd
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _kill_left_over(path: Path) -> None:
