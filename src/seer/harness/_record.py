@@ -10,7 +10,7 @@ from typing import Any
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._events import Event, FinishReason, RunFinished, raw_json
 from seer.harness._request import SessionLike, open_sessions
-from seer.runs import CallCollector, RecordedGate, Redactor, RunRecord, runs_root
+from seer.runs import CallCollector, RecordedGate, Redactor, RunRecord, Tracing, runs_root
 
 _KEY_WORDS = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_ACCESS_KEY")
 
@@ -24,6 +24,7 @@ class Recording:
         self._record: RunRecord | None = None
         self._collector: CallCollector | None = None
         self._totals: dict[str, Any] = {}
+        self._tracing = Tracing()
         self.folder: Path | None = None
 
     def open(self, agent: Agent, request: AgentRequest, *, session: SessionLike | None) -> None:
@@ -51,14 +52,17 @@ class Recording:
             redactor=Redactor((*agent.secrets(request), *_environment_secrets())),
         )
         self.folder = self._record.folder
-        self._collector = CallCollector(self._record, wanted=_own_callers(session))
+        self._collector = CallCollector(
+            self._record, wanted=_own_callers(session), on_call=self._tracing.call
+        )
         self._collector.follow(_gates(session))
 
     def event(self, event: Event) -> None:
         """Write one event."""
+        data = event.to_json()
+        self._tracing.event(data)
         if self._record is None:
             return
-        data = event.to_json()
         if event.raw is not None and (raw := raw_json(event.raw)) is not None:
             data["raw"] = raw
         self._record.event(data)

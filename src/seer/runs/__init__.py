@@ -10,6 +10,7 @@ from seer.runs._reader import Run, open_run
 from seer.runs._record import RunRecord, Status
 from seer.runs._redact import Redactor, RedactorLike
 from seer.runs._replay_provider import ReplayProvider, replay_environment
+from seer.runs._tracing import Tracing
 
 __all__ = [
     "CallCollector",
@@ -28,6 +29,7 @@ __all__ = [
     "RunRecord",
     "RunSummary",
     "Status",
+    "Tracing",
     "export_inspect",
     "new_run_id",
     "open_run",
