@@ -1,0 +1,109 @@
+"""What is missing is said at once, with what to do about it."""
+
+import sys
+import time
+from typing import Any
+
+import pytest
+from mcp.server import MCPServer
+
+from seer.errors import ConfigError, MissingExtraError, SecretMissingError
+from seer.harness import Scripted, Step, agent_names, run_agent
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No key of the developer's is there."""
+    for vendor in ("ANTHROPIC", "OPENAI", "GEMINI", "GOOGLE"):
+        for kind in ("API_KEY", "AUTH_TOKEN", "BASE_URL"):
+            monkeypatch.delenv(f"{vendor}_{kind}", raising=False)
+    monkeypatch.delenv("CLAUDE_CODE_OAUTH_TOKEN", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable"),
+    [
+        ("claude", "ANTHROPIC_API_KEY"),
+        ("openai", "OPENAI_API_KEY"),
+        ("gemini", "GEMINI_API_KEY"),
+    ],
+)
+def test_a_missing_key_names_the_variable(
+    calculator: MCPServer, provider: str, variable: str
+) -> None:
+    with pytest.raises(SecretMissingError, match=f"set {variable}"):
+        run_agent("x", {"c": calculator}, provider=provider)
+    began = time.perf_counter()
+    with pytest.raises(SecretMissingError):
+        run_agent("x", {"c": calculator}, provider=provider)
+    assert time.perf_counter() - began < 1.0
+
+
+@pytest.mark.parametrize(
+    ("provider", "module", "extra"),
+    [
+        ("claude", "claude_agent_sdk", "claude"),
+        ("openai", "pydantic_ai.models.openai", "openai"),
+        ("gemini", "pydantic_ai.models.google", "gemini"),
+    ],
+)
+def test_a_missing_sdk_names_the_extra(
+    calculator: MCPServer,
+    monkeypatch: pytest.MonkeyPatch,
+    provider: str,
+    module: str,
+    extra: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf'pip install "seer\[{extra}\]"'):
+        run_agent("x", {"c": calculator}, provider=provider, api_key="k")
+
+
+def test_an_endpoint_of_ones_own_needs_a_model_and_no_key(calculator: MCPServer) -> None:
+    arguments: dict[str, Any] = {"provider": "openai", "base_url": "http://127.0.0.1:1/v1"}
+    with pytest.raises(ConfigError, match="needs model="):
+        run_agent("x", {"c": calculator}, **arguments)
+    run_agent("x", {"c": calculator}, model="mine", **arguments)
+
+
+def test_openai_has_two_endpoints(calculator: MCPServer) -> None:
+    with pytest.raises(ConfigError, match="openai:chat or openai:responses"):
+        run_agent("x", {"c": calculator}, provider="openai:other")
+    with pytest.raises(ConfigError, match="takes nothing after a colon"):
+        run_agent("x", {"c": calculator}, provider="gemini:other")
+
+
+def test_all_agents_are_known_by_name() -> None:
+    wanted = {"claude", "gemini", "human", "openai", "replay", "scripted"}
+    assert wanted <= set(agent_names())
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("not toml [", "cannot be read"),
+        ("x = 1", r"must hold \[\[steps\]\]"),
+        ('[[steps]]\ntxt = "x"', "unknown keys"),
+        ("[[steps]]\nthinking = 'x'", "needs text or calls"),
+        ("[[steps]]\n[[steps.calls]]\nname = 'x'", "unknown keys"),
+        ("[[steps]]\n[[steps.calls]]\narguments = {}", "a call needs tool"),
+        ("[[steps]]\n[[steps.calls]]\ntool='x'\nexpect={is=1}", "unknown keys"),
+    ],
+)
+def test_a_malformed_script_says_where(
+    tmp_path: Any, calculator: MCPServer, content: str, reason: str
+) -> None:
+    path = tmp_path / "steps.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=reason):
+        run_agent("x", {"c": calculator}, provider=f"scripted:{path}")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        run_agent("x", {"c": calculator}, provider=f"scripted:{tmp_path}/none.toml")
+
+
+def test_what_a_script_has_none_of_is_refused(calculator: MCPServer) -> None:
+    with pytest.raises(ConfigError, match="a script has none"):
+        agent = Scripted([Step(text="x")])
+        run_agent("x", {"c": calculator}, provider=agent, builtin_tools=["WebSearch"])
+    with pytest.raises(ConfigError, match="there are no steps"):
+        run_agent("x", {"c": calculator}, provider="scripted")
