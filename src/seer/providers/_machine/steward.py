@@ -77,7 +77,6 @@ class Steward:
             ready = {fd for fd, _ in poll.poll()}
             if self._forwarder is not None and self._forwarder.fd in ready:
                 self._forwarder.start()
-                self._servers.add(self._forwarder.pid)
             if self._alive in ready:
                 commands.kill_all(self._world.desk)
                 return
@@ -113,7 +112,8 @@ class Steward:
         # What it served can no longer be told from other orphans, and a command must not outlive
         # its connection by having its server killed: so all orphans go.
         if tree.visible():
-            self._bury(tree.kill_descendants(spare=self._servers))
+            kept = {self._forwarder.pid} if self._forwarder is not None else set[int]()
+            self._bury(tree.kill_descendants(spare=self._servers | kept))
         else:
             self._bury(commands.kill_all(self._world.desk))
 
