@@ -87,6 +87,7 @@ class Caller:
 
     __slots__ = (
         "allowance",
+        "batch",
         "bytes_pending",
         "calls",
         "connections",
@@ -113,6 +114,8 @@ class Caller:
         self.restorers = {"handle": self.handles.restore}
         self.describe = self.handles.describe
         self.allowance = Allowance()
+        self.batch = -1
+        """The last events among which it had a call."""
         self.tallies: dict[Entry, Tally] = {}
         self.bytes_pending = 0
         """Bytes of request bodies that were announced and are not yet used up."""

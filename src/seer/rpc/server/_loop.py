@@ -55,6 +55,8 @@ class Loop:
         due: Callable[[float], None],
     ) -> None:
         self.epoll = select.epoll()
+        self.batch = 0
+        """How often events were taken; tells whether two came together."""
         self.wake_at = float("inf")
         """When `due` must be called (monotonic). Only lowered by others than the leader."""
         self._handlers: dict[int, OnEvents] = {}
@@ -121,13 +123,17 @@ class Loop:
             timeout = 0.0
         handlers = self._handlers
         found = self.epoll.poll(timeout, 64)
-        if len(found) == 1:
-            # A lone call is run as it is read; where several wait, the queue is fair.
-            self._direct = self._main_leads and not self._has_jobs()
+        led = self._main_leads
+        self.batch += 1
+        self._direct = led
         for fd, events in found:
             handler = handlers.get(fd)
             if handler is not None:
                 handler(events)
+                if led and not self._main_leads:
+                    # A function was run from here and took long: the relief has the sockets, and
+                    # will hear of the other events too.
+                    return
         self._direct = False
         now = _monotonic()
         if now >= self.wake_at:
@@ -161,11 +167,11 @@ class Loop:
                 return
 
     def run_now(self, job: Any) -> bool:
-        """Run a job at once, if it is the only one and this is the free main thread."""
-        if not self._direct:
+        """Run a job at once, if none waits and this is the main thread."""
+        if not self._direct or self._has_jobs():
             return False
-        self._direct = False
         self._run_watched(job)
+        self._direct = self._main_leads
         return True
 
     def _run_watched(self, job: Any) -> None:

@@ -193,8 +193,12 @@ class InterfaceProcess:
     def _submit(self, call: Call) -> None:
         runner = call.entry.runner
         if runner is None:
-            if not self.loop.run_now(call):
-                self._queue.put(call.owner, call)
+            owner, batch = call.owner, self.loop.batch
+            # A call is run as it is read, unless its caller had one among these events already:
+            # then it waits for the others', as in the queue.
+            if (owner.batch == batch and len(self.gate.callers) > 1) or not self.loop.run_now(call):
+                self._queue.put(owner, call)
+            owner.batch = batch
         else:
             runner.submit(call)
 
