@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import stat
+import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.execution.person import Person
 
@@ -218,3 +220,31 @@ async def test_work_goes_on_when_the_server_is_killed(
     process.kill()
     assert (await run(session, "after = before + 1; after")).value == "2"
     assert [_source(cell) for cell in saved(session)][-1] == "after = before + 1; after"
+
+
+async def test_the_server_ends_with_its_controller(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\n"
+        "from seer.execution import create_notebook_session\n"
+        "session = create_notebook_session(notebook_dir=sys.argv[1], workspace_dir=sys.argv[2])\n"
+        "session.exec('kept = 1')\n"
+        "session.jupyter_url\n"
+        "session.exec('last = 2')\n"
+        "print(session._store.server._process.pid, session.notebook_path, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        tmp_path / "out",
+        tmp_path / "work",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    server, path = printed.decode().split()
+    async with asyncio.timeout(20):
+        while psutil.pid_exists(int(server)):
+            await asyncio.to_thread(os.sched_yield)
+    cells = json.loads(Path(path).read_text())["cells"]
+    assert [CellInfo.from_cell(cell).source for cell in cells] == ["kept = 1", "last = 2"]

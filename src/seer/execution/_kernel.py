@@ -209,8 +209,9 @@ class Kernel:
                     handle(self._signer.read(frames))
                 except ProtocolError as error:
                     logger.warning("ignored a message of the kernel: %s", error)
-                # A kernel that prints without end must not keep the loop from everything else.
-                await asyncio.sleep(0)
+                if connection.has_more:
+                    # A kernel that prints without end must not keep the loop from all else.
+                    await asyncio.sleep(0)
         except SandboxLostError:
             await self._wait_for_death()
             self._die("the kernel closed its sockets")

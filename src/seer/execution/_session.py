@@ -365,14 +365,15 @@ class Session(ABC):
             execution.end(status)
 
     async def _run_in_time(self, execution: Execution) -> Status:
+        if execution.timeout is None:
+            return await self._run(execution)
         run = asyncio.create_task(self._run(execution))
         try:
-            if execution.timeout is not None:
-                await asyncio.wait([run], timeout=execution.timeout)
-                if not run.done():
-                    execution.stop_reason = "timeout"
-                    execution.capture.note(f"interrupted after {execution.timeout:g} s")
-                    await self._press(execution, run)
+            await asyncio.wait([run], timeout=execution.timeout)
+            if not run.done():
+                execution.stop_reason = "timeout"
+                execution.capture.note(f"interrupted after {execution.timeout:g} s")
+                await self._press(execution, run)
             return await run
         finally:
             if not run.done():

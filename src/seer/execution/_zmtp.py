@@ -105,6 +105,11 @@ class ZmtpConnection:
             if not flags & _MORE:
                 return parts if room >= 0 and len(parts) <= _MAX_PARTS and keep else None
 
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes of another message have arrived already."""
+        return bool(self._buffer)
+
     async def close(self) -> None:
         """Close the connection; closing twice is harmless."""
         await self._channel.close()

@@ -28,6 +28,10 @@ _SERVICES = ("nbconvert", "shutdown")
 """What the server does not offer: one runs converters on this host, the other ends the server."""
 
 
+_SAVE_DELAY = 0.1
+"""Seconds from an edit to the file."""
+
+
 class NarrowServer(ServerApp):
     """A Jupyter server without the services that reach beyond the notebook."""
 
@@ -71,7 +75,10 @@ async def _serve_requests(app: ServerApp, answers: Any, notebook: str) -> None:
             app.log.exception("a request of the controller failed")
             answer["error"] = f"{type(error).__name__}: {error}"
         _say(answers, answer)
-    app.stop(from_signal=True)
+    # The controller is gone. What was just edited is saved a moment later; then nothing here is
+    # worth an orderly end, which would wait for a kernel that is not ours.
+    await asyncio.sleep(2 * _SAVE_DELAY)
+    os._exit(0)
 
 
 def _say(answers: Any, message: dict[str, Any]) -> None:
@@ -114,9 +121,8 @@ def _config(settings: dict[str, Any]) -> Config:
         "seer.execution._jupyter.provisioner.RelayKernelManager"
     )
     config.YDocExtension.document_cleanup_delay = None
-    config.YDocExtension.document_save_delay = 0.1
+    config.YDocExtension.document_save_delay = _SAVE_DELAY
     config.YDocExtension.session_store_path = str(Path.cwd() / "collaboration.json")
-    config.SQLiteYStore.db_path = str(Path.cwd() / "ystore.db")
     config.BaseFileIdManager.db_path = str(Path.cwd() / "file_id.db")
     # Scripts in a kernel's output may not send anything anywhere but to this server.
     server.tornado_settings = {
