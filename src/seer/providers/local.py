@@ -32,7 +32,7 @@ class LocalProvider(Provider):
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""
         check(spec)
-        born = await asyncio.to_thread(bring_up, spec)
+        born = await _bring_up(spec)
         keeper = await KeeperClient.on(born.control)
         try:
             async with asyncio.timeout(spec.start_timeout):
@@ -47,7 +47,9 @@ class LocalProvider(Provider):
             raise
         finally:
             os.close(born.ready)
-            await asyncio.to_thread(born.spawned.wait)
+            # Its first process has forked the keeper and is usually gone by now.
+            if born.spawned.poll() is None:
+                await asyncio.to_thread(born.spawned.wait)
         if version != b"%d" % wire.VERSION:
             raise await _stillborn(born, keeper)
         machine = LocalMachine(born.folder, born.record, keeper)
@@ -83,6 +85,19 @@ class LocalProvider(Provider):
         folders = sorted(machines_dir().iterdir())
         found = await asyncio.gather(*map(_status, folders))
         return [status for status in found if status is not None]
+
+
+async def _bring_up(spec: MachineSpec) -> Born:
+    """`bring_up` in a thread; one that is cancelled half-way is undone first."""
+    bringing = asyncio.create_task(asyncio.to_thread(bring_up, spec))
+    try:
+        return await asyncio.shield(bringing)
+    except asyncio.CancelledError:
+        born = await bringing
+        os.close(born.ready)
+        await asyncio.shield(_give_up(await KeeperClient.on(born.control)))
+        await asyncio.to_thread(born.spawned.wait)
+        raise
 
 
 async def _read_pipe(fd: int) -> bytes:

@@ -66,10 +66,12 @@ class Home:
 
     def kill(self) -> None:
         """End every process of the machine; the caller is a subreaper above all of them."""
+        if self.group is not None:
+            for folder in self.group.folders:
+                _forbid_forks(folder)
+            self.group.kill()
         tree.kill_descendants()
         if self.group is not None:
-            self.group.kill()
-            tree.kill_descendants()
             self.group.remove()
 
     def record(self, reason: str) -> None:
@@ -86,6 +88,15 @@ class Home:
             remove_tree(self._folder)
         except FileNotFoundError:
             return
+
+
+def _forbid_forks(folder: str) -> None:
+    """Nothing in the group can fork from now on, so a bomb in it cannot outrun its killing."""
+    try:
+        with open(os.path.join(folder, "pids.max"), "r+") as file:
+            file.write("0")
+    except FileNotFoundError:
+        return
 
 
 def wait(keeper: int, home: Home, settings: Message) -> None:

@@ -6,6 +6,7 @@ import signal
 import time
 
 from seer.errors import SandboxLostError, SandboxNotFoundError
+from seer.providers import Machine
 from seer.testing.provider_contract._subject import (
     Subject,
     equal,
@@ -83,6 +84,22 @@ async def terminating_ends_everything_and_twice_is_harmless(subject: Subject) ->
         await raises(SandboxLostError, machine.read_file("x"), "a file afterwards")
         said = await _ends(subject, machine.id, within=10)
         expect("terminated" in said, f"find says how it ended: {said}")
+
+
+async def a_cancelled_start_leaves_nothing(subject: Subject) -> None:
+    before = {status.id for status in await subject.provider.list()}
+    for pause in (0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.06):
+        starting = asyncio.create_task(subject.provider.start(subject.spec))
+        await asyncio.sleep(pause)
+        starting.cancel()
+        result = (await asyncio.gather(starting, return_exceptions=True))[0]
+        if isinstance(result, Machine):
+            await result.terminate()
+
+    async def gone() -> bool:
+        return {status.id for status in await subject.provider.list()} <= before
+
+    await eventually(gone, "machines whose start was cancelled are gone")
 
 
 async def an_unknown_id_is_not_found(subject: Subject) -> None:
@@ -236,6 +253,7 @@ CHECKS = (
     machines_have_ids_of_their_own,
     machines_do_not_see_each_other,
     terminating_ends_everything_and_twice_is_harmless,
+    a_cancelled_start_leaves_nothing,
     an_unknown_id_is_not_found,
     what_is_under_way_when_a_machine_ends_fails_with_the_reason,
     the_timeout_ends_a_machine,

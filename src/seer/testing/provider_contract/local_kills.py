@@ -42,7 +42,8 @@ from seer._sync import run_sync
 from seer.providers import MachineSpec, get_provider
 isolation, use = sys.argv[1:]
 machine = run_sync(get_provider("local").start(MachineSpec(isolation=isolation, lease=20)))
-run_sync(machine.exec(["/bin/sh", "-c", "env -i setsid /bin/sh -c '(sleep 3600 &)' >/dev/null 2>&1"]))
+escape = "env -i setsid /bin/sh -c '(sleep 3600 &)' >/dev/null 2>&1"
+run_sync(machine.exec(["/bin/sh", "-c", escape]))
 print(machine.id, flush=True)
 while use == "busy":
     run_sync(machine.exec(["/bin/sh", "-c", "echo x > file; sleep 0.01"]))
@@ -208,9 +209,9 @@ def _processes(ground: Ground) -> list[int]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if prefix in (entry / "cgroup").read_text() or root in _command(int(entry.name)):
-                if "\nState:\tZ" not in (entry / "status").read_text():
-                    found.append(int(entry.name))
+            ours = prefix in (entry / "cgroup").read_text() or root in _command(int(entry.name))
+            if ours and "\nState:\tZ" not in (entry / "status").read_text():
+                found.append(int(entry.name))
     return found
 
 
