@@ -246,5 +246,6 @@ async def test_the_server_ends_with_its_controller(tmp_path: Path) -> None:
     async with asyncio.timeout(20):
         while psutil.pid_exists(int(server)):
             await asyncio.to_thread(os.sched_yield)
-    cells = json.loads(Path(path).read_text())["cells"]
+    text = await asyncio.to_thread(Path(path).read_text)
+    cells = json.loads(text)["cells"]
     assert [CellInfo.from_cell(cell).source for cell in cells] == ["kept = 1", "last = 2"]
