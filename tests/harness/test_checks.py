@@ -43,8 +43,8 @@ def test_a_missing_key_names_the_variable(
     ("provider", "module", "extra"),
     [
         ("claude", "claude_agent_sdk", "claude"),
-        ("openai", "pydantic_ai.models.openai", "openai"),
-        ("gemini", "pydantic_ai.models.google", "gemini"),
+        ("openai", "openai", "openai"),
+        ("gemini", "pydantic_ai", "gemini"),
     ],
 )
 def test_a_missing_sdk_names_the_extra(

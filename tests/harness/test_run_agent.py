@@ -83,6 +83,22 @@ async def test_the_record_holds_every_event(calculator: MCPServer) -> None:
     record.verify()
 
 
+async def test_secrets_of_the_environment_and_of_dotenv_are_in_no_record(
+    calculator: MCPServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".env").write_text("LAB_PASSPHRASE=correct-horse-battery\n")
+    monkeypatch.setenv("OTHER_TOKEN", "tok-0123456789")
+    words = "leak: correct-horse-battery and tok-0123456789"
+    run = run_agent(words, {"calc": calculator}, provider=adding(text=words), name=words)
+    await collect(run)
+    assert run.folder is not None
+    for path in run.folder.rglob("*"):
+        if path.is_file():
+            assert b"horse" not in path.read_bytes(), path
+            assert b"tok-0123456789" not in path.read_bytes(), path
+
+
 async def test_without_a_record_nothing_is_written(calculator: MCPServer, runs_folder: Any) -> None:
     run = run_agent("add", {"calc": calculator}, provider=adding(), record=False)
     await collect(run)

@@ -10,8 +10,7 @@ import pytest
 from mcp.server import MCPServer
 
 from seer.harness import Event, RunFinished, ToolCall, ToolResult, run_agent
-from seer.testing._vendors import Reply, ToolUse
-from seer.testing._vendors_anthropic import AnthropicEndpoint
+from seer.testing import AnthropicEndpoint, Reply, ToolUse
 
 pytestmark = pytest.mark.full
 

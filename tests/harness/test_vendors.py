@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from seer.testing._vendors import ScriptItem, VendorEndpoint
-from seer.testing._vendors_anthropic import AnthropicEndpoint
-from seer.testing._vendors_gemini import GeminiEndpoint
-from seer.testing._vendors_openai import OpenAIEndpoint
+from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
+from seer.testing._vendors import ScriptItem
 from seer.testing.agent_contract import AgentContract
 
 pytestmark = pytest.mark.full

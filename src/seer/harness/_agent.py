@@ -7,6 +7,7 @@ only way to reach the tools and to report what happens. It knows nothing of MCP,
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from difflib import get_close_matches
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from seer.errors import ConfigError
+from seer.errors import ConfigError, MissingExtraError
 from seer.harness._limits import Limits, Price
 
 if TYPE_CHECKING:
@@ -75,6 +76,24 @@ class Agent(ABC):
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """Values that must not appear in a record."""
         return (request.api_key,) if request.api_key else ()
+
+
+def require(agent: str, *, modules: Sequence[str], extra: str) -> None:
+    """Check that packages are installed, without importing them, which can take seconds.
+
+    Raises:
+        MissingExtraError: One is not; the message names the extra.
+    """
+    for name in modules:
+        try:
+            found = importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:  # not even the package above it
+            found = False
+        if not found:
+            raise MissingExtraError(
+                f"provider {agent!r} needs the package {name!r}; install it with: "
+                f'pip install "seer[{extra}]"'
+            )
 
 
 _BUILTIN: dict[str, tuple[str, str]] = {

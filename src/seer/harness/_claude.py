@@ -6,13 +6,12 @@ an environment of its own (`_confine`), and the tools of the run are served to i
 over its standard streams. So it needs no way to a tool server, and every call passes the seat.
 """
 
-import importlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seer.errors import MissingExtraError, SecretMissingError
-from seer.harness._agent import Agent, AgentRequest
+from seer.errors import SecretMissingError
+from seer.harness._agent import Agent, AgentRequest, require
 from seer.harness._claude_talk import Conversation
 from seer.harness._confine import Confinement, confined
 from seer.harness._events import ErrorKind
@@ -44,13 +43,7 @@ class ClaudeAgent(Agent):
 
     def check(self, request: AgentRequest) -> None:
         """Look for the SDK and a key."""
-        try:
-            importlib.import_module("claude_agent_sdk")
-        except ImportError as error:
-            raise MissingExtraError(
-                "provider 'claude' needs the Claude Agent SDK; install it with: "
-                'pip install "seer[claude]"'
-            ) from error
+        require("claude", modules=("claude_agent_sdk",), extra="claude")
         if not self.secrets(request):
             raise SecretMissingError(
                 "provider 'claude' needs a key: set ANTHROPIC_API_KEY (or CLAUDE_CODE_OAUTH_TOKEN, "

@@ -129,7 +129,7 @@ class Conversation:
     async def hold(self, client: Any) -> None:
         """Send each message and follow the answer to its end."""
         text: str | None = with_history(self.request.task, self.request.history)
-        if not self.request.task:
+        if not text:
             text = await self.seat.next_message()
         while text is not None:
             await client.query(text)

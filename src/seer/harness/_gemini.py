@@ -1,6 +1,5 @@
 """Google's Gemini models."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from seer.harness._agent import AgentRequest
@@ -18,12 +17,8 @@ class GeminiAgent(NeutralAgent):
     name = "gemini"
     keys = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
     extra = "gemini"
+    modules = ("google.genai",)
     vendor = "google"
-
-    def import_sdk(self) -> None:
-        """Import the client and the library."""
-        importlib.import_module("google.genai")
-        importlib.import_module("pydantic_ai.models.google")
 
     def default_model(self, request: AgentRequest) -> str:
         """A current one."""

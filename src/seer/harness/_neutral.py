@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from seer.errors import MissingExtraError, SecretMissingError
-from seer.harness._agent import Agent, AgentRequest
+from seer.errors import SecretMissingError
+from seer.harness._agent import Agent, AgentRequest, require
 from seer.harness._events import (
     ErrorKind,
     ImageBlock,
@@ -45,12 +45,10 @@ class NeutralAgent(Agent):
     keys: tuple[str, ...]
     """Environment variables that may hold the key."""
     extra: str
+    modules: tuple[str, ...]
+    """The vendor's own packages."""
     vendor: str
     """The vendor's name in the price list."""
-
-    @abstractmethod
-    def import_sdk(self) -> None:
-        """Import what the provider needs; raises ImportError where it is missing."""
 
     @abstractmethod
     def default_model(self, request: AgentRequest) -> str:
@@ -70,13 +68,8 @@ class NeutralAgent(Agent):
 
     def check(self, request: AgentRequest) -> None:
         """Look for the SDK, a key and a model."""
-        try:
-            self.import_sdk()
-        except ImportError as error:
-            raise MissingExtraError(
-                f"provider {self.name!r} needs pydantic-ai; install it with: "
-                f'pip install "seer[{self.extra}]"'
-            ) from error
+        modules = ("pydantic_ai", "tenacity", *self.modules)
+        require(self.name, modules=modules, extra=self.extra)
         if self.needs_key(request) and self._key(request) is None:
             raise SecretMissingError(
                 f"provider {self.name!r} needs a key: set {self.keys[0]}, or give "

@@ -4,7 +4,6 @@ OpenAI itself is asked through its responses endpoint, others through chat compl
 `provider="openai:chat"` and `"openai:responses"` choose.
 """
 
-import importlib
 import os
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -24,6 +23,7 @@ class OpenAIAgent(NeutralAgent):
     name = "openai"
     keys = ("OPENAI_API_KEY",)
     extra = "openai"
+    modules = ("openai",)
     vendor = "openai"
 
     def __init__(self, api: Literal["auto", "chat", "responses"] = "auto") -> None:
@@ -39,11 +39,6 @@ class OpenAIAgent(NeutralAgent):
         if api not in {"chat", "responses"}:
             raise ConfigError("provider", f"openai:{api}", "use openai:chat or openai:responses")
         return cls(api)  # type: ignore[arg-type]
-
-    def import_sdk(self) -> None:
-        """Import the client and the library."""
-        importlib.import_module("openai")
-        importlib.import_module("pydantic_ai.models.openai")
 
     def default_model(self, request: AgentRequest) -> str:
         """OpenAI's own default; other endpoints have none."""

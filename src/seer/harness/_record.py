@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dotenv import dotenv_values
+
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._events import Event, FinishReason, RunFinished, raw_json
 from seer.harness._request import SessionLike, open_sessions
 from seer.runs import CallCollector, RecordedGate, Redactor, RunRecord, Tracing, runs_root
 
-_KEY_WORDS = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_ACCESS_KEY")
+_SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
 
 
 class Recording:
@@ -109,7 +111,9 @@ def _own_callers(session: SessionLike | None) -> Callable[[str], bool]:
 
 
 def _environment_secrets() -> tuple[str, ...]:
-    """Values of variables that by their name hold credentials of this user."""
-    return tuple(
-        value for name, value in os.environ.items() if value and name.upper().endswith(_KEY_WORDS)
-    )
+    """Values of variables, also in `.env`, that by their name are credentials of this user."""
+    given: dict[str, str | None] = {**os.environ}
+    file = Path(".env")
+    if file.is_file():
+        given = {**dotenv_values(file, interpolate=False), **given}
+    return tuple(value for name, value in given.items() if value and _SECRET_NAMES.search(name))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Self
 
 from seer.errors import ConfigError
-from seer.harness._agent import Agent, AgentRequest
+from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._events import (
     Block,
     Event,
@@ -70,19 +70,24 @@ class Forked(Agent):
     happened.
     """
 
-    def __init__(self, run: Run, *, turn: int, agent: Agent) -> None:
+    def __init__(self, run: Run, *, turn: int, agent: Agent | str) -> None:
         """Fork a run.
 
+        Args:
+            run: The earlier run.
+            turn: The last turn to take over from it; 0 for none.
+            agent: Who goes on, also by name.
+
         Raises:
-            ConfigError: The run has no such turn.
+            ConfigError: The run has no such turn, or there is no such agent.
         """
         self._events = [event for event in recorded_events(run) if event.turn <= turn]
         last = max((event.turn for event in recorded_events(run)), default=0)
         if not 0 <= turn <= last:
             raise ConfigError("turn", turn, f"run {run.run_id} has turns 1 to {last}")
-        self._agent = agent
+        self._agent = find_agent(agent) if isinstance(agent, str) else agent
         self._task = str(run.meta.get("task") or "")
-        self.name = agent.name
+        self.name = self._agent.name
 
     def check(self, request: AgentRequest) -> None:
         """What the agent that goes on checks."""

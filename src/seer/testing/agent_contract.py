@@ -19,6 +19,7 @@ from seer.harness import (
     AgentRun,
     ErrorEvent,
     Event,
+    Forked,
     LimitReached,
     Limits,
     RunFinished,
@@ -228,6 +229,27 @@ class AgentContract(ABC):
                     elif isinstance(event, Text):
                         run.send(None)
         assert last(events).result == "still here"
+
+    async def test_a_fork_goes_on_with_what_happened_before(self) -> None:
+        first = [
+            Reply(text="I add.", tools=(self.add(20, 1),)),
+            Reply(text="and again", tools=(self.add(99, 1),)),
+            Reply(text="the old end"),
+        ]
+        with self.endpoint(first) as endpoint:
+            run = self.start(endpoint)
+            await self.finish(run)
+        second = [Reply(text="more", tools=(self.add(30, 4),)), Reply(text="the new end")]
+        with self.endpoint(second) as endpoint:
+            given = self.arguments(endpoint)
+            fork = Forked(open_run(run.run_id), turn=1, agent=given["provider"])
+            events = await self.finish(self.start(endpoint, provider=fork))
+            body = str(endpoint.requests[0].body)
+        for part in ("add one and two", "I add.", "21"):
+            assert part in body
+        assert "and again" not in body
+        assert [event.text for event in only(events, ToolResult)] == ["21", "34"]
+        assert (last(events).result, last(events).turns) == ("the new end", 3)
 
     # --- scope ------------------------------------------------
 
