@@ -99,6 +99,19 @@ async def test_a_server_that_does_not_start_is_an_error_at_once(code: str, reaso
     assert summary.status == "error"
 
 
+async def test_a_server_that_never_answers_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    code = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(3600)"
+    server = {"mute": {"command": sys.executable, "args": ["-c", code]}}
+    run = run_agent("x", server, provider=Scripted([Step(text="never")]))
+    began = time.monotonic()
+    with anyio.move_on_after(2):
+        await collect(run)
+    await run.aclose()
+    assert time.monotonic() - began < 9
+    wait_gone(int(mark.read_text()))
+
+
 PROGRAM = """
 import asyncio, json, sys
 from seer.harness import Call, Scripted, Step, ToolCall, ToolResult, run_agent

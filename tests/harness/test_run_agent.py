@@ -1,7 +1,9 @@
 """Running an agent: events, call forms, ending early."""
 
 import asyncio
+import errno
 import json
+import os
 import sys
 import types
 from collections.abc import Sequence
@@ -31,7 +33,7 @@ from seer.harness import (
     event_from_json,
     run_agent,
 )
-from seer.runs import open_run
+from seer.runs import RecordError, Run, open_run, runs_root
 
 
 async def collect(run: Any) -> list[Event]:
@@ -104,6 +106,30 @@ async def test_without_a_record_nothing_is_written(calculator: MCPServer, runs_f
     await collect(run)
     assert run.folder is None
     assert not runs_folder.exists()
+
+
+async def test_a_record_that_cannot_be_written_ends_the_run_and_says_so(
+    calculator: MCPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    written: list[bytes] = []
+
+    def full(fd: int, data: bytes) -> int:
+        if data.startswith(b'{"hash"'):
+            written.append(data)
+            if len(written) > 3:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data)
+
+    run = run_agent("add", {"calc": calculator}, provider=adding())
+    seen: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with pytest.raises(RecordError, match="No space left"):
+            async for event in run:
+                seen.append(event.type)
+    assert seen[-2:] == ["error", "run_finished"]
+    assert Run(runs_root() / run.run_id).status == "error"
 
 
 async def test_a_failing_tool_is_a_result_and_the_run_goes_on(calculator: MCPServer) -> None:

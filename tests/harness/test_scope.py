@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import anyio
@@ -14,6 +13,7 @@ from seer.testing import AnthropicEndpoint, Reply, ToolUse
 
 pytestmark = pytest.mark.full
 
+STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "seer/sessions"
 PLANTED = "PLANTED-INSTRUCTIONS-4711"
 
 
@@ -51,7 +51,7 @@ def plant(folder: Path, config: Path) -> None:
 
 
 def leftovers() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("seer-agent-*"))
+    return set(STATE.glob("agent-*"))
 
 
 async def play(endpoint: AnthropicEndpoint, server: MCPServer) -> list[Event]:

@@ -243,7 +243,8 @@ class Conversation:
                     is_error=bool(block.is_error),
                     structured=outcome.structured if outcome else None,
                     seconds=outcome.seconds if outcome else None,
-                    raw=message,
+                    # Ours holds the same images already.
+                    raw=message if outcome is None else None,
                 )
             )
 

@@ -10,7 +10,6 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 import anyio
 
 from seer.errors import IsolationUnavailableError
+from seer.execution import PrivateFolder
 from seer.harness._door import Door, Plan, Planner
 from seer.harness._endpoint_proxy import EndpointProxy
 from seer.isolation import (
@@ -78,7 +78,8 @@ async def confined(
         env: Variables for it, beside a short list of harmless ones.
         endpoints: The URLs it may reach.
     """
-    root = Path(tempfile.mkdtemp(prefix="seer-agent-"))
+    private = PrivateFolder("agent")  # one that the next process removes, should this one be killed
+    root = private.path
     try:
         async with AsyncExitStack() as stack:
             start = _furnish(root)
@@ -100,7 +101,7 @@ async def confined(
             )
     finally:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(lambda: shutil.rmtree(root, ignore_errors=True))
+            await anyio.to_thread.run_sync(private.remove)
 
 
 def _furnish(root: Path) -> Path:

@@ -1,5 +1,6 @@
 """Between a run of an agent and its record: what is written when."""
 
+import logging
 import os
 import re
 import sys
@@ -12,7 +13,17 @@ from dotenv import dotenv_values
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._events import Event, FinishReason, RunFinished, raw_json
 from seer.harness._request import SessionLike, open_sessions
-from seer.runs import CallCollector, RecordedGate, Redactor, RunRecord, Tracing, runs_root
+from seer.runs import (
+    CallCollector,
+    RecordedGate,
+    RecordError,
+    Redactor,
+    RunRecord,
+    Tracing,
+    runs_root,
+)
+
+logger = logging.getLogger(__name__)
 
 _SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
 
@@ -27,6 +38,7 @@ class Recording:
         self._collector: CallCollector | None = None
         self._totals: dict[str, Any] = {}
         self._tracing = Tracing()
+        self._broken = False
         self.folder: Path | None = None
 
     def open(self, agent: Agent, request: AgentRequest, *, session: SessionLike | None) -> None:
@@ -63,11 +75,16 @@ class Recording:
         """Write one event."""
         data = event.to_json()
         self._tracing.event(data)
-        if self._record is None:
+        if self._record is None or self._broken:
             return
         if event.raw is not None and (raw := raw_json(event.raw)) is not None:
             data["raw"] = raw
-        self._record.event(data)
+        try:
+            self._record.event(data)
+        except RecordError:
+            # The run ends because of this; what it still has to say must not fail again.
+            self._broken = True
+            raise
         if isinstance(event, RunFinished):
             self._totals = {
                 "result": event.result,
@@ -84,8 +101,14 @@ class Recording:
 
     def close(self, reason: FinishReason, message: str) -> None:
         """End the record."""
-        if self._record is not None:
+        if self._record is None:
+            return
+        try:
             self._record.close(reason, {"message": message, **self._totals})
+        except RecordError:
+            if not self._broken:
+                raise
+            logger.exception("the record of a run could not be closed")
 
 
 def _gates(session: SessionLike | None) -> list[RecordedGate]:

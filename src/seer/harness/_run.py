@@ -39,7 +39,7 @@ from seer.harness._request import (
 from seer.harness._seat import RunOver, Seat
 from seer.harness._servers import ServerSpec
 from seer.harness._toolbox import open_toolbox
-from seer.runs import new_run_id
+from seer.runs import Redactor, new_run_id
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +164,7 @@ class AgentRun(AsyncIterator[Event]):
                     consumer_ready=self._consumer_ready,
                     interactive=self._interactive,
                     deltas=self._request.deltas,
+                    redact=Redactor(self._agent.secrets(self._request)).redact,
                 )
                 seat.emit(self._started(seat))
                 await self._sit(seat)

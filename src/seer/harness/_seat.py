@@ -65,6 +65,7 @@ class Seat:
         consumer_ready: Callable[[], Awaitable[None]],
         interactive: bool = False,
         deltas: bool = False,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self.meter = Meter(limits)
         self.failure: ErrorEvent | None = None
@@ -79,6 +80,7 @@ class Seat:
         self.interactive = interactive
         """Whether there is a person who answers when the agent has."""
         self._deltas = deltas
+        self._redact = redact
         self._seq = 0
         self._started = time.monotonic()
         self._inbox: asyncio.Queue[str | None] = asyncio.Queue()
@@ -178,6 +180,7 @@ class Seat:
             raw: The vendor's own error.
             retry_in: Seconds until the provider tries again; None: it will not, the run ends.
         """
+        message = self._redact(message)
         event = ErrorEvent(
             kind=kind, message=message, raw=raw, retry_in=retry_in, fatal=retry_in is None
         )

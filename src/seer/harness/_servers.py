@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
+import anyio
+
 from seer.errors import ConfigError
 from seer.harness._errors import ToolServerError
 from seer.mcp import load_sdk
@@ -92,6 +94,7 @@ class ServerLink:
         self.dead: str | None = None
         """Why it is of no more use, for the agent and the user."""
         self._stop = asyncio.Event()
+        self._scope = anyio.CancelScope()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._log: TextIO | None = None
 
@@ -105,12 +108,13 @@ class ServerLink:
         with tempfile.TemporaryFile("w+", errors="replace") as log:
             self._log = cast("TextIO", log)
             try:
-                async with self._connect(self._log) as client:
-                    self.client = client
-                    self.tools = await _list_tools(client)
-                    if not self._ready.done():
-                        self._ready.set_result(None)
-                    await self._stop.wait()
+                with self._scope:
+                    async with self._connect(self._log) as client:
+                        self.client = client
+                        self.tools = await _list_tools(client)
+                        if not self._ready.done():
+                            self._ready.set_result(None)
+                        await self._stop.wait()
             except Exception as error:
                 self.died(reason_of(error))
                 if not self._ready.done():
@@ -134,10 +138,15 @@ class ServerLink:
             raise ToolServerError(self.dead) from None
 
     def stop(self) -> None:
-        """Let `keep` end."""
+        """Let `keep` end; one that is not ready yet is not waited for."""
         self._stop.set()
         if not self._ready.done():
             self._ready.cancel()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End the connection without its cooperation; the server's process is killed."""
+        self._scope.cancel()
 
     def died(self, reason: str) -> str:
         """Mark the connection as of no more use; returns the reason with the server's words."""

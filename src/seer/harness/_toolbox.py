@@ -137,19 +137,19 @@ async def open_toolbox(specs: Sequence[ServerSpec]) -> AsyncGenerator[ToolBox, N
     finally:
         for link in links:
             link.stop()
-        await _end(tasks)
+        await _end(links, tasks)
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
+async def _end(links: Sequence[ServerLink], tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait for the connections to close; each bounds its own closing, this bounds a broken one."""
     if not tasks:
         return
     with anyio.CancelScope(shield=True):
         _, late = await asyncio.wait(tasks, timeout=10)
-        for task in late:
-            task.cancel()
         if late:
-            await asyncio.wait(late, timeout=5)
+            for link in links:
+                link.abandon()
+            await asyncio.wait(late, timeout=10)
 
 
 def _block(item: "ContentBlock") -> Block:

@@ -269,7 +269,8 @@ class AgentContract(ABC):
         script = [Reply(tools=(self.add(),)), Fault(kind="status", status=401, message=KEY)]
         with self.endpoint(script) as endpoint:
             run = self.start(endpoint)
-            await self.finish(run)
+            events = await self.finish(run)
+        assert all(KEY not in str(event.to_json()) for event in events)
         folder = open_run(run.run_id).folder
         for path in folder.rglob("*"):
             assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
