@@ -207,7 +207,7 @@ def test_a_full_disk_is_an_error_and_leaves_whole_lines(
 
 def test_artifacts_stay_in_the_folder(tmp_path: Path) -> None:
     record = make(tmp_path)
-    record.artifact("a/notebook.ipynb", b"{}")
+    record.artifact("a/notebook.ipynb", "{}")
     for name in ("../x", "/x", "a/../../x", ""):
         with pytest.raises(RecordError, match="inside the run's folder"):
             record.artifact(name, b"")

@@ -10,9 +10,11 @@ from typing import Any
 
 from dotenv import dotenv_values
 
+from seer.errors import SeerError
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._events import Event, FinishReason, RunFinished, raw_json
 from seer.harness._request import SessionLike, open_sessions
+from seer.isolation import read_bytes
 from seer.runs import (
     CallCollector,
     RecordedGate,
@@ -39,6 +41,7 @@ class Recording:
         self._totals: dict[str, Any] = {}
         self._tracing = Tracing()
         self._broken = False
+        self._notebook: Path | None = None
         self.folder: Path | None = None
 
     def open(self, agent: Agent, request: AgentRequest, *, session: SessionLike | None) -> None:
@@ -66,6 +69,7 @@ class Recording:
             redactor=Redactor((*agent.secrets(request), *_environment_secrets())),
         )
         self.folder = self._record.folder
+        self._notebook = getattr(session, "notebook_path", None)
         self._collector = CallCollector(
             self._record, wanted=_own_callers(session), on_call=self._tracing.call
         )
@@ -98,6 +102,16 @@ class Recording:
         """Take the last calls of the gates, which write theirs down with a delay."""
         if self._collector is not None:
             await self._collector.stop()
+        if self._record is not None and self._notebook is not None:
+            self._keep_notebook(self._record, self._notebook)
+
+    def _keep_notebook(self, record: RunRecord, path: Path) -> None:
+        try:
+            # Others write into that folder too, so no link in it is followed.
+            content = read_bytes(path.parent, path.name)
+            record.artifact("notebook.ipynb", content.decode("utf-8", "surrogateescape"))
+        except (OSError, SeerError) as error:
+            logger.warning("the notebook %s is not in the record: %s", path, error)
 
     def close(self, reason: FinishReason, message: str) -> None:
         """End the record."""

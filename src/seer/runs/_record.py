@@ -14,7 +14,6 @@ The folder is for the controller's user alone; no jail ever sees it.
 import json
 import os
 import platform
-import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -112,8 +111,8 @@ class RunRecord:
         with self._lock:
             return self._blobs.put(data)
 
-    def artifact(self, name: str, source: Path | bytes) -> Path:
-        """Keep a file under `artifacts/`.
+    def artifact(self, name: str, content: bytes | str) -> Path:
+        """Keep a file under `artifacts/`; secrets are removed from text.
 
         Raises:
             RecordError: The name is not a plain relative path, or the file cannot be kept.
@@ -124,10 +123,9 @@ class RunRecord:
         target = self.folder / "artifacts" / relative
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(source, bytes):
-                target.write_bytes(source)
-            else:
-                shutil.copyfile(source, target, follow_symlinks=False)
+            if isinstance(content, str):
+                content = self._redactor.redact(content).encode("utf-8", "surrogateescape")
+            target.write_bytes(content)
         except OSError as error:
             raise RecordError(f"artifact {name!r} cannot be kept: {error}") from error
         return target
