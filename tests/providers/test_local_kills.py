@@ -15,7 +15,6 @@ _REASONS = {
     "controller": "its controller is gone",
     "keeper": "its keeper was killed by signal 9",
     "steward": "its first process ended",
-    "all": "its keeper was killed",
 }
 
 
