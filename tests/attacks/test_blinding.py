@@ -1,0 +1,113 @@
+"""A hidden model's name reaches no agent through anything that Seer makes or passes on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.execution import LocalSession, create_local_session
+from seer.testing import make_tiny_model
+from seer.workspace import Library, Skill, Workspace
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+
+NAME = "quagga-unlike-others"
+INTERFACE = '''"""Tools for {name}."""
+
+import os
+from collections.abc import Iterator
+
+NAME = {path!r}
+path = get_model_path(NAME)
+
+
+@expose
+def look(model: str = {path!r}) -> list[str]:
+    """Look at {name}, which lies in {path}."""
+    texts = [open(f"/proc/self/{{name}}").read() for name in ("mountinfo", "maps", "cmdline")]
+    files = [os.path.realpath(os.path.join(path, name)) for name in os.listdir(path)]
+    return [path, model, __file__, repr(os.environ), *texts, *files, NAME.upper()]
+
+
+@expose
+def stream() -> Iterator[str]:
+    """Give the name bit by bit."""
+    yield NAME
+    raise KeyError(NAME)
+
+
+@expose
+def fail(how: int) -> None:
+    """Fail."""
+    if how == 0:
+        raise type("E_" + os.path.basename(NAME).replace("-", "_"), (Exception,), {{}})("x")
+    if how == 1:
+        raise FileNotFoundError(2, "missing", NAME)
+    print(NAME, flush=True)
+    os.write(2, NAME.encode())
+    os._exit(3)
+'''
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], LocalSession]]:
+    """What is told about the interface, and a session that can call it."""
+    folder = tmp_path_factory.mktemp("blind")
+    model = make_tiny_model(folder / NAME)
+    file = folder / "tools.py"
+    file.write_text(INTERFACE.format(name=NAME, path=str(model)))
+    models = [ModelConfig(name=str(model), hidden=True)]
+    config = SandboxConfig(gpu=None, provider="local", python_packages=["numpy"], models=models)
+    with ScopedSandbox(config) as sandbox:
+        library = sandbox.serve(file, "library", "tools")
+        skill = sandbox.serve(file, "skill", "tools")
+        assert isinstance(library, Library) and isinstance(skill, Skill)
+        told = [library.docs, str(sandbox.serve(file, "prompt", "tools"))]
+        told += [data.decode() for data in (*library.files.values(), *skill.files.values())]
+        workspace = Workspace(libraries=[library])
+        with create_local_session(workspace, folder / "work") as session:
+            yield [*told, session.model_info_text, str(session.mcp_config)], session
+
+
+def test_nothing_that_is_told_names_the_model(blind: tuple[list[str], LocalSession]) -> None:
+    assert not [text for text in blind[0] if "quagga" in text.lower()]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "print(tools.look())",
+        "for item in tools.stream(): print(item)",
+        "tools.fail(0)",
+        "tools.fail(1)",
+        "tools.look(model=5)",
+        "tools.look('x', 'y')",
+        "help(tools)",
+        "print(vars(tools), vars(tools._gate))",
+        "print(os.environ, *(open(f'/proc/self/{n}').read() for n in ('mountinfo', 'maps')))",
+        "print(*(open(p, 'rb').read() for p in glob.glob('/proc/*/cmdline')))",
+        "print(ask(b'GET /v1/schema'), ask(b'GET /v1/budget'), ask(b'GET /v1/nothing'))",
+    ],
+)
+def test_nothing_that_an_agent_can_ask_names_the_model(
+    blind: tuple[list[str], LocalSession], code: str
+) -> None:
+    result = blind[1].exec(
+        "import glob, os, socket, tools\n"
+        "def ask(line):\n"
+        "    with socket.socket(socket.AF_UNIX) as c:\n"
+        "        c.connect(os.environ['SEER_GATE_TOOLS'].removeprefix('path:'))\n"
+        "        c.sendall(line + b' HTTP/1.1\\r\\n\\r\\n')\n"
+        "        return c.recv(1 << 20)\n" + code
+    )
+    assert result.text
+    assert "quagga" not in result.text.lower()
+
+
+def test_the_end_of_the_interface_does_not_name_the_model(
+    blind: tuple[list[str], LocalSession],
+) -> None:
+    ended = blind[1].exec("import tools\ntools.fail(2)")
+    after = blind[1].exec("import tools\ntools.look()")
+    assert (ended.status, after.status) == ("error", "error")
+    assert "quagga" not in (ended.text + after.text).lower()

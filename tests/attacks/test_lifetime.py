@@ -1,0 +1,77 @@
+"""When a controller is killed in the middle of everything, nothing that ran for it stays."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+
+CONTROLLER = """
+import sys
+from pathlib import Path
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.execution import create_local_session
+from seer.workspace import Workspace
+
+file = Path(sys.argv[1]) / "tools.py"
+file.write_text('import time\\n@expose\\ndef slow() -> None:\\n    time.sleep(600)\\n')
+scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local")).start()
+library = scoped.serve(file)
+session = create_local_session(Workspace(libraries=[library]), Path(sys.argv[1]) / "work")
+session.mcp_config
+session.exec("import subprocess, tools\\n"
+             "subprocess.Popen('setsid setsid sleep 601 &', shell=True, start_new_session=True)")
+session.submit("print('busy', flush=True)\\ntools.slow()", on_output=lambda _: print(flush=True))
+sys.stdin.read()
+"""
+
+
+def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    env = {**os.environ, "XDG_STATE_HOME": str(state)}
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=env,
+    )
+    with controller:
+        assert controller.stdout is not None
+        assert controller.stdout.readline() == b"\n"
+        watched = {pid: os.pidfd_open(pid) for pid in _of(state)}
+        controller.send_signal(signal.SIGKILL)
+    assert len(watched) >= 6
+    left: dict[int, int] = dict(watched)
+    until = time.monotonic() + 30
+    while left and time.monotonic() < until:
+        ready: list[int] = select.select(list(left.values()), [], [], 1)[0]
+        left = {pid: fd for pid, fd in left.items() if fd not in ready}
+    for fd in watched.values():
+        os.close(fd)
+    assert not left
+    assert not _of(state)
+    assert list((state / "seer" / "machines").iterdir()) == []
+    assert str(state) not in Path("/proc/self/mountinfo").read_text()
+    assert str(state) not in Path("/proc/net/unix").read_text()
+
+
+def _of(state: Path) -> list[int]:
+    """Processes that have something of `state` open, mounted, as argument or in the environment."""
+    mark = os.fsencode(state)
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            seen = [(entry / name).read_bytes() for name in ("mountinfo", "cmdline", "environ")]
+            links = [entry / "cwd", *(entry / "fd").iterdir()]
+            seen += [os.fsencode(link.readlink()) for link in links]
+        except OSError:
+            continue
+        if any(mark in data for data in seen):
+            found.append(int(entry.name))
+    return found
