@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from seer.errors import SandboxLostError, SandboxStateError
 from seer.providers._spec import (
@@ -305,10 +305,13 @@ class Machine(ABC):
                 await process.kill()
             exit_code = await collecting
         finally:
-            for task in (collecting, feeding):
-                if task is not None:
-                    task.cancel()
+            tasks: list[asyncio.Task[Any]] = [collecting]
+            if feeding is not None:
+                tasks.append(feeding)
+            for task in tasks:
+                task.cancel()
             await process.close()
+            await asyncio.gather(*tasks, return_exceptions=True)
         return ExecResult(
             exit_code=exit_code,
             stdout=captured["stdout"].value(),

@@ -111,22 +111,28 @@ class LocalMachine(StewardMachine):
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             await self._reach_steward(sock)
-            reader = asyncio.StreamReader(limit=READ_LIMIT)
-            protocol = _Counted(reader, self._closed)
-            loop = asyncio.get_running_loop()
-            transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
+            reader, writer = await self._streams(sock)
         except OSError:
             sock.close()
             raise await self._why_lost() from None
         except BaseException:
             sock.close()
             raise
+        return Connection(reader, writer, self._why_lost)
+
+    async def _streams(
+        self, sock: socket.socket
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Streams over a connected socket; while they are open, the machine is in use."""
+        reader = asyncio.StreamReader(limit=READ_LIMIT)
+        protocol = _Counted(reader, self._closed)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
         self._open += 1
         if self._record.idle_timeout and time.monotonic() - self._last_renewal > 0.1:
             # An idle machine is about to be used; the keeper must hear of it before it gives up.
             await self._renew_once()
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        return Connection(reader, writer, self._why_lost)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     async def _reach_steward(self, sock: socket.socket) -> None:
         pause = 0.001
@@ -181,8 +187,7 @@ class LocalMachine(StewardMachine):
             number = error.errno or errno.EACCES
             raise RemoteFileError(number, error.strerror or str(error), address) from None
         sock.setblocking(False)
-        reader, writer = await asyncio.open_unix_connection(sock=sock, limit=READ_LIMIT)
-        return StreamChannel(reader, writer, self._why_lost)
+        return StreamChannel(*await self._streams(sock), self._why_lost)
 
     def listen(self, path: str) -> Listener:
         """Accept connections that programs in the machine make to the Unix socket `path`."""

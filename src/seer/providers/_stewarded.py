@@ -4,6 +4,8 @@ Providers add how to dial the steward, and the machine's lifetime.
 """
 
 import asyncio
+import errno
+import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -82,6 +84,8 @@ class StewardMachine(Machine):
         for text in (*argv, *(env or {}), *(env or {}).values(), cwd or ""):
             if "\0" in text:
                 raise ValueError(f"{text!r}: programs cannot be given NUL characters")
+        if len(wire.encode(fields)) > wire.FRAME_LIMIT - 1024:
+            raise RemoteFileError(errno.E2BIG, os.strerror(errno.E2BIG), argv[0])
         connection = await self._dial()
         try:
             await connection.request("exec", fields)

@@ -77,6 +77,13 @@ async def long_arguments_arrive_whole(subject: Subject) -> None:
     equal(out.decode().strip(), "100000 2002", "lengths")
 
 
+async def arguments_that_are_too_long_are_an_error_with_errno(subject: Subject) -> None:
+    machine = await subject.machine()
+    for argv in (["true", "x" * 200_000], ["true", *["y" * 100_000] * 100]):
+        error = await raises(RemoteFileError, machine.exec(argv), "too much for a program")
+        equal(error.errno, errno.E2BIG, "errno")
+
+
 async def empty_and_impossible_arguments_are_refused(subject: Subject) -> None:
     machine = await subject.machine()
     await raises(ValueError, machine.exec([]), "no arguments at all")
@@ -390,6 +397,7 @@ CHECKS = (
     commands_start_in_the_working_folder,
     arguments_arrive_as_they_are,
     long_arguments_arrive_whole,
+    arguments_that_are_too_long_are_an_error_with_errno,
     empty_and_impossible_arguments_are_refused,
     the_environment_of_a_call_adds_to_the_machines,
     the_hosts_environment_does_not_reach_the_machine,

@@ -1,0 +1,123 @@
+"""The steward over other ways than the local provider's: for machines this host cannot see."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from seer.errors import RemoteFileError
+from seer.providers import Channel, MachineSpec, get_provider
+from seer.providers._local_folder import machine_files
+from seer.providers._local_machine import LocalMachine
+from seer.providers._machine import wire
+from seer.providers._stewarded import StewardListener, StewardMachine
+
+pytestmark = pytest.mark.full
+
+_CONNECT = """
+import socket, sys
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(b"x" * 3_000_000)
+peer.shutdown(socket.SHUT_WR)
+print(len(peer.makefile("rb").read()))
+"""
+_ECHO = """
+import os, socket
+server = socket.socket(socket.AF_UNIX)
+server.bind("echo.sock")
+server.listen()
+print("ready", flush=True)
+peer = server.accept()[0]
+while data := peer.recv(65536):
+    peer.sendall(data)
+"""
+
+
+@asynccontextmanager
+async def machine() -> AsyncGenerator[LocalMachine]:
+    """A local machine, whose steward is used as if it were far away."""
+    made = await get_provider("local").start(MachineSpec(isolation="bubblewrap"))
+    assert isinstance(made, LocalMachine)
+    try:
+        yield made
+    finally:
+        await made.terminate()
+
+
+async def _all(channel: Channel) -> bytes:
+    parts: list[bytes] = []
+    while data := await channel.read():
+        parts.append(data)
+    return b"".join(parts)
+
+
+async def test_listening_through_the_steward() -> None:
+    async with machine() as made:
+        path = f"{made.layout.run}/far.sock"
+        async with StewardListener(made, path) as listener:
+            argv = [made.layout.python, "-c", _CONNECT, path]
+            for _ in range(2):
+                running = asyncio.create_task(made.exec(argv, timeout=60))
+                async with asyncio.timeout(30):
+                    channel = await anext(listener)
+                    assert len(await _all(channel)) == 3_000_000
+                await channel.write(b"y" * 1_000_000)
+                await channel.close()
+                assert (await running).stdout == b"1000000\n"
+        with pytest.raises(RemoteFileError):
+            await made.stat(path)
+
+
+async def test_a_name_in_use_cannot_be_listened_on_through_the_steward() -> None:
+    async with machine() as made:
+        await made.write_file("taken", b"")
+        with pytest.raises(RemoteFileError):
+            async with StewardListener(made, "taken"):
+                raise AssertionError("it was bound")
+
+
+async def test_connecting_through_the_steward() -> None:
+    async with machine() as made:
+        process = await made.spawn([made.layout.python, "-c", _ECHO])
+        await anext(process.output())
+        channel = await StewardMachine.connect(made, "echo.sock")
+        data = os.urandom(1 << 20) * 4
+        sending = asyncio.create_task(channel.write(data))
+        back = b""
+        while len(back) < len(data):
+            back += await channel.read()
+        await sending
+        assert back == data
+        await channel.close()
+        assert await process.wait() == 0, "the program saw the end of the stream"
+        await process.close()
+
+
+def test_a_steward_serves_one_operation_on_standard_input_and_output() -> None:
+    code = f"import sys; sys.path.insert(0, {str(machine_files())!r}); "
+    code += "from seer_machine.steward import main; main()"
+    request = wire.message(wire.REQUEST, op="exec", argv=["sh", "-c", "echo out; cat"], stdin=1)
+    request += wire.frame(wire.STDIN, b"typed") + wire.frame(wire.STDIN_END)
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code, "stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(request)
+        process.stdin.flush()
+        splitter, seen = wire.Splitter(), list[tuple[bytes, bytes]]()
+        while not any(kind == wire.EXIT for kind, _ in seen):
+            splitter.feed(os.read(process.stdout.fileno(), 65536))
+            seen += list(splitter.frames())
+        process.stdin.close()
+        assert process.wait(10) == 0
+    output = b"".join(payload for kind, payload in seen if kind == wire.STDOUT)
+    assert output == b"out\ntyped"
+    assert seen[-1] == (wire.EXIT, wire.encode({"code": 0}))
