@@ -78,6 +78,7 @@ class Request:
         shared: Whether the caller can receive descriptors.
         expects: Whether it waits for `100 Continue` before it sends the body.
         close: Whether it wants the connection closed after the answer.
+        unusual: Whether it has one of release, free and close.
     """
 
     __slots__ = (
@@ -97,6 +98,7 @@ class Request:
         "pieces",
         "release",
         "shared",
+        "unusual",
     )
 
     method: str
@@ -117,6 +119,7 @@ class Request:
         self.shared = False
         self.expects = False
         self.close = False
+        self.unusual = False
 
 
 def parse_request(head: bytes, *, max_body: int) -> Request:
@@ -180,6 +183,7 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
     value = get(b"connection")
     if value is not None and value.lower() == b"close":
         request.close = True
+    request.unusual = request.close or request.release is not None or request.free is not None
     return request
 
 

@@ -122,29 +122,25 @@ class Connection:
             if self.closed or events == _OUT:
                 return
         try:
-            self._read()
+            if self._body is not None:
+                self._read_body()
+                return
+            data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
+            if ancillary:
+                self._take_descriptors(ancillary, flags)
+            if not data:
+                self.close()
+            elif self.busy:
+                raise WireError("a request came before the one before it was answered")
+            elif not self.closing:
+                self._take(self._buffer + data if self._buffer else data)
         except WireError as error:
             self._server.refuse(self, error)
         except OSError:
             self.close()
 
-    def _read(self) -> None:
-        if self._body is not None:
-            self._read_body()
-            return
-        data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
-        if ancillary:
-            self._take_descriptors(ancillary, flags)
-        if not data:
-            self.close()
-            return
-        if self.closing:
-            return
-        if self.busy:
-            raise WireError("a request came before the one before it was answered")
-        if self._request is not None:
-            raise WireError("a body came before it was asked for")
-        data = self._buffer + data if self._buffer else data
+    def _take(self, data: bytes) -> None:
+        """Take the bytes of a request from its first on."""
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
         if end < 0:
             if len(data) >= MAX_HEAD:
@@ -156,7 +152,10 @@ class Connection:
         end += 4
         have = len(data) - end
         if have == request.length:
-            self._complete(request, data[end:])
+            if self.descriptors or request.memfds:
+                self._check_descriptors(request)
+            self.busy = True
+            self._server.handle(self, request, data[end:])
         elif have > request.length:
             raise WireError("more bytes came than content-length says")
         else:
@@ -191,15 +190,15 @@ class Connection:
         if self._filled == request.length:
             self._body = None
             self._request = None
-            self._complete(request, body)
+            self._check_descriptors(request)
+            self.busy = True
+            self._server.handle(self, request, body)
 
-    def _complete(self, request: Request, body: bytes | bytearray) -> None:
+    def _check_descriptors(self, request: Request) -> None:
         if len(self.descriptors) != request.memfds:
             raise WireError(
                 f"{len(self.descriptors)} descriptors came, seer-memfds says {request.memfds}"
             )
-        self.busy = True
-        self._server.handle(self, request, body)
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
         for level, kind, data in ancillary:

@@ -53,7 +53,7 @@ class Entry:
         options: Options,
         meter: Meter,
         function: Function | None = None,
-        place: int = -1,
+        place: int = 0,
     ) -> None:
         self.name = name
         self.target = target
@@ -98,7 +98,7 @@ def make_entries(
             limits = budget.to_json()
             limits["calls"] = min(limits.get("calls", most), most)
             budget = Budget.from_json(limits)
-        place = places.setdefault(name, len(places))
+        place = places.setdefault(name, len(places) + 1)
         base = shared.meter_base(FIRST_FUNCTION + place)
         meter = Meter(f"function {name!r}", budget, shared.cells, base, flat=True)
         assert function.target is not None

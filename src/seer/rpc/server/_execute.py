@@ -77,12 +77,13 @@ class Executor:
             call.state = RUNNING
             call.runner = runner
             call.started_at = now
-        self.shared.begin(lane, owner.index, entry.place, now)
-        if self.recorder is not None:
-            self.shared.name_call(lane, call.id)
+        self.shared.enter(lane, owner.index, entry.place)
         timeout = entry.options.timeout
         if timeout is not None and now + timeout < call.expires:
             call.expires = now + timeout
+        if self.recorder is not None or call.tally.limited:
+            # Who must know about a call that dies with the process: the record, and a budget.
+            self.shared.begin(lane, call.id, now)
         if call.tally.limited:
             left, meter = seconds_left(call.tally.meters, gpu=uses_gpu())
             if meter is not None and now + left < call.expires:
@@ -231,7 +232,8 @@ class Executor:
                 text = b""
             if not buffers:
                 text = b'{"result":%s}' % text
-                self.shared.end(lane)
+                if call.expires != _NEVER:
+                    self.shared.end(lane)
                 tally.calls += 1
                 tally.seconds += ended - call.started_at
                 tally.size += call.bytes_in + len(text)

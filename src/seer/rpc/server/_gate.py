@@ -95,15 +95,10 @@ class Gate:
 
     def handle(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
         """Work on a whole request; on the leading thread."""
-        if request.close:
-            connection.closing = True
-        if request.release is not None:
-            self._release(connection, request.release)
-        if request.free is not None:
-            for handle in request.free:
-                connection.caller.handles.free(handle)
         path = request.path
         try:
+            if request.unusual:
+                self._note_unusual(connection, request)
             entry = self._paths.get(path)
             if entry is not None and request.method == "POST":
                 self._call(connection, request, body, entry)
@@ -113,6 +108,15 @@ class Gate:
             self.refuse(connection, error)
         except GateError as error:
             self._answer_error(connection, error, path)
+
+    def _note_unusual(self, connection: Connection, request: Request) -> None:
+        if request.close:
+            connection.closing = True
+        if request.release is not None:
+            self._release(connection, request.release)
+        if request.free is not None:
+            for handle in request.free:
+                connection.caller.handles.free(handle)
 
     def pass_on(self) -> None:
         """Have all meters up to date, and notice budgets that were changed."""
@@ -361,8 +365,18 @@ class Gate:
             self.loop.post(connection.finish)
 
     def finish_plain(self, call: Call, text: bytes, now: float) -> None:
-        """`finish` for the usual call: a result without buffers, one connection that waits."""
-        waiting = call.owner.finish(call, text, now)
+        """`finish` for the usual call, a result without buffers. Does what `Caller.finish` does."""
+        owner = call.owner
+        with owner.lock:
+            if call.state == DONE:
+                return
+            call.state = DONE
+            del owner.calls[call.id]
+            if call.bytes_in > SMALL:
+                owner.bytes_pending -= call.bytes_in
+            waiting, call.connections = call.connections, []
+            if call.id[0] != "~":
+                owner.results.add(call.id, call.entry.name, text, now)
         for connection in waiting:
             connection.busy = False
             connection.call = None

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 
 from seer.errors import GateError
 
+from ._calls import Call
 from ._failures import Stopped
 from ._queue import FairQueue
 
@@ -22,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._calls import Call
     from ._execute import Executor
     from ._streams import Streamer
 
@@ -63,8 +63,12 @@ class MainLane:
         """Note that it has come out."""
         self._inside = None
 
-    def run(self, call: Call) -> None:
-        """Run one call to its end."""
+    def run(self, job: Any) -> None:
+        """Run one call to its end, or another job of the main thread."""
+        if type(job) is not Call:
+            job.run()
+            return
+        call: Call = job
         executor = self._executor
         if not executor.begin(call, MAIN_LANE, self):
             return

@@ -21,7 +21,7 @@ from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
     from typing import Any
 
     OnEvents = Callable[[int], None]
@@ -41,8 +41,7 @@ class Loop:
 
     Args:
         next_job: Gives the next job of the main thread, or None. Called on the main thread.
-        run_job: Runs it. Called on the main thread; must not raise.
-        has_jobs: Whether there is one. Called by whoever leads.
+        jobs: True where there is one; looked at by whoever leads.
         due: Called by the leader when `wake_at` has passed; it sets `wake_at` anew.
     """
 
@@ -50,8 +49,7 @@ class Loop:
         self,
         *,
         next_job: Callable[[], Any],
-        run_job: Callable[[Any], None],
-        has_jobs: Callable[[], bool],
+        jobs: Sized,
         due: Callable[[float], None],
     ) -> None:
         self.epoll = select.epoll()
@@ -61,8 +59,9 @@ class Loop:
         """When `due` must be called (monotonic). Only lowered by others than the leader."""
         self._handlers: dict[int, OnEvents] = {}
         self._next_job = next_job
-        self._run_job = run_job
-        self._has_jobs = has_jobs
+        self.run_job: Callable[[Any], None] = _nothing
+        """Runs a job, on the main thread; must not raise."""
+        self._jobs = jobs
         self._due = due
         self._lock = allocate_lock()
         self._main_leads = True
@@ -145,12 +144,13 @@ class Loop:
         threading.Thread(target=self._relieve, name="seer-relief", daemon=True).start()
         while not self._stopping:
             if self._main_leads:
-                self._step(block=not self._has_jobs())
-                self._work(_monotonic() + SLICE)
+                self._step(block=not self._jobs)
+                if self._jobs:
+                    self._work(_monotonic() + SLICE)
             else:
                 self._work(float("inf"))
                 with self._lock:
-                    if self._main_leads or self._has_jobs() or self._stopping:
+                    if self._main_leads or self._jobs or self._stopping:
                         continue
                     self._main_waits = True
                 self._main_wake.acquire()
@@ -168,7 +168,7 @@ class Loop:
 
     def run_now(self, job: Any) -> bool:
         """Run a job at once, if none waits and this is the main thread."""
-        if not self._direct or self._has_jobs():
+        if self._jobs or not self._direct:
             return False
         self._run_watched(job)
         self._direct = self._main_leads
@@ -187,7 +187,7 @@ class Loop:
                 if self._parked:
                     self._parked = False
                     self._park.release()
-        self._run_job(job)
+        self.run_job(job)
         self._running = 0
         if self._claim == serial:
             with self._lock:
@@ -223,9 +223,13 @@ class Loop:
         """Handle events until a job comes that finds the main thread waiting for one."""
         while not self._stopping:
             with self._lock:
-                if self._main_waits and self._has_jobs():
+                if self._main_waits and self._jobs:
                     self._main_leads = True
                     self._main_waits = False
                     self._main_wake.release()
                     return
             self._step(block=True)
+
+
+def _nothing(_job: Any) -> None:
+    return

@@ -19,7 +19,6 @@ from seer.rpc._options import Options
 from seer.rpc._pool import Spares
 
 from ._callers import Callers
-from ._calls import Call
 from ._entries import Entry, make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from seer.rpc._interface import Interface
 
     from ._batch import Gather
+    from ._calls import Call
     from ._channel import Channel
     from ._config import ServerConfig
     from ._recorder import Recorder
@@ -115,8 +115,7 @@ class InterfaceProcess:
         self._next_lane = 1
         self.loop = Loop(
             next_job=self._queue.pop,
-            run_job=self._run_job,
-            has_jobs=self._queue.__bool__,
+            jobs=self._queue.turns,
             due=self._due,
         )
         recorder = self._make_recorder()
@@ -147,6 +146,7 @@ class InterfaceProcess:
         )
         self._streamer = Streamer(self._executor)
         self._main = MainLane(self._executor, self._streamer)
+        self.loop.run_job = self._main.run
         self.callers = Callers(self.gate, self.loop, shared, config.max_body)
         self._adopt(interface)
 
@@ -201,12 +201,6 @@ class InterfaceProcess:
             owner.batch = batch
         else:
             runner.submit(call)
-
-    def _run_job(self, job: Any) -> None:
-        if type(job) is Call:
-            self._main.run(job)
-        else:
-            job.run()
 
     def _gather_ready(self, gather: Gather) -> None:
         self._queue.put(gather, gather)

@@ -12,17 +12,18 @@ if TYPE_CHECKING:
 
 
 class FairQueue:
-    """Jobs of many owners, given out one owner after the other. Safe on any thread."""
+    """Jobs of many owners, given out one owner after the other. Safe on any thread.
 
-    __slots__ = ("_lock", "_queues", "_turns")
+    Attributes:
+        turns: The owners that have jobs, in the order of their turns. To look at only.
+    """
+
+    __slots__ = ("_lock", "_queues", "turns")
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
         self._queues: dict[Hashable, deque[Any]] = {}
-        self._turns: deque[Hashable] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._turns)
+        self.turns: deque[Hashable] = deque()
 
     def put(self, owner: Hashable, job: Any) -> None:
         """Add a job at the end of its owner's queue."""
@@ -30,20 +31,20 @@ class FairQueue:
             queue = self._queues.get(owner)
             if queue is None:
                 self._queues[owner] = deque((job,))
-                self._turns.append(owner)
+                self.turns.append(owner)
             else:
                 queue.append(job)
 
     def pop(self) -> Any:
         """The oldest job of the owner whose turn it is, or None."""
         with self._lock:
-            if not self._turns:
+            if not self.turns:
                 return None
-            owner = self._turns.popleft()
+            owner = self.turns.popleft()
             queue = self._queues[owner]
             job = queue.popleft()
             if queue:
-                self._turns.append(owner)
+                self.turns.append(owner)
             else:
                 del self._queues[owner]
             return job

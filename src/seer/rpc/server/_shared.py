@@ -14,6 +14,7 @@ LANES = 128
 _LANE_BYTES = 256
 _LANE_CELLS = _LANE_BYTES // 8
 _TEXT = 64
+_FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
 """Meter 0 is the interface's; those of the functions follow, then those of the callers."""
@@ -41,21 +42,18 @@ class Shared:
             raise ValueError(f"there is no room for more than {METERS} callers and functions")
         return _METER_BASE + index * WIDTH
 
-    def begin(self, lane: int, caller: int, function: int, now: float) -> None:
-        """Note that `lane` runs a function of a caller, both by their numbers."""
-        cell = lane * _LANE_CELLS
-        cells = self.cells
-        cells[cell + 2] = caller
-        cells[cell + 3] = function
-        cells[cell + 1] = now
+    def enter(self, lane: int, caller: int, function: int) -> None:
+        """Note which function of which caller `lane` turned to last, both by their numbers."""
+        self.cells[lane * _LANE_CELLS + 2] = caller * _FUNCTIONS + function
 
-    def name_call(self, lane: int, call: str) -> None:
-        """Note the id of the call that runs, where calls are recorded."""
+    def begin(self, lane: int, call: str, now: float) -> None:
+        """Note that what `lane` turned to is running, and the call's id."""
         start = lane * _LANE_BYTES + 64
         self.bytes[start : start + _TEXT] = call.encode("ascii", "replace").ljust(_TEXT, b"\0")
+        self.cells[lane * _LANE_CELLS + 1] = now
 
     def end(self, lane: int) -> None:
-        """Note that `lane` runs nothing."""
+        """Note that `lane` runs nothing; needed where `begin` or `kill_after` was called."""
         cell = lane * _LANE_CELLS
         self.cells[cell] = 0.0
         self.cells[cell + 1] = 0.0
@@ -77,8 +75,17 @@ class Shared:
             if since:
                 start = lane * _LANE_BYTES + 64
                 call = bytes(self.bytes[start : start + _TEXT]).rstrip(b"\0").decode()
-                function = int(self.cells[cell + 3])
-                found.append((int(self.cells[cell + 2]), function, call, since))
+                caller, function = divmod(int(self.cells[cell + 2]), _FUNCTIONS)
+                found.append((caller, function, call, since))
+        return found
+
+    def last(self) -> list[int]:
+        """The numbers of the functions that lanes turned to last, whether they run or not."""
+        found: list[int] = []
+        for lane in range(LANES):
+            code = int(self.cells[lane * _LANE_CELLS + 2])
+            if code:
+                found.append(code % _FUNCTIONS)
         return found
 
     def reset_lanes(self) -> None:

@@ -201,7 +201,8 @@ class Supervisor:
             for caller, place, call, since in self.shared.running()
         ]
         self._charge_lost(running)
-        self.ended = self._describe_end(child, child.reap(), running)
+        last = [names[place] for place in self.shared.last() if place in names]
+        self.ended = self._describe_end(child, child.reap(), running, last)
         self.child = None
         for answer in self._asked.values():
             answer({"error": {"message": f"the interface has ended: {self.ended}"}})
@@ -241,11 +242,18 @@ class Supervisor:
         return len(self._starts) <= MAX_RESTARTS
 
     def _describe_end(
-        self, child: Child, ended: str, running: list[tuple[int, str, str, float]]
+        self,
+        child: Child,
+        ended: str,
+        running: list[tuple[int, str, str, float]],
+        last: list[str],
     ) -> str:
         if running:
             names = ", ".join(sorted({f"{function}()" for _, function, _, _ in running}))
             ended += f", while it ran {names}"
+        elif last:
+            names = ", ".join(sorted({f"{function}()" for function in last}))
+            ended += f", during or after a call of {names}"
         if self.config.tracebacks and not self.config.blind and not self.config.hidden:
             tail = child.tail(5)
             if tail:
