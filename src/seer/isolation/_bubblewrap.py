@@ -23,6 +23,7 @@ from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
 
 _SETPRIV = "/usr/bin/setpriv"
 _PRLIMIT = "/usr/bin/prlimit"
+_ENV = "/usr/bin/env"
 _INNER_UID = 1000
 _PROBE = ("/usr/bin/cat", "/proc/self/status", "/proc/self/net/dev")
 _INSTALL = "install it with your package manager (Debian, Ubuntu: `apt install bubblewrap`)"
@@ -66,7 +67,9 @@ class Bubblewrap(Backend):
             _namespaces(arguments, policy, root=root)
             _system(arguments, system)
             _mounts(arguments, policy, system)
-            arguments.add("--remount-ro", "/", "--chdir", policy.cwd, "--clearenv")
+            # Root without its capabilities cannot enter a folder that only the jail's user may.
+            arguments.add("--remount-ro", "/", "--chdir", "/" if root else policy.cwd)
+            arguments.add("--clearenv")
             for key, value in policy.env.items():
                 arguments.add("--setenv", key, value)
             arguments.add("--seccomp", arguments.file("seer-filter", filter_program("namespaced")))
@@ -80,7 +83,7 @@ class Bubblewrap(Backend):
         values = rlimits(policy.limits, count_processes=not root or policy.uid is not None)
         inner = [_PRLIMIT, *prlimit_arguments(values), *argv]
         if root:
-            inner = [*_drop_privileges(uid), *inner]
+            inner = [*_drop_privileges(uid), _ENV, "--chdir", policy.cwd, *inner]
         return Launch(
             argv=(program, "--args", str(fd), "--", *inner),
             env={},
@@ -210,7 +213,7 @@ def _probe(backend: Bubblewrap) -> str | None:
         return "bubblewrap needs Linux; use a remote provider, or a Linux machine"
     if _find() is None:
         return f"bwrap is not on PATH; {_INSTALL}"
-    tools = [_PRLIMIT, _PROBE[0]] + ([_SETPRIV] if os.geteuid() == 0 else [])
+    tools = [_PRLIMIT, _PROBE[0]] + ([_SETPRIV, _ENV] if os.geteuid() == 0 else [])
     missing = [tool for tool in tools if not os.access(tool, os.X_OK)]
     if missing:
         return f"{', '.join(missing)} missing; install util-linux and coreutils"

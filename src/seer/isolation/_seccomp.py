@@ -136,8 +136,11 @@ def filter_program(
         when(["socket", "socketpair"], _unix_streams_only())
         when(["connect"], _refuse(errno.EACCES))
     if kind == "shared":
-        when(["prlimit64", "sched_setaffinity", "sched_setscheduler"], _only_values(0, [0]))
-        when(["sched_setparam", "sched_setattr"], _only_values(0, [0]))
+        when(["prlimit64", "sched_setaffinity"], _only_values(0, [0]))
+        # Threading libraries set the scheduling of their own threads, by number. What cannot be
+        # told apart from another process's number has no effect rather than an error.
+        scheduling = ["sched_setscheduler", "sched_setparam", "sched_setattr"]
+        when(scheduling, _only_values(0, [0], code=0))
         when(["migrate_pages", "move_pages"], _only_values(0, [0]))
         # (which, who): the calling process or its group, never "all of this user's".
         when(["setpriority"], _only_pairs([0, 1]))
