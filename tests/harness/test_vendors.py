@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from seer.harness import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
 from seer.testing._vendors import ScriptItem
 from seer.testing.agent_contract import AgentContract
@@ -17,6 +18,9 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The developer's own keys and the marks of this shell stay out."""
     for name in ("IS_SANDBOX", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
+    # Fewer tries than in earnest: each doubles the wait.
+    monkeypatch.setattr(_neutral, "ATTEMPTS", 3)
+    monkeypatch.setitem(_claude.SETTINGS, "CLAUDE_CODE_MAX_RETRIES", "2")
 
 
 class TestClaude(AgentContract):

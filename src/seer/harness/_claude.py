@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 ENDPOINT = "https://api.anthropic.com"
 RETRIES = 4
-_SETTINGS = {
+SETTINGS = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "CLAUDE_CODE_MAX_RETRIES": str(RETRIES),
     "DISABLE_AUTOUPDATER": "1",
@@ -110,4 +110,4 @@ def _environment(request: AgentRequest, url: str) -> dict[str, str]:
     values = {key: os.environ[key] for key in KEYS if os.environ.get(key)}
     if request.api_key:
         values = {"ANTHROPIC_API_KEY": request.api_key}
-    return {**_SETTINGS, **values, "ANTHROPIC_BASE_URL": url}
+    return {**SETTINGS, **values, "ANTHROPIC_BASE_URL": url}

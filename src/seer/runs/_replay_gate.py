@@ -172,11 +172,10 @@ class ReplayGate:
             ).start()
 
     def _serve(self, connected: socket.socket, handle: Callable[[Asked], bytes]) -> None:
+        reader = _Reader(connected)
         try:
-            with connected:
-                reader = _Reader(connected)
-                while (asked := reader.next()) is not None:
-                    connected.sendall(handle(asked))
+            while (asked := reader.next()) is not None:
+                connected.sendall(handle(asked))
         except WireError as error:
             text = error_text("ProtocolError", str(error))
             _try_send(connected, plain_message(error.status, self._prefix, text, close=True))
@@ -185,6 +184,7 @@ class ReplayGate:
         finally:
             with self._lock:
                 self._open.discard(connected)
+            connected.close()
 
     # --- callers -------------------------------------------------------------------------------
 

@@ -1,0 +1,191 @@
+"""Which recorded call answers a new one, and a gate that serves them over the real wire."""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.errors import GateError, RemoteError
+from seer.rpc import client
+from seer.runs import GateCall, ReplayDivergenceError
+from seer.runs._replay_gate import ReplayGate
+from seer.runs._replay_match import CallerTape, Tapes
+
+
+def call(function: str, *args: Any, at: float, run: float = 0.1, **more: Any) -> GateCall:
+    given: dict[str, Any] = {
+        "interface": "tools",
+        "caller": "lab-1",
+        "function": function,
+        "arguments": json.dumps([list(args), {}]),
+        "result": json.dumps({"result": f"{function}{args}"}),
+        "time": at + run,
+        "run": run,
+        **more,
+    }
+    return GateCall(**given)
+
+
+def ask(tape: CallerTape, function: str, *args: Any) -> str:
+    return tape.match(function, json.dumps([list(args), {}]), ()).result
+
+
+def test_calls_are_answered_in_their_order() -> None:
+    tape = CallerTape("lab-1", [call("f", 1, at=1), call("f", 2, at=2), call("f", 1, at=3)])
+    assert [ask(tape, "f", n) for n in (1, 2, 1)] == [
+        '{"result": "f(1,)"}',
+        '{"result": "f(2,)"}',
+        '{"result": "f(1,)"}',
+    ]
+    assert tape.left == 0
+
+
+def test_a_call_out_of_order_is_a_divergence() -> None:
+    tape = CallerTape("lab-1", [call("f", 1, at=1), call("f", 2, at=2)])
+    with pytest.raises(
+        ReplayDivergenceError, match=r"recorded: f\(1\)\n  now:      f\(2\)"
+    ) as info:
+        ask(tape, "f", 2)
+    assert (info.value.recorded, info.value.found) == ("f(1)", "f(2)")
+    assert ask(tape, "f", 1)
+
+
+def test_calls_that_overlapped_may_come_in_any_order() -> None:
+    calls = [call("f", 1, at=1, run=5), call("f", 2, at=2, run=1), call("f", 3, at=10)]
+    tape = CallerTape("lab-1", calls)
+    assert ask(tape, "f", 2)
+    with pytest.raises(ReplayDivergenceError):
+        ask(tape, "f", 3)
+    assert ask(tape, "f", 1)
+    assert ask(tape, "f", 3)
+
+
+def test_the_order_of_keys_and_spaces_in_arguments_do_not_matter() -> None:
+    tape = CallerTape("lab-1", [call("f", {"a": 1, "b": 2}, at=1)])
+    assert tape.match("f", '[[ {"b":2, "a":1} ],{}]', ())
+
+
+def test_arrays_are_part_of_a_call() -> None:
+    tape = CallerTape("lab-1", [call("f", at=1, argument_buffers=("aa",))])
+    with pytest.raises(ReplayDivergenceError, match="with arrays aa"):
+        tape.match("f", "[[],{}]", ("bb",))
+
+
+def test_what_was_refused_is_refused_again_whatever_its_arguments() -> None:
+    tape = CallerTape("lab-1", [call("f", at=1, arguments=None, outcome="BudgetExceededError")])
+    assert tape.match("f", "[[7],{}]", ()).outcome == "BudgetExceededError"
+
+
+def test_more_calls_than_recorded_are_a_divergence() -> None:
+    with pytest.raises(ReplayDivergenceError, match="recorded: no more calls"):
+        ask(CallerTape("lab-1", ()), "f", 1)
+
+
+def test_a_caller_with_another_name_gets_the_tape_of_its_place() -> None:
+    tapes = Tapes([call("f", 1, at=1, caller="x9-1"), call("f", 2, at=1, caller="x9-2")])
+    assert tapes.tape("y3-2").caller == "x9-2"
+    assert tapes.tape("y3-1").caller == "x9-1"
+    assert tapes.tape("y3-3").left == 0
+    assert tapes.tape("y3-2").caller == "x9-2"
+
+
+# --- over the wire --------------------------------------------------------------------------
+
+SCHEMA: dict[str, Any] = {"version": 1, "name": "tools", "functions": []}
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., client.Gate]]:
+    """Serves recorded calls on a socket; gives a real client of it."""
+    gates: list[ReplayGate] = []
+
+    def start(*calls: GateCall, blobs: dict[str, bytes] | None = None) -> client.Gate:
+        gate = ReplayGate(
+            "tools",
+            SCHEMA,
+            list(calls),
+            read_blob=lambda digest: (blobs or {})[digest],
+            host_path=lambda path: tmp_path / path.lstrip("/"),
+        )
+        gate.serve_caller("lab-1", "/caller.sock")
+        gates.append(gate)
+        return client.connect("tools", f"path:{tmp_path / 'caller.sock'}")
+
+    yield start
+    for gate in gates:
+        gate.close()
+
+
+def test_the_real_client_gets_recorded_answers_and_errors(
+    serve: Callable[..., client.Gate],
+) -> None:
+    failed = {"type": "RemoteError", "name": "KeyError", "bases": ["KeyError"], "message": "'x'"}
+    gate = serve(
+        call("f", 1, at=1, result='{"result":{"z":1,"a":[1.5,null]}}'),
+        call("f", 2, at=2, outcome="KeyError", result=json.dumps({"error": failed})),
+    )
+    assert list(gate.call("f", [1])) == ["z", "a"]
+    with pytest.raises(RemoteError) as info:
+        gate.call("f", [2])
+    assert isinstance(info.value, KeyError)
+    with pytest.raises(GateError, match=r"replay: call 3 of 'lab-1' is not the recorded one"):
+        gate.call("f", [3])
+    assert gate.schema() == SCHEMA
+    gate.close()
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [b"\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n", b"POST /v1/call/f HTTP/1.1\r\n\r\n", b"x" * 20000],
+)
+def test_junk_is_refused_and_the_gate_goes_on(
+    serve: Callable[..., client.Gate], tmp_path: Path, junk: bytes
+) -> None:
+    gate = serve(call("f", 1, at=1))
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(5)
+        raw.connect(str(tmp_path / "caller.sock"))
+        raw.sendall(junk)
+        assert b"ProtocolError" in raw.recv(65536)
+    assert gate.call("f", [1]) == "f(1,)"
+    gate.close()
+
+
+def test_a_call_as_a_record_keeps_it_comes_back() -> None:
+    made = call("f", 1, at=1, argument_buffers=("aa",), result_buffers=("bb", "cc"))
+    assert GateCall.from_json(json.loads(json.dumps(made.to_json()))) == made
+    seeded = call("f", at=1, arguments='[[],{"seed":7}]')
+    assert seeded.to_json()["seed"] == 7
+
+
+def test_lines_of_a_gates_own_record_are_understood() -> None:
+    line = {
+        "caller": "a-1",
+        "function": "f",
+        "call": "x-1",
+        "outcome": "ok",
+        "time": 5.0,
+        "queue": 1.0,
+        "run": 2.0,
+        "batch": 3,
+        "bytes_in": 4,
+        "bytes_out": 5,
+        "source": "s",
+        "result_digest": "d",
+        "arguments": [[1], {}],
+        "result": {"result": {"b": 1, "a": 2}},
+        "result_buffers": [{"sha256": "ff", "bytes": 9}],
+    }
+    found = GateCall.from_gate("tools", line)
+    assert (found.arguments, found.result) == ("[[1],{}]", '{"result":{"b":1,"a":2}}')
+    assert (found.started, found.result_buffers) == (2.0, ("ff",))
+    refused = GateCall.from_gate(
+        "tools",
+        {"caller": "a-1", "request": "/v1/call/g", "outcome": "UnknownFunctionError", "time": 1.0}
+        | {"error": "no g", "refused": True},
+    )
+    assert (refused.function, refused.arguments) == ("g", None)
+    assert json.loads(refused.result)["error"]["message"] == "no g"
