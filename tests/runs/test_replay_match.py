@@ -162,7 +162,7 @@ def test_a_call_as_a_record_keeps_it_comes_back() -> None:
 
 
 def test_lines_of_a_gates_own_record_are_understood() -> None:
-    line = {
+    line: dict[str, Any] = {
         "caller": "a-1",
         "function": "f",
         "call": "x-1",
