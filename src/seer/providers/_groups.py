@@ -53,10 +53,17 @@ def remove_nameless_groups() -> None:
     probe.remove()
     for parent in {Path(folder).parent for folder in probe.folders}:
         for folder in parent.glob(f"{prefix}*"):
-            name = folder.name.removeprefix(prefix)
-            if not name.startswith("probe-") and not (machines_dir() / name).exists():
+            if not _is_in_use(folder.name.removeprefix(prefix)):
                 with contextlib.suppress(OSError):
                     _end(_module().Cgroup([str(folder)]))
+
+
+def _is_in_use(name: str) -> bool:
+    kind, _, pid = name.partition("-")
+    if kind == "probe":
+        # One of these: made to see where groups go, by a process that was killed just then.
+        return Path("/proc", pid).exists()
+    return (machines_dir() / name).exists()
 
 
 def _end(group: "Cgroup") -> None:

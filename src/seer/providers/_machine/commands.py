@@ -56,7 +56,8 @@ def run(link: Link, request: Message, world: World) -> None:
     link.queue_message(wire.OK, pid=command.pid, server=os.getpid())
     try:
         command.serve(wake)
-    except wire.WireError:
+    except BaseException:
+        # Whatever went wrong here, the command does not outlive its connection.
         kill_all(world.desk)
         raise
     command.finish(wake)
@@ -131,7 +132,9 @@ class _Command:
         import fcntl
         import termios
 
-        rows, columns = (min(max(int(part), 1), 9999) for part in size)
+        if len(size) != 2 or not all(part.isdigit() for part in size):
+            raise wire.WireError(f"not the size of a terminal: {size!r}")
+        rows, columns = (min(max(int(part[:5]), 1), 9999) for part in size)
         packed = b"".join(n.to_bytes(2, "little") for n in (rows, columns, 0, 0))
         fcntl.ioctl(self._stdin, termios.TIOCSWINSZ, packed)
 
@@ -186,8 +189,10 @@ class _Command:
                 self._feed()
             elif kind == wire.SIGNAL:
                 self._signal(wire.get_int(wire.decode_message(payload), "number"))
-            elif kind == wire.RESIZE and self._terminal is not None and self._stdin >= 0:
-                self._resize(wire.get_list(wire.decode_message(payload), "size"))
+            elif kind == wire.RESIZE:
+                size = wire.get_list(wire.decode_message(payload), "size")
+                if self._terminal is not None and self._stdin >= 0:
+                    self._resize(size)
             elif kind == wire.KILL:
                 self._kill()
                 return

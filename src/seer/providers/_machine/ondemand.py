@@ -11,6 +11,7 @@ import time
 
 from . import tree
 from .jail import become
+from .native import accept_from, socket
 
 _QUICK = 1.0
 _MOST_FAILURES = 5
@@ -47,7 +48,14 @@ class OnDemand:
         """Start the program, which will find the connection that is waiting."""
         life, held = os.pipe()
         self._started = time.monotonic()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            # No process to be had: this caller is turned away, the next one may have better luck.
+            for fd in (life, held):
+                os.close(fd)
+            os.close(accept_from(socket.socket(fileno=os.dup(self._listener))))
+            return
         if self.pid == 0:
             try:
                 tree.die_with_parent()

@@ -80,7 +80,7 @@ class Listeners:
         while True:
             try:
                 note, extra, _, _ = self._desk.recvmsg(8192, socket.CMSG_SPACE(4))
-            except BlockingIOError:
+            except OSError:
                 return
             old = self._bound.pop(note[1:], None)
             if old is not None:

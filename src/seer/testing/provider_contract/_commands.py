@@ -373,6 +373,16 @@ async def a_terminal_is_a_terminal(subject: Subject) -> None:
     await process.close()
 
 
+async def resizing_what_is_no_terminal_is_harmless(subject: Subject) -> None:
+    process = await (await subject.machine()).spawn(["cat"], stdin=True)
+    await process.resize(TerminalSize(50, 120))
+    await process.write(b"still here")
+    await process.close_stdin()
+    output = [data async for _, data in process.output()]
+    equal((b"".join(output), await process.wait()), (b"still here", 0), "output and exit code")
+    await process.close()
+
+
 async def control_c_in_a_terminal_interrupts(subject: Subject) -> None:
     process = await (await subject.machine()).spawn(["cat"], pty=TerminalSize())
     await process.write(b"word\n")
@@ -422,5 +432,6 @@ CHECKS = (
     a_long_command_does_not_hold_up_others,
     the_layouts_python_runs,
     a_terminal_is_a_terminal,
+    resizing_what_is_no_terminal_is_harmless,
     control_c_in_a_terminal_interrupts,
 )
