@@ -197,6 +197,26 @@ async def test_late_output_of_a_thread_belongs_to_its_own_execution(
     assert "second" in second.stdout
 
 
+async def test_output_of_forked_children_and_programs_arrives(session: LocalSession) -> None:
+    code = (
+        "import multiprocessing, os, subprocess, sys\n"
+        "def work(n): print('child', n, flush=True)\n"
+        "children = [multiprocessing.get_context('fork').Process(target=work, args=(n,))\n"
+        "            for n in range(3)]\n"
+        "for child in children: child.start()\n"
+        "for child in children: child.join()\n"
+        "subprocess.run(['echo', 'program']); os.system('echo shell >&2')\n"
+        "print('parent')"
+    )
+    result = await run(session, code)
+    assert result.ok
+    async with asyncio.timeout(20):
+        while result.stdout.count("child") < 3 or "program" not in result.stdout:
+            result = await session.aresult(result.result_id)
+    assert "parent\n" in result.stdout
+    assert "shell\n" in result.stderr
+
+
 async def test_async_code_and_magics_work(session: LocalSession) -> None:
     result = await run(session, "import asyncio\nawait asyncio.sleep(0)\nprint('async')")
     assert result.stdout == "async\n"

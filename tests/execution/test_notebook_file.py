@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seer.execution import CellInfo, ExecutionError, RichOutput, StreamText
-from seer.execution._notebook_edits import Edit, as_outputs, new_cell
+from seer.execution._notebook_edits import Edit, as_outputs, new_cell, output_size, without_large
 from seer.execution._notebook_file import NotebookFile
 
 nbformat = pytest.importorskip("nbformat")
@@ -155,3 +155,20 @@ def test_two_writers_lose_nothing_and_readers_see_whole_files(tmp_path: Path) ->
     reader.join()
     assert len(cells(path)) == 40
     assert torn == []
+
+
+def test_outputs_beyond_their_room_are_left_out() -> None:
+    outputs = as_outputs(
+        [
+            StreamText(name="stdout", text="x" * 500),
+            RichOutput(data={"image/png": "y" * 500}),
+            StreamText(name="stdout", text="end"),
+        ],
+        None,
+        1,
+    )
+    kept = without_large(outputs, 300)
+    assert output_size(kept) < 700
+    assert [output["output_type"] for output in kept] == ["stream", "stream", "stream"]
+    assert kept[0]["text"].startswith("x" * 300)
+    assert without_large(outputs, 10_000) == outputs

@@ -9,7 +9,7 @@ import pytest
 from seer._sync import background_loop, on_loop
 from seer.errors import SandboxStateError
 from seer.execution import Session, SessionKind, open_sessions
-from seer.execution import _session as session_module
+from seer.execution import _turns as turns_module
 from seer.execution._execution import Execution
 from seer.execution._open import Ready
 from seer.execution._private import PrivateFolder
@@ -155,8 +155,8 @@ async def test_a_timeout_interrupts_and_is_called_so() -> None:
 
 
 async def test_what_ignores_interrupts_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "_INTERRUPT_EVERY", 0.02)
-    monkeypatch.setattr(session_module, "_GRACE", 0.1)
+    monkeypatch.setattr(turns_module, "INTERRUPT_EVERY", 0.02)
+    monkeypatch.setattr(turns_module, "GRACE", 0.1)
     async with await make() as session:
         result = await session.aexec("stubborn", timeout=0.02)
         assert result.status == "timeout"
@@ -214,7 +214,7 @@ async def test_closing_ends_everything_and_can_be_repeated() -> None:
 
 
 async def test_only_the_latest_results_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_module, "_KEPT", 3)
+    monkeypatch.setattr(turns_module, "KEPT", 3)
     async with await make() as session:
         for number in range(6):
             await session.aexec(str(number))
@@ -240,3 +240,32 @@ async def test_the_session_describes_itself() -> None:
         assert session.session_id.startswith("test-")
         assert repr(session) == f"<EventSession 'events' ({session.session_id})>"
         assert asyncio.get_running_loop() is not background_loop()
+
+
+async def test_large_results_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "KEPT_DISK", 100_000)
+    async with await make() as session:
+        first = await session.aexec("x" * 60_000)
+        folder = session._private.outputs  # pyright: ignore[reportPrivateUsage]
+        assert len(list(folder.iterdir())) == 1
+        await session.aexec("y" * 60_000)
+        await session.aexec("z")
+        with pytest.raises(LookupError):
+            await session.aresult(first.result_id)
+        assert len(list(folder.iterdir())) == 1
+
+
+async def test_more_than_a_queue_of_executions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "WAITING", 3)
+    async with await make() as session:
+        for _ in range(3):
+            await session.asubmit("wait")
+        with pytest.raises(SandboxStateError, match="waiting already"):
+            await session.asubmit("wait")
+
+
+async def test_a_session_that_is_abandoned_leaves_no_files() -> None:
+    session = await make()
+    session.abandon()
+    assert not session._private.path.exists()  # pyright: ignore[reportPrivateUsage]
+    await session.aclose()

@@ -73,6 +73,11 @@ class Capture:
         self.outputs[index] = output
         self._tell(output)
 
+    @property
+    def memory(self) -> int:
+        """Bytes that the outputs hold, roughly."""
+        return min(self._chars, IN_MEMORY) + self._rich_bytes
+
     def fail(self, error: ExecutionError) -> None:
         """Take the exception that ended it."""
         self.error = error
@@ -84,6 +89,11 @@ class Capture:
         self.outputs.clear()
         self._displays.clear()
         self._chars = self._rich_bytes = self._rich_count = 0
+
+    def discard(self) -> None:
+        """Let go of everything: nobody will ask for it any more."""
+        self.clear()
+        self.transcript.discard()
 
     def note(self, text: str) -> None:
         """Say something beside the output, once."""

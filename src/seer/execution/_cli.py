@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from seer._sync import on_loop, run_sync
-from seer.errors import RemoteFileError, SandboxLostError
+from seer.errors import RemoteFileError, SandboxLostError, SandboxStateError
 from seer.execution._capture import Capture, OnOutput
 from seer.execution._execution import Execution
 from seer.execution._kernel import describe_exit
@@ -24,6 +24,7 @@ from seer.providers import Process
 from seer.workspace import Workspace
 
 _SCRIPT = Path(__file__).parent / "_inside" / "shell.sh"
+_TERMINALS = 32
 _LONG_COMMAND = 100_000
 """Bytes; a longer command does not fit into one argument and travels as a file."""
 
@@ -181,13 +182,17 @@ class CliSession(Session):
     async def _start_job(
         self, command: str, limit: float | None, on_output: OnOutput | None
     ) -> str:
-        return self._submit(command, limit, on_output, background=True).result_id
+        self._check_open()
+        execution = self._turns.submit(command, timeout=limit, on_output=on_output, background=True)
+        return execution.result_id
 
     async def _jobs(self) -> list[ExecutionResult]:
-        return [e.result() for e in self._executions.values() if e.background]
+        return [e.result() for e in self._turns.all if e.background]
 
     async def _open_terminal(self, command: str, rows: int, columns: int) -> Terminal:
         self._check_open()
+        if len(self._terminals) >= _TERMINALS:
+            raise SandboxStateError(f"{_TERMINALS} terminals are open already; close some")
         ground = await self._site.ground()
         self._terminal_count += 1
         terminal_id = f"t{self._terminal_count}"

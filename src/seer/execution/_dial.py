@@ -41,6 +41,10 @@ class SocketChannel(Channel):
 
     async def close(self) -> None:
         """Close the socket."""
+        self.shut()
+
+    def shut(self) -> None:
+        """Close the socket, from where nothing can be awaited."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(OSError):

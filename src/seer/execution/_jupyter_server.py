@@ -154,7 +154,10 @@ class JupyterServer:
         while True:
             connection, _ = await loop.sock_accept(listener)
             near = SocketChannel(connection)
-            self._keep(asyncio.create_task(self._relay(near, number, dial)))
+            task = asyncio.create_task(self._relay(near, number, dial))
+            # Also when the task is cancelled before it has begun.
+            task.add_done_callback(lambda _, near=near: near.shut())
+            self._keep(task)
 
     async def _relay(self, near: SocketChannel, number: int, dial: Dial) -> None:
         try:

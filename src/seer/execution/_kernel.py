@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 MESSAGE_LIMIT = 16 * 1024 * 1024
 """Bytes; parsing one message must not hold up the controller."""
 _READY = b"seer-kernel-ready\n"
-_LATE = 32
+_LATE = 8
 """Former executions whose late output (from threads they left behind) still finds its place."""
 _SHELL, _IOPUB = "z-1", "z-2"
 
@@ -255,6 +255,7 @@ class Kernel:
                 del self._tail[:-8192]
                 if _READY in self._tail:
                     self._ready.set()
+                await asyncio.sleep(0)
 
     async def _watch_exit(self) -> None:
         try:

@@ -21,7 +21,14 @@ from seer.execution._execution import Execution
 from seer.execution._jupyter_server import JupyterServer
 from seer.execution._kernel import Kernel
 from seer.execution._kernel_session import KernelSession
-from seer.execution._notebook_edits import Edit, as_outputs, find_cell, new_cell
+from seer.execution._notebook_edits import (
+    Edit,
+    as_outputs,
+    find_cell,
+    new_cell,
+    output_size,
+    without_large,
+)
 from seer.execution._notebook_store import NotebookStore, new_cell_id
 from seer.execution._open import JailOptions, Ready, make_ready, slug
 from seer.execution._result import ExecutionResult, Status
@@ -32,6 +39,8 @@ from seer.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
+_CELL_BYTES = 8 * 1024**2
+"""Of one cell's outputs in the notebook: an agent must not be able to fill the host's disk."""
 _SAVE_EVERY = 2.0
 """Seconds between two saves of a cell that is still running."""
 
@@ -225,16 +234,18 @@ class NotebookSession(KernelSession):
     async def _submit_cell(
         self, cell_id: str, limit: float | None, on_output: OnOutput | None
     ) -> str:
+        self._check_open()
         cells = await self._cells()
         if cells[_index(cells, cell_id)].kind != "code":
             raise ValueError(f"cell {cell_id!r} is text and cannot be run")
-        return self._submit("", limit, on_output, cell=cell_id).result_id
+        execution = self._turns.submit("", timeout=limit, on_output=on_output, cell=cell_id)
+        return execution.result_id
 
     async def _run_cell(
         self, cell_id: str, limit: float | None, on_output: OnOutput | None
     ) -> ExecutionResult:
         result_id = await self._submit_cell(cell_id, limit, on_output)
-        return await self._result(result_id, None)
+        return await self._turns.complete(self._turns.find(result_id))
 
     async def _cells(self) -> list[CellInfo]:
         notebook = await self._store.read()
@@ -253,6 +264,9 @@ class NotebookSession(KernelSession):
     async def _save(self, execution: Execution) -> None:
         capture = execution.capture
         outputs = as_outputs(capture.outputs, capture.error, capture.execution_count)
+        if output_size(outputs) > _CELL_BYTES:
+            outputs = without_large(outputs, _CELL_BYTES)
+            capture.note("the notebook holds only a part of this large output")
         edit = Edit(
             kind="outputs",
             cell_id=execution.cell,
@@ -291,7 +305,7 @@ class NotebookSession(KernelSession):
             await self._kernel.interrupt()
         elif event == "restart":
             await self._restart()
-            async with self._turn:
+            async with self._turns.turn:
                 await self._living_kernel()
 
 

@@ -138,6 +138,25 @@ def as_outputs(
     return found
 
 
+def output_size(outputs: Sequence[Mapping[str, Any]]) -> int:
+    """Characters that outputs take in the file, roughly."""
+    return sum(len(json.dumps(output)) for output in outputs)
+
+
+def without_large(outputs: Sequence[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """Outputs as far as they fit; of streams the beginning, of the rest a word in their place."""
+    kept: list[dict[str, Any]] = []
+    for output in outputs:
+        size = output_size([output])
+        if size > room and output["output_type"] == "stream":
+            output = {**output, "text": output["text"][: max(room, 0)] + "\n[... left out ...]\n"}
+        elif size > room:
+            output = {"output_type": "stream", "name": "stderr", "text": "[an output left out]\n"}
+        room -= size
+        kept.append(output)
+    return kept
+
+
 def _form(mime: str, value: str) -> Any:
     """The notebook format holds JSON forms as JSON, everything else as text."""
     if mime == "application/json" or mime.endswith("+json"):

@@ -10,6 +10,8 @@ from seer.execution._transcript import tidy
 
 _MAX_FORMS = 20
 _MAX_FRAMES = 100
+_MAX_TRACEBACK = 100_000
+_MAX_MESSAGE = 10_000
 
 
 def publish(message: Message, capture: Capture) -> None:
@@ -65,9 +67,9 @@ def _error(content: object) -> ExecutionError:
     frames = cast("list[object]", lines)[:_MAX_FRAMES] if isinstance(lines, list) else []
     text = "\n".join(frame for frame in frames if isinstance(frame, str))
     return ExecutionError(
-        name=tidy(name) if isinstance(name, str) else "Error",
-        message=tidy(message) if isinstance(message, str) else "",
-        traceback=tidy(text).strip("\n"),
+        name=tidy(name[:200]) if isinstance(name, str) else "Error",
+        message=tidy(message[:_MAX_MESSAGE]) if isinstance(message, str) else "",
+        traceback=tidy(text[-_MAX_TRACEBACK:]).strip("\n"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ _open: dict[str, Session] = {}
 
 def add_session(session: Session) -> None:
     """Note a session that has just been opened."""
+    if not _open:
+        atexit.unregister(_tidy_up)
+        atexit.register(_tidy_up)
     _open[session.session_id] = session
 
 
@@ -23,3 +27,9 @@ def drop_session(session: Session) -> None:
 def open_sessions() -> list[Session]:
     """All sessions of this process that are open, oldest first."""
     return list(_open.values())
+
+
+def _tidy_up() -> None:
+    """At the end of the process: what runs ends by itself, what lies on disk does not."""
+    for session in _open.values():
+        session.abandon()

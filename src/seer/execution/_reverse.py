@@ -28,7 +28,7 @@ class ReverseDoor:
     def __init__(self, listener: Listener, target: Path) -> None:
         self._listener = listener
         self._target = target
-        self._relays: set[asyncio.Task[None]] = set()
+        self._relays: dict[asyncio.Task[None], Channel] = {}
         self._accepting = asyncio.create_task(self._accept())
 
     @classmethod
@@ -42,10 +42,12 @@ class ReverseDoor:
 
     async def close(self) -> None:
         """Close the door and every connection through it."""
-        tasks = [*self._relays, self._accepting]
-        for task in tasks:
+        relays = dict(self._relays)
+        for task in (*relays, self._accepting):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*relays, self._accepting, return_exceptions=True)
+        for channel in relays.values():
+            await channel.close()  # also of a relay that was cancelled before it had begun
         with contextlib.suppress(SandboxLostError):
             await self._listener.close()
 
@@ -55,8 +57,8 @@ class ReverseDoor:
             async for channel in self._listener:
                 await room.acquire()
                 task = asyncio.create_task(self._serve(channel))
-                self._relays.add(task)
-                task.add_done_callback(self._relays.discard)
+                self._relays[task] = channel
+                task.add_done_callback(lambda task: self._relays.pop(task, None))
                 task.add_done_callback(lambda _: room.release())
         except SandboxLostError as error:
             logger.debug("a door is gone with its machine: %s", error)

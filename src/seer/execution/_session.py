@@ -5,11 +5,7 @@ A session knows nothing of tools, protocols or vendors; those are served from ab
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
@@ -17,22 +13,15 @@ from typing import Any, ClassVar, Literal, Self
 from seer._sync import on_loop, run_sync
 from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
-from seer.execution._execution import Execution, StopReason
+from seer.execution._execution import Execution
 from seer.execution._open import Ready
 from seer.execution._registry import add_session, drop_session
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._tools import ToolDoor, open_tool_door
+from seer.execution._turns import Runner, Turns
 from seer.workspace import Workspace
 
-logger = logging.getLogger(__name__)
-
 SessionKind = Literal["local", "notebook", "cli"]
-
-_KEPT = 100
-"""Results that stay to be had by their ids."""
-_INTERRUPT_EVERY = 1.0
-_GRACE = 5.0
-"""Seconds an interrupted execution has to end before what runs it is killed."""
 
 
 class Session(ABC):
@@ -50,11 +39,8 @@ class Session(ABC):
         self._workspace = ready.workspace
         self._site = ready.site
         self._private = ready.private
-        self._turn = asyncio.Lock()
-        self._executions: OrderedDict[str, Execution] = OrderedDict()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._running: Execution | None = None
-        self._count = 0
+        runner = Runner(run=self._run, send_interrupt=self._send_interrupt, kill=self._kill)
+        self._turns = Turns(runner, ready.private.outputs)
         self._closed = False
         self._door: ToolDoor | None = None
 
@@ -102,6 +88,10 @@ class Session(ABC):
         """
         return run_sync(self._open_door())
 
+    async def amcp_config(self) -> dict[str, dict[str, Any]]:
+        """Like `mcp_config`."""
+        return await on_loop(self._open_door())
+
     # --- what it does -------------------------------------------------------------------------
 
     def exec(
@@ -135,7 +125,7 @@ class Session(ABC):
         self, code: str, *, timeout: float | None = None, on_output: OnOutput | None = None
     ) -> str:
         """Put code in the queue and return its result's id at once; see `result`."""
-        return run_sync(self._submit_id(code, timeout, on_output))
+        return run_sync(self._submit(code, timeout, on_output))
 
     async def asubmit(
         self,
@@ -145,7 +135,7 @@ class Session(ABC):
         on_output: OnOutput | None = None,
     ) -> str:
         """Like `submit`."""
-        return await on_loop(self._submit_id(code, timeout, on_output))
+        return await on_loop(self._submit(code, timeout, on_output))
 
     def result(self, result_id: str, *, wait: float | None = 0.0) -> ExecutionResult:
         """How an execution stands or ended.
@@ -157,11 +147,11 @@ class Session(ABC):
         Raises:
             LookupError: No result has this id.
         """
-        return run_sync(self._result(result_id, wait))
+        return run_sync(self._turns.result(result_id, wait))
 
     async def aresult(self, result_id: str, *, wait: float | None = 0.0) -> ExecutionResult:
         """Like `result`."""
-        return await on_loop(self._result(result_id, wait))
+        return await on_loop(self._turns.result(result_id, wait))
 
     def result_ids(self) -> list[str]:
         """The ids of all results that are kept, oldest first."""
@@ -214,11 +204,11 @@ class Session(ABC):
 
         The code gets a keyboard interrupt; what does not end by it within seconds is killed.
         """
-        return run_sync(self._interrupt(result_id, "interrupted"))
+        return run_sync(self._turns.interrupt(result_id))
 
     async def ainterrupt(self, result_id: str | None = None) -> bool:
         """Like `interrupt`."""
-        return await on_loop(self._interrupt(result_id, "interrupted"))
+        return await on_loop(self._turns.interrupt(result_id))
 
     def restart(self) -> None:
         """Begin afresh: all variables are gone, files and libraries are as they were.
@@ -239,6 +229,13 @@ class Session(ABC):
     async def aclose(self) -> None:
         """Like `close`."""
         await on_loop(self._close())
+
+    def abandon(self) -> None:
+        """Remove the session's own files without ending it in order.
+
+        For the end of a process that forgot to close it: its machine ends with the process.
+        """
+        self._private.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -300,133 +297,21 @@ class Session(ABC):
     async def _exec(
         self, code: str, limit: float | None, on_output: OnOutput | None
     ) -> ExecutionResult:
-        execution = self._submit(code, limit, on_output)
-        try:
-            await execution.done.wait()
-        except asyncio.CancelledError:
-            await asyncio.shield(self._stop(execution, "interrupted"))
-            raise
-        return execution.result()
-
-    async def _submit_id(self, code: str, limit: float | None, on_output: OnOutput | None) -> str:
-        return self._submit(code, limit, on_output).result_id
-
-    def _submit(
-        self,
-        code: str,
-        timeout: float | None = None,
-        on_output: OnOutput | None = None,
-        *,
-        background: bool = False,
-        cell: str = "",
-    ) -> Execution:
         self._check_open()
-        self._count += 1
-        execution = Execution(
-            f"e{self._count}",
-            code,
-            folder=self._private.outputs,
-            timeout=timeout,
-            on_output=on_output,
-            background=background,
-            cell=cell,
-        )
-        self._executions[execution.result_id] = execution
-        over = [key for key, old in self._executions.items() if old.is_over]
-        for key in over[: max(0, len(self._executions) - _KEPT)]:
-            del self._executions[key]
-        task = asyncio.create_task(self._drive(execution))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return execution
+        execution = self._turns.submit(code, timeout=limit, on_output=on_output)
+        return await self._turns.complete(execution)
 
-    async def _drive(self, execution: Execution) -> None:
-        status: Status = "died"
-        try:
-            async with contextlib.nullcontext() if execution.background else self._turn:
-                if execution.stop_reason is not None or self._closed:
-                    status = "interrupted"
-                    return
-                if not execution.background:
-                    self._running = execution
-                execution.start()
-                try:
-                    status = await self._run_in_time(execution)
-                finally:
-                    if self._running is execution:
-                        self._running = None
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            # The edge of an agent's turn: whatever went wrong is its result, never a hang.
-            logger.exception("execution %s failed", execution.result_id)
-            execution.capture.note(f"the session failed: {type(error).__name__}: {error}")
-        finally:
-            execution.end(status)
-
-    async def _run_in_time(self, execution: Execution) -> Status:
-        if execution.timeout is None:
-            return await self._run(execution)
-        run = asyncio.create_task(self._run(execution))
-        try:
-            await asyncio.wait([run], timeout=execution.timeout)
-            if not run.done():
-                execution.stop_reason = "timeout"
-                execution.capture.note(f"interrupted after {execution.timeout:g} s")
-                await self._press(execution, run)
-            return await run
-        finally:
-            if not run.done():
-                run.cancel()
-                await asyncio.gather(run, return_exceptions=True)
-
-    async def _press(self, execution: Execution, run: asyncio.Task[Status] | None = None) -> None:
-        """Interrupt until the execution ends; kill what does not."""
-        ended = run if run is not None else asyncio.create_task(_wait_event(execution.done))
-        try:
-            for _ in range(int(_GRACE / _INTERRUPT_EVERY)):
-                await self._send_interrupt(execution)
-                await asyncio.wait([ended], timeout=_INTERRUPT_EVERY)
-                if ended.done():
-                    return
-            execution.capture.note(
-                f"the code did not end within {_GRACE:g} s of the interrupt and was killed"
-            )
-            await self._kill(execution)
-            await asyncio.wait([ended], timeout=_GRACE)
-        finally:
-            if run is None:
-                ended.cancel()
-
-    async def _stop(self, execution: Execution, reason: StopReason) -> None:
-        if execution.is_over:
-            return
-        execution.stop_reason = execution.stop_reason or reason
-        if execution.status == "running":
-            await self._press(execution)
-
-    async def _interrupt(self, result_id: str | None, reason: StopReason) -> bool:
-        execution = self._running if result_id is None else self._find(result_id)
-        if execution is None or execution.is_over:
-            return False
-        await self._stop(execution, reason)
-        return True
-
-    async def _result(self, result_id: str, wait: float | None) -> ExecutionResult:
-        execution = self._find(result_id)
-        if wait is None or wait > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await execution.done.wait()
-        return execution.result()
+    async def _submit(self, code: str, limit: float | None, on_output: OnOutput | None) -> str:
+        self._check_open()
+        return self._turns.submit(code, timeout=limit, on_output=on_output).result_id
 
     async def _read_output(self, result_id: str, offset: int, length: int) -> str:
         if offset < 0 or not 0 < length <= 4 * 1024 * 1024:
             raise ValueError(f"offset={offset!r}, length={length!r}: want 0 <= offset, 0 < length")
-        return self._find(result_id).capture.transcript.read(offset, length)
+        return self._turns.find(result_id).capture.transcript.read(offset, length)
 
     async def _result_ids(self) -> list[str]:
-        return list(self._executions)
+        return [execution.result_id for execution in self._turns.all]
 
     async def _read_file(self, path: str) -> bytes:
         self._check_open()
@@ -436,19 +321,10 @@ class Session(ABC):
         self._check_open()
         await (await self._site.ground()).machine.write_file(path, data)
 
-    def _find(self, result_id: str) -> Execution:
-        execution = self._executions.get(result_id)
-        if execution is None:
-            known = ", ".join(list(self._executions)[-5:]) or "none yet"
-            raise LookupError(f"no result {result_id!r} in this session; the latest are: {known}")
-        return execution
-
     async def _restart(self) -> None:
         self._check_open()
-        if self._running is not None:
-            self._running.stop_reason = "interrupted"
-            await self._kill(self._running)
-        async with self._turn:
+        await self._turns.kill_running()
+        async with self._turns.turn:
             await self._begin_afresh()
 
     async def _close(self) -> None:
@@ -456,17 +332,13 @@ class Session(ABC):
             return
         self._closed = True
         drop_session(self)
-        for execution in self._executions.values():
-            if not execution.is_over:
-                execution.stop_reason = "interrupted"
+        self._turns.refuse_more()
         if self._door is not None:
             await self._door.close()
         try:
             await self._shut_down()
         finally:
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._turns.close()
             self._private.remove()
 
     def _check_open(self) -> None:
@@ -478,7 +350,3 @@ class Session(ABC):
         if self._door is None:
             self._door = await open_tool_door(self)
         return self._door.mcp_config
-
-
-async def _wait_event(event: asyncio.Event) -> None:
-    await event.wait()

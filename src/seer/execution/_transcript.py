@@ -67,6 +67,8 @@ class Transcript:
         """A part of it by byte offset; bytes of a character cut at either end are left out."""
         if not self._spilled:
             return self._head[offset : offset + length].decode(errors="ignore")
+        if not self._path.exists():
+            return ""
         with self._path.open("rb") as file:
             file.seek(offset)
             return file.read(length).decode(errors="ignore")
@@ -76,6 +78,17 @@ class Transcript:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    @property
+    def on_disk(self) -> int:
+        """Bytes in the file."""
+        return min(self.length, ON_DISK) if self._spilled else 0
+
+    def discard(self) -> None:
+        """Remove the file; what was in it is gone."""
+        self.close()
+        if self._spilled:
+            self._path.unlink(missing_ok=True)
 
     def _spill(self, data: bytes, before: int) -> None:
         if self._file is None:

@@ -93,27 +93,28 @@ class Door:
         while True:
             connection, _ = await loop.sock_accept(self._listener)
             task = asyncio.create_task(self._welcome(connection))
+            # Also when the task is cancelled before it has begun.
+            task.add_done_callback(lambda _, connection=connection: connection.close())
             self._clients.add(task)
             task.add_done_callback(self._clients.discard)
 
     async def _welcome(self, connection: socket.socket) -> None:
-        with connection:
-            connection.setblocking(False)
-            user = _peer_user(connection)
-            if user != os.geteuid():
-                logger.warning("refused user %s at the door of %r", user, self._name)
-                with contextlib.suppress(OSError):
-                    connection.send(b"this door is open to the user who opened it only")
-                return
-            try:
-                async with asyncio.timeout(_HANDOVER_TIME):
-                    pipes = await Pipes.take(connection)
-            except (OSError, ValueError, TimeoutError) as error:
-                logger.warning("a client of %r brought no usable streams: %s", self._name, error)
-                with contextlib.suppress(OSError):
-                    connection.send(b"standard input and output must be pipes")
-                return
-            await self._speak(pipes, connection)
+        connection.setblocking(False)
+        user = _peer_user(connection)
+        if user != os.geteuid():
+            logger.warning("refused user %s at the door of %r", user, self._name)
+            with contextlib.suppress(OSError):
+                connection.send(b"this door is open to the user who opened it only")
+            return
+        try:
+            async with asyncio.timeout(_HANDOVER_TIME):
+                pipes = await Pipes.take(connection)
+        except (OSError, ValueError, TimeoutError) as error:
+            logger.warning("a client of %r brought no usable streams: %s", self._name, error)
+            with contextlib.suppress(OSError):
+                connection.send(b"standard input and output must be pipes")
+            return
+        await self._speak(pipes, connection)
 
     async def _speak(self, pipes: Pipes, connection: socket.socket) -> None:
         """Serve until the client, its process or the door goes."""

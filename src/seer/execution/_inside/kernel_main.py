@@ -11,7 +11,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from ipykernel.iostream import OutStream
+from ipykernel import kernelapp
+from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.kernelapp import IPKernelApp
 from traitlets.config import Config
 
@@ -27,6 +28,28 @@ class ChunkedOutStream(OutStream):
             for start in range(0, len(data), CHUNK):
                 yield parent, data[start : start + CHUNK]
 
+    def write(self, string: str) -> int | None:
+        """Print; a forked child does so through the descriptor, which this process reads."""
+        if self._is_master_process():
+            return super().write(string)
+        os.write(self._original_stdstream_fd, string.encode(errors="replace"))
+        return len(string)
+
+
+class LocalIOPubThread(IOPubThread):
+    """Publishes without the TCP port that forked children would send their output to.
+
+    A jail may have no network at all, and the library ends the process when it cannot have the
+    port. Children print through their descriptors instead.
+    """
+
+    def __init__(self, socket: Any, pipe: bool = False, session: Any = None) -> None:
+        super().__init__(socket, pipe=False, session=session)
+
+    def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
+        if os.getpid() == self._master_pid:  # sockets do not survive a fork
+            super()._really_send(msg, *args, **kwargs)  # pyright: ignore[reportUnknownMemberType]
+
 
 class KernelApp(IPKernelApp):
     """An IPython kernel on Unix sockets, without the debugger's extra connection."""
@@ -41,6 +64,7 @@ class KernelApp(IPKernelApp):
     def init_iopub(self, context: Any) -> None:
         # Output must not be dropped while the client is busy; memory is the machine's own bound.
         context.sndhwm = 0
+        kernelapp.IOPubThread = LocalIOPubThread  # pyright: ignore[reportPrivateImportUsage]
         super().init_iopub(context)  # pyright: ignore[reportUnknownMemberType]
 
 

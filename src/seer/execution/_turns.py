@@ -1,0 +1,238 @@
+"""Executions take turns: submitted, run one at a time, interrupted, kept to be asked for.
+
+This is the machinery below every session. It knows nothing of kernels or shells: a `Runner` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seer.errors import SandboxStateError
+from seer.execution._capture import OnOutput
+from seer.execution._execution import Execution, StopReason
+from seer.execution._result import ExecutionResult, Status
+
+logger = logging.getLogger(__name__)
+
+KEPT = 100
+"""Results that stay to be had by their ids, unless they are too large together."""
+KEPT_MEMORY = 256 * 1024**2
+KEPT_DISK = 2 * 1024**3
+WAITING = 1000
+"""Executions that may wait for their turn."""
+INTERRUPT_EVERY = 1.0
+GRACE = 5.0
+"""Seconds an interrupted execution has to end before what runs it is killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runner:
+    """What runs executions."""
+
+    run: Callable[[Execution], Coroutine[Any, Any, Status]]
+    """Runs one whose turn has come; must end soon after `kill`."""
+    send_interrupt: Callable[[Execution], Awaitable[None]]
+    """Asks the running code to stop; may be called several times."""
+    kill: Callable[[Execution], Awaitable[None]]
+    """Kills what runs the code; `run` then ends."""
+
+
+class Turns:
+    """The executions of one session. Lives on Seer's loop."""
+
+    def __init__(self, runner: Runner, folder: Path) -> None:
+        self._runner = runner
+        self._folder = folder
+        self._executions: OrderedDict[str, Execution] = OrderedDict()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: Execution | None = None
+        self._count = 0
+        self._closed = False
+        self.turn = asyncio.Lock()
+        """Held by whoever runs; who changes what runs the code holds it too."""
+
+    @property
+    def all(self) -> list[Execution]:
+        """Every execution that is kept, oldest first."""
+        return list(self._executions.values())
+
+    def submit(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+        background: bool = False,
+        cell: str = "",
+    ) -> Execution:
+        """Put code in the queue.
+
+        Raises:
+            SandboxStateError: Too many are waiting.
+        """
+        if len(self._tasks) >= WAITING:
+            raise SandboxStateError(f"{WAITING} executions are waiting already; wait for some")
+        self._count += 1
+        execution = Execution(
+            f"e{self._count}",
+            code,
+            folder=self._folder,
+            timeout=timeout,
+            on_output=on_output,
+            background=background,
+            cell=cell,
+        )
+        self._executions[execution.result_id] = execution
+        self._forget_oldest()
+        task = asyncio.create_task(self._drive(execution))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return execution
+
+    def find(self, result_id: str) -> Execution:
+        """An execution by its id.
+
+        Raises:
+            LookupError: None has this id.
+        """
+        execution = self._executions.get(result_id)
+        if execution is None:
+            known = ", ".join(list(self._executions)[-5:]) or "none yet"
+            raise LookupError(f"no result {result_id!r} in this session; the latest are: {known}")
+        return execution
+
+    async def complete(self, execution: Execution) -> ExecutionResult:
+        """Wait for the end; being cancelled interrupts the code."""
+        try:
+            await execution.done.wait()
+        except asyncio.CancelledError:
+            await asyncio.shield(self._stop(execution, "interrupted"))
+            raise
+        return execution.result()
+
+    async def result(self, result_id: str, wait: float | None) -> ExecutionResult:
+        """How an execution stands, after at most `wait` seconds; None waits for its end."""
+        execution = self.find(result_id)
+        if wait is None or wait > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await execution.done.wait()
+        return execution.result()
+
+    async def interrupt(self, result_id: str | None) -> bool:
+        """Stop what runs, or the execution with this id; False when that is over."""
+        execution = self._running if result_id is None else self.find(result_id)
+        if execution is None or execution.is_over:
+            return False
+        await self._stop(execution, "interrupted")
+        return True
+
+    async def kill_running(self) -> None:
+        """Kill what runs now, if anything does."""
+        if self._running is not None:
+            self._running.stop_reason = "interrupted"
+            await self._runner.kill(self._running)
+
+    def refuse_more(self) -> None:
+        """From here on nothing begins; what runs counts as interrupted."""
+        self._closed = True
+        for execution in self._executions.values():
+            if not execution.is_over:
+                execution.stop_reason = "interrupted"
+
+    async def close(self) -> None:
+        """Cancel what is left; what runs the code is gone by now."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _forget_oldest(self) -> None:
+        """Keep what results hold within bounds: an agent decides how much it prints."""
+        captures = [execution.capture for execution in self._executions.values()]
+        memory = sum(capture.memory for capture in captures)
+        disk = sum(capture.transcript.on_disk for capture in captures)
+        for key, execution in list(self._executions.items()):
+            if len(self._executions) <= KEPT and memory <= KEPT_MEMORY and disk <= KEPT_DISK:
+                return
+            if execution.is_over:
+                memory -= execution.capture.memory
+                disk -= execution.capture.transcript.on_disk
+                execution.capture.discard()
+                del self._executions[key]
+
+    async def _drive(self, execution: Execution) -> None:
+        status: Status = "died"
+        try:
+            async with contextlib.nullcontext() if execution.background else self.turn:
+                if execution.stop_reason is not None or self._closed:
+                    status = "interrupted"
+                    return
+                if not execution.background:
+                    self._running = execution
+                execution.start()
+                try:
+                    status = await self._run_in_time(execution)
+                finally:
+                    if self._running is execution:
+                        self._running = None
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # The edge of an agent's turn: whatever went wrong is its result, never a hang.
+            logger.exception("execution %s failed", execution.result_id)
+            execution.capture.note(f"the session failed: {type(error).__name__}: {error}")
+        finally:
+            execution.end(status)
+
+    async def _run_in_time(self, execution: Execution) -> Status:
+        if execution.timeout is None:
+            return await self._runner.run(execution)
+        run = asyncio.create_task(self._runner.run(execution))
+        try:
+            await asyncio.wait([run], timeout=execution.timeout)
+            if not run.done():
+                execution.stop_reason = "timeout"
+                execution.capture.note(f"interrupted after {execution.timeout:g} s")
+                await self._press(execution, run)
+            return await run
+        finally:
+            if not run.done():
+                run.cancel()
+                await asyncio.gather(run, return_exceptions=True)
+
+    async def _stop(self, execution: Execution, reason: StopReason) -> None:
+        if execution.is_over:
+            return
+        execution.stop_reason = execution.stop_reason or reason
+        if execution.status == "running":
+            ended = asyncio.create_task(_wait(execution.done))
+            try:
+                await self._press(execution, ended)
+            finally:
+                ended.cancel()
+
+    async def _press(
+        self, execution: Execution, ended: asyncio.Task[Status] | asyncio.Task[None]
+    ) -> None:
+        """Interrupt until the execution ends; kill what does not."""
+        for _ in range(int(GRACE / INTERRUPT_EVERY)):
+            await self._runner.send_interrupt(execution)
+            await asyncio.wait([ended], timeout=INTERRUPT_EVERY)
+            if ended.done():
+                return
+        execution.capture.note(
+            f"the code did not end within {GRACE:g} s of the interrupt and was killed"
+        )
+        await self._runner.kill(execution)
+        await asyncio.wait([ended], timeout=GRACE)
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
