@@ -90,6 +90,7 @@ class Caller:
         "batch",
         "bytes_pending",
         "calls",
+        "clogged",
         "connections",
         "describe",
         "handles",
@@ -110,6 +111,8 @@ class Caller:
         self.calls: dict[str, Call] = {}
         self.results = Results()
         self.connections: set[Connection] = set()
+        self.clogged: set[Connection] = set()
+        """Connections with answers that their peer has not read."""
         self.handles = HandleTable()
         self.restorers = {"handle": self.handles.restore}
         self.describe = self.handles.describe

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
             """Agree to the body that a request announces, or raise `WireError`."""
             ...
 
+        def unreserve(self, connection: Connection) -> None:
+            """Forget what was reserved: the body has come, or never will."""
+            ...
+
         def refuse(self, connection: Connection, error: WireError) -> None:
             """Answer a request that broke the protocol and finish the connection."""
             ...
@@ -62,6 +66,7 @@ class Connection:
         call: The call that was made over it and has no answer yet.
         busy: Whether a request is being worked on.
         unsent: Bytes that wait until the peer reads.
+        reserved: Bytes of a body that were announced and have not all come.
     """
 
     __slots__ = (
@@ -83,6 +88,7 @@ class Connection:
         "fd",
         "max_body",
         "pool",
+        "reserved",
         "slot_calls",
         "socket",
         "unsent",
@@ -100,6 +106,7 @@ class Connection:
         self.closed = False
         self.closing = False
         self.unsent = 0
+        self.reserved = 0
         self.max_body = max_body
         self.descriptors: list[int] = []
         self.pool: Pool | None = None
@@ -128,6 +135,8 @@ class Connection:
             data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
             if ancillary:
                 self._take_descriptors(ancillary, flags)
+                if self.busy or self.closing:
+                    self.drop_descriptors()
             if not data:
                 self.close()
             elif self.busy:
@@ -166,7 +175,8 @@ class Connection:
         if request.expects and not first:
             self.send(_CONTINUE)
         self._request = request
-        self._body = bytearray(request.length)
+        # It grows as bytes come: announcing a large body must cost the peer as much as us.
+        self._body = bytearray(max(len(first), min(request.length, _READ_AT_ONCE)))
         self._body[: len(first)] = first
         self._filled = len(first)
 
@@ -175,6 +185,8 @@ class Connection:
         request = self._request
         assert body is not None
         assert request is not None
+        if self._filled == len(body):
+            body.extend(bytes(min(len(body), request.length - len(body))))
         room = memoryview(body)[self._filled : self._filled + _READ_AT_ONCE]
         if request.memfds:
             got, ancillary, flags, _ = self.socket.recvmsg_into([room], _ANCILLARY)
@@ -190,6 +202,7 @@ class Connection:
         if self._filled == request.length:
             self._body = None
             self._request = None
+            self._server.unreserve(self)
             self._check_descriptors(request)
             self.busy = True
             self._server.handle(self, request, body)
@@ -208,6 +221,11 @@ class Connection:
                 self.descriptors.extend(numbers)
         if flags & socket.MSG_CTRUNC or len(self.descriptors) > MAX_DESCRIPTORS:
             raise WireError(f"more than {MAX_DESCRIPTORS} descriptors came, or none were left here")
+
+    def drop_descriptors(self) -> None:
+        """Close descriptors that came and are wanted by nobody."""
+        for fd in self.take_descriptors():
+            os.close(fd)
 
     def take_descriptors(self) -> list[int]:
         """The descriptors that came with the request; the taker closes them."""
@@ -256,6 +274,7 @@ class Connection:
     def _queue(self, data: memoryview, descriptors: list[int]) -> None:
         if not self._out:
             self._loop.epoll.modify(self.fd, READ | select.EPOLLOUT)
+            self.caller.clogged.add(self)
         self._out.append((data, descriptors))
         self.unsent += len(data)
 
@@ -275,6 +294,7 @@ class Connection:
             except OSError:
                 self._out.clear()
                 self.unsent = 0
+            self.caller.clogged.discard(self)
             if not self.closed:
                 self._loop.epoll.modify(self.fd, READ)
             finished = self.closing
@@ -312,8 +332,9 @@ class Connection:
             self.socket.close()
             self._out.clear()
             self._body = None
-        for fd in self.take_descriptors():
-            os.close(fd)
+            self.caller.clogged.discard(self)
+        self.drop_descriptors()
+        self._server.unreserve(self)
         self._server.lost(self)
 
 

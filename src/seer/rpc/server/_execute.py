@@ -106,7 +106,7 @@ class Executor:
             value: Any = decode(
                 call.body,
                 call.buffers,
-                torch="torch" in sys.modules,
+                torch=bool(call.buffers) and "torch" in sys.modules,
                 extra=call.owner.restorers,
             )
             args: Any

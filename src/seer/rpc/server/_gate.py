@@ -47,6 +47,25 @@ _CALL = "/v1/call/"
 _monotonic = time.monotonic
 
 
+MAX_CALLS = 2048
+"""Calls that one caller may have at the same time."""
+MAX_UNREAD = 256 << 20
+"""Bytes of answers that one caller may leave unread before it can call again."""
+
+
+def _check_load(caller: Caller) -> None:
+    """Refuse a call of a caller that asks for more than it takes.
+
+    Raises:
+        WireError: It has too many calls, or too many answers that it does not read.
+    """
+    if len(caller.calls) >= MAX_CALLS:
+        raise WireError(f"this caller has {MAX_CALLS} calls that have not ended", 429)
+    unread = sum(connection.unsent for connection in tuple(caller.clogged))
+    if unread > MAX_UNREAD:
+        raise WireError(f"this caller has {unread} bytes of answers that it does not read", 429)
+
+
 class Gate:
     """Answers the requests of all callers.
 
@@ -152,13 +171,15 @@ class Gate:
             )
         caller = connection.caller
         if request.call:
-            if request.call in caller.calls or request.call in caller.results:
+            if request.call in caller.calls or request.call in caller.results.known:
                 with caller.lock:
                     if self._repeated(connection, request, entry):
                         return
         else:
             self._anonymous += 1
             request.call = f"~{self._anonymous}"
+        if caller.clogged or len(caller.calls) >= MAX_CALLS:
+            _check_load(caller)
         tally = caller.tallies.get(entry)
         if tally is None:
             meters = (self.meter, entry.meter, caller.meter)
@@ -389,6 +410,7 @@ class Gate:
         """Answer what broke the protocol, and close."""
         self._note(connection.caller, "", ProtocolError(str(error)))
         connection.closing = True
+        connection.drop_descriptors()
         if connection.call is not None:
             self._detach(connection)
         self.answer_text(connection, error.status, error_text("ProtocolError", str(error)))
@@ -407,6 +429,16 @@ class Gate:
                 f" {request.length} more it would pass {MAX_PENDING}",
                 413,
             )
+        with connection.caller.lock:
+            connection.caller.bytes_pending += request.length
+        connection.reserved = request.length
+
+    def unreserve(self, connection: Connection) -> None:
+        """Forget what was reserved for a body."""
+        reserved, connection.reserved = connection.reserved, 0
+        if reserved:
+            with connection.caller.lock:
+                connection.caller.bytes_pending -= reserved
 
     def pool_of(self, connection: Connection, allowance: Allowance) -> Pool:
         """The connection's pool, made on first use."""

@@ -170,9 +170,23 @@ class Loop:
         """Run a job at once, if none waits and this is the main thread."""
         if self._jobs or not self._direct:
             return False
-        self._run_watched(job)
+        # The same as `_run_watched`, which would cost one more call here.
+        self._serial = self._running = serial = self._serial + 1
+        if self._parked:
+            self._unpark()
+        self.run_job(job)
+        self._running = 0
+        if self._claim == serial:
+            with self._lock:
+                pass
         self._direct = self._main_leads
         return True
+
+    def _unpark(self) -> None:
+        with self._lock:
+            if self._parked:
+                self._parked = False
+                self._park.release()
 
     def _run_watched(self, job: Any) -> None:
         """Run a job so that the relief can see how long it takes.
@@ -180,13 +194,9 @@ class Loop:
         This takes no lock in the usual case. Both sides first say what they do and then look at
         what the other has said, so at least one of them notices, and that one takes the lock.
         """
-        self._serial = serial = self._serial + 1
-        self._running = serial
+        self._serial = self._running = serial = self._serial + 1
         if self._parked:
-            with self._lock:
-                if self._parked:
-                    self._parked = False
-                    self._park.release()
+            self._unpark()
         self.run_job(job)
         self._running = 0
         if self._claim == serial:

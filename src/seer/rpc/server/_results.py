@@ -14,11 +14,12 @@ KEEP_COUNT = 4096
 class Results:
     """One caller's finished calls, bounded in age, number and bytes. Guarded by its lock."""
 
-    __slots__ = ("_bytes", "_order", "_replies", "_seconds")
+    __slots__ = ("_bytes", "_order", "_seconds", "known")
 
     def __init__(self, seconds: float = KEEP_SECONDS) -> None:
         self._seconds = seconds
-        self._replies: dict[str, tuple[str, Reply | bytes]] = {}
+        self.known: dict[str, tuple[str, Reply | bytes]] = {}
+        """The function's name and the reply (a plain result as its JSON text) by call's id."""
         self._order: deque[tuple[float, str, int]] = deque()
         self._bytes = 0
 
@@ -27,7 +28,7 @@ class Results:
         size = len(reply) if isinstance(reply, bytes) else reply.kept_size
         order = self._order
         if size <= KEEP_BYTES:
-            self._replies[call] = (function, reply)
+            self.known[call] = (function, reply)
             order.append((now, call, size))
             self._bytes += size
         oldest = now - self._seconds
@@ -36,14 +37,11 @@ class Results:
         ):
             _, old, size = order.popleft()
             self._bytes -= size
-            self._replies.pop(old, None)
-
-    def __contains__(self, call: str) -> bool:
-        return call in self._replies
+            self.known.pop(old, None)
 
     def get(self, call: str) -> tuple[str, Reply] | None:
         """The function's name and the reply, if it is still kept."""
-        found = self._replies.get(call)
+        found = self.known.get(call)
         if found is None:
             return None
         function, reply = found
@@ -51,4 +49,4 @@ class Results:
 
     def drop(self, call: str) -> None:
         """Forget a reply (its place in the order goes with its age)."""
-        self._replies.pop(call, None)
+        self.known.pop(call, None)
