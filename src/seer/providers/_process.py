@@ -174,8 +174,12 @@ class StewardProcess(Process):
         if await self._ends_within(_GRACE):
             return
         # Its server in the machine was stopped, or starves: kill that, and all orphans with it.
-        await self._abort(self._server)
-        if not await self._ends_within(_GRACE):
+        aborting = asyncio.ensure_future(self._abort(self._server))
+        done, _ = await asyncio.wait({aborting}, timeout=_GRACE)
+        if done:
+            aborting.result()
+        aborting.cancel()
+        if not done or not await self._ends_within(_GRACE):
             await self.close()
             raise SandboxLostError(
                 "the sandbox does not obey: a command could not be killed; terminate the sandbox"

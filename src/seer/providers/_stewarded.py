@@ -144,7 +144,7 @@ class StewardMachine(Machine):
         """Write a file atomically (or append to it); parent folders are made."""
         fields: dict[str, wire.Encodable] = {"path": path, "mode": mode, "append": int(append)}
         async with self._operation("write", fields) as connection:
-            answer = asyncio.create_task(connection.expect_ok())
+            answer = asyncio.create_task(connection.expect_ok(patience=None))
             try:
                 view = memoryview(data)
                 for start in range(0, len(view), wire.CHUNK):

@@ -9,6 +9,8 @@ from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._machine import wire
 
 READ_LIMIT = 512 * 1024
+PATIENCE = 60.0
+"""Seconds in which a steward must answer a request, on the busiest machine."""
 
 Lost = Callable[[], Awaitable[SandboxLostError]]
 """Finds out what became of a machine whose connection has ended."""
@@ -59,14 +61,24 @@ class Connection:
         except (asyncio.IncompleteReadError, OSError):
             raise await self._lost() from None
 
-    async def expect_ok(self) -> "wire.Message":
+    async def expect_ok(self, *, patience: float | None = PATIENCE) -> "wire.Message":
         """The answer to the request.
+
+        Args:
+            patience: Seconds to wait for it; None for an answer that comes after much data.
 
         Raises:
             RemoteFileError: The operation failed in the machine.
-            SandboxLostError: As from `receive`.
+            SandboxLostError: As from `receive`; or no answer came for so long, as when an agent has stopped what serves its machine.
         """
-        kind, payload = await self.receive()
+        try:
+            async with asyncio.timeout(patience):
+                kind, payload = await self.receive()
+        except TimeoutError:
+            raise SandboxLostError(
+                f"the sandbox's steward has not answered for {patience:g} s: it was stopped, or "
+                f"the machine is overloaded; terminate the sandbox and start another"
+            ) from None
         if kind == wire.ERROR:
             raise remote_error(payload)
         if kind != wire.OK:

@@ -1,0 +1,30 @@
+"""An agent that stops what serves its machine cannot hold up the controller."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from seer.execution import create_local_session
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+
+STOP_ALL = """
+import os, signal
+for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+    if pid not in (1, os.getpid()):
+        os.kill(pid, signal.SIGSTOP)
+"""
+
+
+def test_a_session_whose_steward_was_stopped_can_be_closed(tmp_path: Path) -> None:
+    session = create_local_session(workspace_dir=tmp_path / "work")
+    session.exec(STOP_ALL)
+    closed = threading.Event()
+
+    def close() -> None:
+        session.close()
+        closed.set()
+
+    threading.Thread(target=close, daemon=True).start()
+    assert closed.wait(60), "close() hangs"
