@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[0] = str(ROOT)
     sys.path.insert(1, str(ROOT / "src"))
+    os.environ["PYTHONPATH"] = f"{ROOT}/src:{ROOT}"  # for the server it starts
 
 SOURCE = """
     import torch
@@ -88,7 +90,6 @@ def main() -> int:
     """Measure, check, print."""
     import numpy as np
     import torch
-
     from tests.rpc.serving import serving
 
     found = _floor()

@@ -169,7 +169,7 @@ async def _aexchange(
         except OSError as error:
             connection.close()
             gate.close()
-            retry = attempts.lost(error, sent=connection.sent)
+            retry = attempts.lost(error, sent=gate.may_have_arrived(connection, error))
         except BaseException:
             # Cancelled: closing the connection cancels the call.
             connection.close()

@@ -8,6 +8,7 @@ for each call that runs at the same time.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import time
@@ -373,8 +374,16 @@ class Gate:
         if isinstance(error, OSError):
             # The others are most likely as dead as this one.
             self.close()
-            return attempts.lost(error, sent=connection.sent)
+            return attempts.lost(error, sent=self.may_have_arrived(connection, error))
         raise error
+
+    def may_have_arrived(self, connection: Connection, error: OSError) -> bool:
+        """Whether a request that got no answer may have been executed.
+
+        A Unix socket that is closed with unread bytes resets its peer: such a request was not read.
+        A relay may have passed it on all the same.
+        """
+        return connection.sent and not (self._shared and error.errno == errno.ECONNRESET)
 
     def _judge(
         self, attempts: Attempts, response: Response, connection: Connection, function: str

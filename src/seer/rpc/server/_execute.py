@@ -79,6 +79,8 @@ class Executor:
             call.started_at = now
         self.shared.enter(lane, owner.index, entry.place)
         timeout = entry.options.timeout
+        if self._plain and timeout is None and call.expires == _NEVER and not call.tally.limited:
+            return True
         if timeout is not None and now + timeout < call.expires:
             call.expires = now + timeout
         if self.recorder is not None or call.tally.limited:
