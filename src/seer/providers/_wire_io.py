@@ -69,7 +69,8 @@ class Connection:
 
         Raises:
             RemoteFileError: The operation failed in the machine.
-            SandboxLostError: As from `receive`; or no answer came for so long, as when an agent has stopped what serves its machine.
+            SandboxLostError: As from `receive`; or no answer came for so long, as when an agent
+                has stopped what serves its machine.
         """
         try:
             async with asyncio.timeout(patience):
