@@ -21,7 +21,6 @@ from typing import Any
 
 import psutil
 from jupyter_client.manager import AsyncKernelManager
-
 from mcp import Client, StdioServerParameters
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

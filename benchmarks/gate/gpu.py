@@ -90,6 +90,7 @@ def main() -> int:
     """Measure, check, print."""
     import numpy as np
     import torch
+
     from tests.rpc.serving import serving
 
     found = _floor()

@@ -1,6 +1,7 @@
 """The verdicts on the gate's speed."""
 
 import pytest
+
 from benchmarks.gate._bars import Verdict, judge
 from benchmarks.gate._results import Results, Row
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from benchmarks.gate._adapter import Contestant
 from benchmarks.gate._floors import FLOORS, Floor
 from benchmarks.gate._peers import PEERS
 from benchmarks.gate._probes import BENCH_PYTHON, Probe, ProbeError, tree
-
 from seer.isolation import backends
 
 pytestmark = pytest.mark.full

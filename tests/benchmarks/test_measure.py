@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from benchmarks.gate._adapter import WORKS, Contestant
 from benchmarks.gate._measure import set_up
 from benchmarks.gate._probes import Probe

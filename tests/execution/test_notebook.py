@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.execution.person import Person
 
 from seer.execution import (
     CellInfo,
@@ -18,6 +17,7 @@ from seer.execution import (
     NotebookSession,
     acreate_notebook_session,
 )
+from tests.execution.person import Person
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("jupyter_server_ydoc")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from mcp import Client, StdioServerParameters
+
 from seer._sync import on_loop
 from seer.mcp import Door
 from seer.mcp._open import open_door

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from mcp import Client, StdioServerParameters
+
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import acreate_local_session
 from seer.workspace import Library, Workspace

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from mcp import Client, StdioServerParameters
+
 from seer.execution import (
     Session,
     acreate_cli_session,

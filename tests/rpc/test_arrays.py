@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.rpc.serving import Served, read_answer, serving
 
 from seer.errors import ProtocolError
 from seer.rpc._pool import Allowance, Pool, Spares, map_sealed
 from seer.rpc.client._mappings import sealed_memfd
+from tests.rpc.serving import Served, read_answer, serving
 
 pytestmark = pytest.mark.full
 

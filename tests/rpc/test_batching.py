@@ -5,6 +5,7 @@ import time
 from collections.abc import Generator
 
 import pytest
+
 from tests.rpc.serving import Served, run_together, serving
 
 pytestmark = pytest.mark.full

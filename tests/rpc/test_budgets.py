@@ -4,10 +4,10 @@ import time
 from typing import Any
 
 import pytest
-from tests.rpc.serving import run_together, serving
 
 from seer.errors import BudgetExceededError
 from seer.rpc import Budget
+from tests.rpc.serving import run_together, serving
 
 SOURCE = """
     import time

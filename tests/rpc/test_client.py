@@ -12,12 +12,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from tests.rpc.serving import Served, read_answer, run_together, serving
 
 from seer.errors import InterfaceDiedError, ProtocolError, RemoteError
 from seer.rpc._ship import client_bundle, server_bundle
 from seer.rpc.client import Gate, connect
 from seer.rpc.client._remote import error_from
+from tests.rpc.serving import Served, read_answer, run_together, serving
 
 SOURCE = """
     import os

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 
 import pytest
-from tests.rpc.serving import Served, http, read_answer, serving, wait_until
 
 from seer.errors import (
     CallCancelledError,
@@ -18,6 +17,7 @@ from seer.errors import (
     InterfaceRestartedError,
 )
 from seer.rpc.client import Gate, deadline
+from tests.rpc.serving import Served, http, read_answer, serving, wait_until
 
 pytestmark = pytest.mark.full
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.rpc.serving import ControlFailed, Served, exchange, serving, wait_until
 
 from seer.errors import (
     CallLostError,
@@ -18,6 +17,7 @@ from seer.errors import (
     InterfaceDiedError,
     InterfaceRestartedError,
 )
+from tests.rpc.serving import ControlFailed, Served, exchange, serving, wait_until
 
 pytestmark = pytest.mark.full
 

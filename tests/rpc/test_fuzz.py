@@ -6,15 +6,15 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from benchmarks.campaign_fuzz import LIVE_SOURCE, PARSERS, fuzz_live, fuzz_parser
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.rpc.serving import exchange, serving
 
+from benchmarks.campaign_fuzz import LIVE_SOURCE, PARSERS, fuzz_live, fuzz_parser
 from seer.errors import ProtocolError
 from seer.rpc._wire import HeadCache, parse_request
 from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._wire import WireError
+from tests.rpc.serving import exchange, serving
 
 names = st.text(string.ascii_letters + "-", min_size=1, max_size=12)
 header = st.tuples(

@@ -6,10 +6,10 @@ from collections.abc import Generator
 
 import numpy as np
 import pytest
-from tests.rpc.serving import ControlFailed, Served, http, serving, wait_until
 
 from seer.errors import ArgumentError, HandleError
 from seer.rpc.client import Handle
+from tests.rpc.serving import ControlFailed, Served, http, serving, wait_until
 
 pytestmark = pytest.mark.full
 

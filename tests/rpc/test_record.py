@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tests.rpc.serving import Served, http, serving, wait_until
 
 pytestmark = pytest.mark.full

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from tests.rpc.serving import ControlFailed, serving, wait_until
 
 pytestmark = pytest.mark.full

@@ -7,6 +7,8 @@ import time
 from collections.abc import Generator
 
 import pytest
+
+from seer.errors import ArgumentError, RemoteError, ResultError, UnknownFunctionError
 from tests.rpc.serving import (
     ControlFailed,
     Served,
@@ -16,8 +18,6 @@ from tests.rpc.serving import (
     serving,
     wait_until,
 )
-
-from seer.errors import ArgumentError, RemoteError, ResultError, UnknownFunctionError
 
 pytestmark = pytest.mark.full
 

@@ -7,11 +7,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.rpc.serving import Served, serving
 
 from seer.rpc._schema import Schema
 from seer.rpc._ship import client_bundle
 from seer.rpc._stub import render
+from tests.rpc.serving import Served, serving
 
 pytestmark = pytest.mark.full
 

@@ -87,6 +87,8 @@ async def relay(one: Channel, other: Channel) -> None:
     finally:
         for way in ways:
             way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-        await one.close()
-        await other.close()
+        try:
+            await asyncio.gather(*ways, return_exceptions=True)
+        finally:  # a second cancellation, while the first is being obeyed, must not leak them
+            await one.close()
+            await other.close()

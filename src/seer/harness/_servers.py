@@ -19,9 +19,8 @@ from seer.harness._errors import ToolServerError
 from seer.mcp import load_sdk
 
 if TYPE_CHECKING:
-    from mcp.types import Tool
-
     from mcp import Client
+    from mcp.types import Tool
 
 logger = logging.getLogger(__name__)
 
@@ -162,10 +161,9 @@ class ServerLink:
     def _connect(self, log: TextIO) -> "Client":
         load_sdk()
         import httpx2
+        from mcp import Client, StdioServerParameters, stdio_client
         from mcp.client.sse import sse_client
         from mcp.client.streamable_http import streamable_http_client
-
-        from mcp import Client, StdioServerParameters, stdio_client
 
         spec = self.spec
         if spec.kind == "inside":

@@ -94,9 +94,8 @@ class ToolBox:
 
 
 async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
-    from mcp.types import CONNECTION_CLOSED
-
     from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED
 
     assert link.client is not None
     started = time.monotonic()

@@ -87,6 +87,7 @@ def _through_door(fd: int) -> socket.socket:
             f"the gate's door, descriptor {fd}, is not open in this process ({error.strerror}):"
             " start programs with close_fds=False, or call from the session's main process"
         ) from None
+    note = b""
     try:
         door.setblocking(True)
         for attempt in range(_ATTEMPTS):
