@@ -4,6 +4,7 @@ Providers add how to dial the steward, and the machine's lifetime.
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 from abc import abstractmethod
@@ -22,6 +23,7 @@ from seer.providers._wire_io import Connection, broken, remote_error
 READ_LIMIT = 4 * 1024**3
 """A file larger than this is not read whole into memory; ask for parts of it."""
 
+_UNBIND_PATIENCE = 5.0
 _KINDS: frozenset[FileKind] = frozenset({"file", "folder", "link", "socket", "other"})
 
 
@@ -223,7 +225,7 @@ class StewardMachine(Machine):
         """Wait for one connection to a socket that a `StewardListener` listens on."""
         return await self._open_channel("accept", {"path": path})
 
-    async def bind(self, path: str) -> Channel:
+    async def bind(self, path: str) -> StreamChannel:
         """Have the steward listen on `path` for as long as the channel is open."""
         return await self._open_channel("listen", {"path": path})
 
@@ -234,7 +236,7 @@ class StewardListener(Listener):
     def __init__(self, machine: StewardMachine, path: str) -> None:
         self._machine = machine
         self._path = path
-        self._bound: Channel | None = None
+        self._bound: StreamChannel | None = None
         self._closed = False
 
     async def __aenter__(self) -> "StewardListener":
@@ -253,8 +255,14 @@ class StewardListener(Listener):
     async def close(self) -> None:
         """Stop listening and remove the socket."""
         self._closed = True
-        if self._bound is not None:
-            await self._bound.close()
+        if self._bound is None:
+            return
+        # The steward removes the socket when it reads the end, and hangs up when that is done.
+        await self._bound.end_writing()
+        with contextlib.suppress(TimeoutError, SandboxLostError):
+            async with asyncio.timeout(_UNBIND_PATIENCE):
+                await self._bound.read()
+        await self._bound.close()
 
 
 def _file_status(fields: "wire.Message") -> FileStatus:
