@@ -138,7 +138,7 @@ async def arequest(
         connection.close()
         raise ProtocolError(f"{function}() is a generator; its results are streamed")
     buffers = connection.buffers(response) if response.pieces else ()
-    gate.async_free.append(connection)
+    gate.async_idle.append(connection)
     return decode(response.text, buffers, torch=tensors, extra=gate.restorers)["result"]
 
 
@@ -149,7 +149,7 @@ async def _aexchange(
     call = gate.new_id()
     while True:
         try:
-            connection = gate.async_free.pop() if gate.async_free else await _open(gate)
+            connection = gate.async_idle.pop() if gate.async_idle else await _open(gate)
         except InterfaceDiedError as error:
             raise attempts.unreachable(error) from None
         try:
@@ -158,7 +158,7 @@ async def _aexchange(
                 [head, *arguments.parts], arguments.memfds, attempts.patience or SILENCE
             )
         except GateError:
-            gate.async_free.append(connection)
+            gate.async_idle.append(connection)
             raise
         except TimeoutError:
             connection.close()
@@ -215,7 +215,7 @@ async def _judge(
         if connection.closing:
             connection.close()
         else:
-            gate.async_free.append(connection)
+            gate.async_idle.append(connection)
         raise
     if retry is not None:
         connection.close()
@@ -239,7 +239,7 @@ async def astream(
                 raise ConnectionResetError("the gate closed the connection")
             for chunk in chunks.feed(data):
                 if chunk is None:
-                    gate.async_free.append(connection)
+                    gate.async_idle.append(connection)
                     connection = None
                     return
                 ended, item = gate.item(chunk, tensors)

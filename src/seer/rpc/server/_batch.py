@@ -14,9 +14,9 @@ from seer.rpc._values import encode
 
 from ._calls import DONE
 from ._failures import Stopped
-from ._gate import stop_error
 from ._lanes import MAIN_LANE
 from ._queue import FairQueue
+from ._stopping import stop_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

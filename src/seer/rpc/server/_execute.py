@@ -22,8 +22,8 @@ from seer.rpc._values import _encode, decode, encode  # pyright: ignore[reportPr
 
 from ._calls import QUEUED, RUNNING
 from ._failures import Stopped, gate_failure, raised_text
-from ._gate import stop_error
 from ._replies import Reply
+from ._stopping import stop_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

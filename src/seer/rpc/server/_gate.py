@@ -1,6 +1,6 @@
 """The gate itself: which requests there are, who may make them, and what becomes of each.
 
-Everything that a caller can reach is in `_ROUTES` and in the table of exposed functions. It runs on
+Everything that a caller can reach is in `ROUTES` and in the table of exposed functions. It runs on
 the leading thread; the functions' own work is done by the executor and its lanes.
 """
 
@@ -11,11 +11,7 @@ import os
 import time
 
 from seer.errors import (
-    BudgetExceededError,
-    CallCancelledError,
-    DeadlineExceededError,
     GateError,
-    HandleError,
     InterfaceRestartedError,
     ProtocolError,
     UnknownFunctionError,
@@ -29,11 +25,12 @@ from ._attached import Attached
 from ._calls import DONE, QUEUED, SMALL, Call, Caller
 from ._failures import error_text, gate_failure
 from ._replies import Reply, plain_message
+from ._routes import ROUTES
+from ._stopping import stop_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from ._batch import Gather
     from ._connection import Connection
@@ -211,6 +208,13 @@ class Gate:
             loop.wake_at = call.beat_at
         self._submit(call)
 
+    def fetch(
+        self, connection: Connection, request: Request, body: bytes | bytearray, handle: str
+    ) -> None:
+        """Fetch a handle's value, which is work like a call."""
+        connection.caller.handles.get(handle)
+        self._call(connection, request, body, self._fetch, handle)
+
     def _repeated(self, connection: Connection, request: Request, entry: Entry) -> bool:
         """Whether the call's id is known: then it is never executed again."""
         caller = connection.caller
@@ -250,96 +254,10 @@ class Gate:
             raise self._unknown(request.path[len(_CALL) :])
         if len(parts) < 3 or parts[1] != "v1":
             raise WireError(f"there is no {request.path!r}; see /v1/schema", 404)
-        route = _ROUTES.get((request.method, parts[2], len(parts)))
+        route = ROUTES.get((request.method, parts[2], len(parts)))
         if route is None:
             raise WireError(f"there is no {request.method} {request.path!r}; see /v1/schema", 404)
         route(self, connection, request, body, parts[3] if len(parts) > 3 else "")
-
-    def _get_health(
-        self, connection: Connection, _request: Request, _body: object, _argument: str
-    ) -> None:
-        waiting = sum(len(caller.calls) for caller in self.callers.values())
-        self.answer(
-            connection,
-            {
-                "epoch": self.epoch,
-                "seconds": time.monotonic() - self.started,
-                "calls": waiting,
-                "pid": os.getpid(),
-            },
-        )
-
-    def _get_schema(
-        self, connection: Connection, _request: Request, _body: object, _argument: str
-    ) -> None:
-        self.answer_text(connection, 200, self.schema)
-
-    def _get_budget(
-        self, connection: Connection, _request: Request, _body: object, _argument: str
-    ) -> None:
-        self.answer(connection, self.budget_of(connection.caller))
-
-    def budget_of(self, caller: Caller) -> dict[str, Any]:
-        """Limits and use of all meters that a caller's calls pass."""
-        self.pass_on()
-
-        def show(meter: Meter) -> dict[str, Any]:
-            return {
-                "limit": meter.budget.to_json(),
-                "used": meter.used(),
-                "left": meter.left(),
-            }
-
-        return {
-            "caller": show(caller.meter),
-            "interface": show(self.meter),
-            "functions": {name: show(entry.meter) for name, entry in self.entries.items()},
-        }
-
-    def _post_cancel(
-        self, connection: Connection, _request: Request, _body: object, call_id: str
-    ) -> None:
-        call = connection.caller.calls.get(call_id)
-        if call is not None:
-            self.stop_call(call, "cancel")
-        self.answer(connection, {"cancelled": call is not None})
-
-    def _get_result(
-        self, connection: Connection, request: Request, _body: object, call_id: str
-    ) -> None:
-        caller = connection.caller
-        with caller.lock:
-            running = caller.calls.get(call_id)
-            if running is not None:
-                running.connections.append(connection)
-                running.lost_at = 0.0
-                connection.call = running
-                return
-            kept = caller.results.get(call_id)
-        if kept is None:
-            if request.epoch and request.epoch != self.epoch:
-                raise InterfaceRestartedError("the interface was started again since that call")
-            raise HandleError(
-                f"there is no call {call_id!r}, or its result is not kept any more (results are"
-                " kept for ten minutes, within bounds)"
-            )
-        self.send_reply(connection, kept[1])
-
-    def _post_release(
-        self, connection: Connection, _request: Request, _body: object, _argument: str
-    ) -> None:
-        self.answer(connection, {})
-
-    def _post_fetch(
-        self, connection: Connection, request: Request, body: bytes | bytearray, handle: str
-    ) -> None:
-        connection.caller.handles.get(handle)
-        self._call(connection, request, body, self._fetch, handle)
-
-    def _post_free(
-        self, connection: Connection, _request: Request, _body: object, handle: str
-    ) -> None:
-        self.answer(connection, {"freed": connection.caller.handles.free(handle)})
 
     # --- answers -----------------------------------------------------------------------------
 
@@ -531,32 +449,3 @@ class Gate:
             if reply.slot is not None and reply.pool is connection.pool:
                 connection.slot_calls[reply.slot.index] = call.id
             self.send_reply(connection, reply)
-
-
-def stop_error(call: Call, now: float) -> GateError:
-    """What a caller is told of a call that was stopped."""
-    name = call.entry.name
-    if call.started_at:
-        state = f"it had run for {now - call.started_at:.3g} s"
-        state += f", after {call.started_at - call.queued_at:.3g} s in the queue"
-    else:
-        state = f"it had waited for {now - call.queued_at:.3g} s and was not executed"
-    if call.cause == "deadline":
-        return DeadlineExceededError(f"{name}() was stopped at its deadline: {state}")
-    if call.cause == "budget":
-        return BudgetExceededError(f"{name}() was stopped, its time budget is used up: {state}")
-    if call.cause == "gone":
-        return CallCancelledError(f"{name}() was cancelled, its caller had gone away: {state}")
-    return CallCancelledError(f"{name}() was cancelled: {state}")
-
-
-_ROUTES: dict[tuple[str, str, int], Callable[..., None]] = {
-    ("GET", "health", 3): Gate._get_health,  # pyright: ignore[reportPrivateUsage]
-    ("GET", "schema", 3): Gate._get_schema,  # pyright: ignore[reportPrivateUsage]
-    ("GET", "budget", 3): Gate._get_budget,  # pyright: ignore[reportPrivateUsage]
-    ("POST", "cancel", 4): Gate._post_cancel,  # pyright: ignore[reportPrivateUsage]
-    ("GET", "result", 4): Gate._get_result,  # pyright: ignore[reportPrivateUsage]
-    ("POST", "release", 3): Gate._post_release,  # pyright: ignore[reportPrivateUsage]
-    ("POST", "fetch", 4): Gate._post_fetch,  # pyright: ignore[reportPrivateUsage]
-    ("POST", "free", 4): Gate._post_free,  # pyright: ignore[reportPrivateUsage]
-}

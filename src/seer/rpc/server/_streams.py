@@ -15,8 +15,8 @@ from seer.rpc._values import encode
 from seer.rpc.client._wire import INLINE_ALIGN, STREAM_TYPE, aligned
 
 from ._failures import Stopped
-from ._gate import stop_error
 from ._replies import Reply
+from ._stopping import stop_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

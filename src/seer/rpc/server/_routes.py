@@ -1,0 +1,127 @@
+"""What a caller may ask besides calling functions: each route is one function here."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from seer.errors import HandleError, InterfaceRestartedError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from seer.rpc._budget import Meter
+    from seer.rpc._wire import Request
+
+    from ._calls import Caller
+    from ._connection import Connection
+    from ._gate import Gate
+
+
+def _get_health(
+    gate: Gate, connection: Connection, _request: Request, _body: object, _argument: str
+) -> None:
+    waiting = sum(len(caller.calls) for caller in gate.callers.values())
+    gate.answer(
+        connection,
+        {
+            "epoch": gate.epoch,
+            "seconds": time.monotonic() - gate.started,
+            "calls": waiting,
+            "pid": os.getpid(),
+        },
+    )
+
+
+def _get_schema(
+    gate: Gate, connection: Connection, _request: Request, _body: object, _argument: str
+) -> None:
+    gate.answer_text(connection, 200, gate.schema)
+
+
+def _get_budget(
+    gate: Gate, connection: Connection, _request: Request, _body: object, _argument: str
+) -> None:
+    gate.answer(connection, _budget_of(gate, connection.caller))
+
+
+def _budget_of(gate: Gate, caller: Caller) -> dict[str, Any]:
+    """Limits and use of all meters that a caller's calls pass."""
+    gate.pass_on()
+
+    def show(meter: Meter) -> dict[str, Any]:
+        return {
+            "limit": meter.budget.to_json(),
+            "used": meter.used(),
+            "left": meter.left(),
+        }
+
+    return {
+        "caller": show(caller.meter),
+        "interface": show(gate.meter),
+        "functions": {name: show(entry.meter) for name, entry in gate.entries.items()},
+    }
+
+
+def _post_cancel(
+    gate: Gate, connection: Connection, _request: Request, _body: object, call_id: str
+) -> None:
+    call = connection.caller.calls.get(call_id)
+    if call is not None:
+        gate.stop_call(call, "cancel")
+    gate.answer(connection, {"cancelled": call is not None})
+
+
+def _get_result(
+    gate: Gate, connection: Connection, request: Request, _body: object, call_id: str
+) -> None:
+    caller = connection.caller
+    with caller.lock:
+        running = caller.calls.get(call_id)
+        if running is not None:
+            running.connections.append(connection)
+            running.lost_at = 0.0
+            connection.call = running
+            return
+        kept = caller.results.get(call_id)
+    if kept is None:
+        if request.epoch and request.epoch != gate.epoch:
+            raise InterfaceRestartedError("the interface was started again since that call")
+        raise HandleError(
+            f"there is no call {call_id!r}, or its result is not kept any more (results are"
+            " kept for ten minutes, within bounds)"
+        )
+    gate.send_reply(connection, kept[1])
+
+
+def _post_release(
+    gate: Gate, connection: Connection, _request: Request, _body: object, _argument: str
+) -> None:
+    gate.answer(connection, {})
+
+
+def _post_fetch(
+    gate: Gate, connection: Connection, request: Request, body: bytes | bytearray, handle: str
+) -> None:
+    gate.fetch(connection, request, body, handle)
+
+
+def _post_free(
+    gate: Gate, connection: Connection, _request: Request, _body: object, handle: str
+) -> None:
+    gate.answer(connection, {"freed": connection.caller.handles.free(handle)})
+
+
+ROUTES: dict[tuple[str, str, int], Callable[..., None]] = {
+    ("GET", "health", 3): _get_health,
+    ("GET", "schema", 3): _get_schema,
+    ("GET", "budget", 3): _get_budget,
+    ("POST", "cancel", 4): _post_cancel,
+    ("GET", "result", 4): _get_result,
+    ("POST", "release", 3): _post_release,
+    ("POST", "fetch", 4): _post_fetch,
+    ("POST", "free", 4): _post_free,
+}
+"""Method, name and number of the path's parts; the last part is the route's argument."""
