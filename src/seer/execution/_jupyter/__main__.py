@@ -55,6 +55,20 @@ def main() -> None:
 
 
 async def _serve_requests(app: ServerApp, answers: Any, notebook: str) -> None:
+    try:
+        await _answer_requests(app, answers, notebook)
+    except OSError as error:
+        app.log.warning("the controller is gone: %s", error)
+    except Exception:
+        app.log.exception("the server cannot go on")
+    finally:
+        # What was just edited is saved a moment later; then nothing here is worth an orderly
+        # end, which would wait for a kernel that is not ours.
+        await asyncio.sleep(2 * _SAVE_DELAY)
+        os._exit(0)
+
+
+async def _answer_requests(app: ServerApp, answers: Any, notebook: str) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=1 << 30)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -75,10 +89,6 @@ async def _serve_requests(app: ServerApp, answers: Any, notebook: str) -> None:
             app.log.exception("a request of the controller failed")
             answer["error"] = f"{type(error).__name__}: {error}"
         _say(answers, answer)
-    # The controller is gone. What was just edited is saved a moment later; then nothing here is
-    # worth an orderly end, which would wait for a kernel that is not ours.
-    await asyncio.sleep(2 * _SAVE_DELAY)
-    os._exit(0)
 
 
 def _say(answers: Any, message: dict[str, Any]) -> None:
