@@ -116,9 +116,15 @@ def test_the_session_has_a_limit_of_processes_and_survives_reaching_it(
     assert session.exec("print('alive')").text.strip() == "alive"
 
 
-@pytest.mark.parametrize("how", ["os.kill(-1, 9)", "os.kill(os.getpid(), 9)", "os._exit(0)"])
-def test_a_kernel_that_ends_itself_or_all_is_replaced(session: LocalSession, how: str) -> None:
+@pytest.mark.parametrize("how", ["os.kill(os.getpid(), 9)", "os._exit(0)"])
+def test_a_kernel_that_ends_itself_is_replaced(session: LocalSession, how: str) -> None:
     assert session.exec(f"import os\n{how}", timeout=30).status == "died"
+    assert session.exec("import tools; print(tools.echo('again'))").text.endswith("again\n")
+
+
+def test_a_kernel_that_ends_all_others_is_replaced(session: LocalSession) -> None:
+    # Linux spares the caller of kill(-1), so its cell may be answered before it ends too.
+    assert session.exec("import os\nos.kill(-1, 9)", timeout=30).status in ("died", "ok")
     assert session.exec("import tools; print(tools.echo('again'))").text.endswith("again\n")
 
 

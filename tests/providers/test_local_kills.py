@@ -11,10 +11,11 @@ from seer.testing.provider_contract.local_kills import SCENES, Ground, kill_and_
 
 pytestmark = pytest.mark.full
 
+# The scene's controller ends by itself once its machine is lost, and may be noticed first.
 _REASONS = {
-    "controller": "its controller is gone",
-    "keeper": "its keeper was killed by signal 9",
-    "steward": "its first process ended",
+    "controller": ("its controller is gone",),
+    "keeper": ("its keeper was killed by signal 9",),
+    "steward": ("its first process ended", "its controller is gone"),
 }
 
 
@@ -22,7 +23,7 @@ _REASONS = {
 @pytest.mark.parametrize("scene", list(SCENES))
 def test_killing_leaves_nothing_behind(tmp_path: Path, scene: str, backend: BackendName) -> None:
     record = asyncio.run(kill_and_look(Ground(tmp_path), scene, backend))
-    assert _REASONS.get(scene, "its ") in record
+    assert any(reason in record for reason in _REASONS.get(scene, ("its ",)))
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
