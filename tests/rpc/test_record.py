@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rpc.serving import Served, http, serving, wait_until
+from tests.rpc.serving import Served, exchange, http, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -51,8 +51,8 @@ def served(tmp_path: Path) -> Generator[Served]:
 def lines(served: Served, count: int) -> list[dict[str, Any]]:
     """The record, once it has that many lines."""
     path = Path(served.config["record"]) / "calls.jsonl"
-    wait_until(lambda: path.exists() and len(path.read_text().splitlines()) >= count)
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count)
+    return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
 
 
 def blob(served: Served, name: str) -> bytes:
@@ -122,6 +122,25 @@ def test_a_call_that_died_with_its_process_is_recorded(served: Served) -> None:
     line = lines(served, 1)[-1]
     assert (line["function"], line["outcome"]) == ("leave", "CallLostError")
     assert "status 3" in line["error"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"[[1", b"[[1],{}]x", b"\xff", b"[" * 50_000, b'{"args":' * 2000, b'[[1],{},"\n"]']
+)
+def test_a_malformed_body_leaves_a_readable_record(served: Served, body: bytes) -> None:
+    head = b"POST /v1/call/small HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body)
+    assert exchange(served.socket_path("a"), head + body)[0] == 400
+    assert served.gate().call("small", (1,)) == 2
+    assert [line["outcome"] for line in lines(served, 2)] == ["ProtocolError", "ok"]
+
+
+def test_any_text_in_a_call_leaves_one_line(served: Served) -> None:
+    text = "line\u2028separator \x85 \ud800 \r\n end"
+    with pytest.raises(ValueError):
+        served.gate().call("fail", (text,))
+    assert lines(served, 1)[0]["arguments"] == [[text], {}]
+    found = served.control("GET", "/v1/records/0")["lines"]
+    assert json.loads(found[0])["arguments"] == [[text], {}]
 
 
 def test_the_controller_reads_it_as_it_grows(served: Served) -> None:

@@ -63,7 +63,7 @@ def error_from(text: bytes | memoryview) -> Exception:
         kind, message = found["type"], str(found["message"])
         if kind == "RemoteError":
             return _remote(found, message)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ProtocolError(
             f"the gate answered with an error that has no known form: {text!r:.200}"
         )

@@ -72,10 +72,12 @@ def split_chunk(chunk: bytes) -> tuple[bytes, list[memoryview]]:
         buffers: list[memoryview] = []
         end = len(line) + 1
         for size in sizes:
+            if type(size) is not int or size < 0:
+                raise WireError("a buffer of the stream has no size")
             start = aligned(end, INLINE_ALIGN)
-            end = start + int(size)
+            end = start + size
             buffers.append(body[start:end])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise WireError("a chunk of the stream has bytes that it does not describe") from None
     if end != len(chunk):
         raise WireError("a chunk of the stream has another length than it says")

@@ -11,6 +11,7 @@ import array
 import os
 import select
 import socket
+import sys
 from _thread import allocate_lock
 from collections import deque
 
@@ -146,6 +147,12 @@ class Connection:
         except WireError as error:
             self._server.refuse(self, error)
         except OSError:
+            self.close()
+        except Exception:
+            # A fault of the gate itself costs this connection, not the others.
+            import traceback
+
+            sys.stderr.write(traceback.format_exc())
             self.close()
 
     def _take(self, data: bytes) -> None:

@@ -83,7 +83,7 @@ class Control:
         try:
             found: Any = json.loads(body) if body else {}
             route(connection, found, parts[3] if len(parts) > 3 else "")
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
             connection.respond_text(400, error_text("ProtocolError", f"{error}"))
 
     # --- state -------------------------------------------------------------------------------
@@ -236,9 +236,9 @@ class Control:
         for connection, offset in waiting:
             data = self._read_records(offset)
             if data:
-                connection.respond(
-                    {"next": offset + len(data), "lines": data.decode().splitlines()}
-                )
+                # Only "\n" ends a line: texts may have other characters that Python splits at.
+                lines = data.decode("utf-8", "surrogatepass").split("\n")[:-1]
+                connection.respond({"next": offset + len(data), "lines": lines})
             else:
                 self._awaiting_records.append((connection, offset))
 

@@ -174,6 +174,14 @@ class Executor:
         status, text = gate_failure(error)
         return Reply(status, self.scrubbed(text), type(error).__name__)
 
+    def fault(self, error: Exception) -> Reply:
+        """The reply for a fault of the gate itself, so that no caller waits for ever."""
+        import traceback
+
+        sys.stderr.write(traceback.format_exc())
+        name = type(error).__name__
+        return self.refusal(GateError(f"the gate itself failed ({name}); its log says where"))
+
     def failure(self, call: Call, error: BaseException) -> Reply:
         """The reply that carries what a function raised, or why it was stopped."""
         if call.cause and isinstance(error, Stopped):

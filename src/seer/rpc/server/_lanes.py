@@ -101,6 +101,8 @@ class MainLane:
         except Stopped as stopped:
             # The signal came between the function's last step and ours.
             executor.finish(call, MAIN_LANE, executor.failure(call, stopped), _monotonic())
+        except Exception as error:
+            executor.finish(call, MAIN_LANE, executor.fault(error), _monotonic())
 
 
 class ThreadLanes:
@@ -161,6 +163,8 @@ class ThreadLanes:
                 self._executor.finish(
                     call, lane, self._executor.failure(call, stopped), _monotonic()
                 )
+            except Exception as error:
+                self._executor.finish(call, lane, self._executor.fault(error), _monotonic())
 
     def _run(self, call: Call, lane: int) -> None:
         executor = self._executor

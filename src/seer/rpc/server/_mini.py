@@ -7,6 +7,7 @@ answer each and a closed connection.
 from __future__ import annotations
 
 import json
+import os
 import select
 import socket
 
@@ -49,8 +50,16 @@ class Poller:
         """Wait for events for at most `timeout` seconds and handle them."""
         for fd, events in self._epoll.poll(timeout):
             handler = self._handlers.get(fd)
-            if handler is not None:
+            if handler is None:
+                continue
+            try:
                 handler(events)
+            except Exception:
+                # The supervisor outlives its own faults: it is all that is left after the
+                # interface's.
+                import traceback
+
+                os.write(2, traceback.format_exc().encode())
 
     def close(self) -> None:
         """Close it, in a child that does not need it."""

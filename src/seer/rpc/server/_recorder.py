@@ -103,11 +103,12 @@ class Recorder:
 
     def _write(self, items: list[tuple[Any, ...]]) -> None:
         lines: list[bytes] = []
-        error: OSError | None = None
+        error: Exception | None = None
         for item in items:
             try:
                 lines.append(self._refusal(*item) if len(item) == 5 else self._line(*item))
-            except OSError as problem:
+            except Exception as problem:
+                # Whatever is wrong with one record, the others are written.
                 error = problem
         try:
             self._append(b"".join(lines))
@@ -158,7 +159,7 @@ class Recorder:
     ) -> bytes:
         self._waiting -= size
         try:
-            arguments, argument_buffers = self._arguments(call)
+            arguments, argument_buffers = self._arguments(call, reply.outcome)
             result = self._text(reply.text)
             buffers = [self._buffer(view) for view in _reply_buffers(reply)]
         finally:
@@ -195,14 +196,15 @@ class Recorder:
             line += b',"result_buffers":' + _dumps(buffers).encode()
         return line + b"}\n"
 
-    def _arguments(self, call: Call) -> tuple[bytes, list[dict[str, Any]]]:
+    def _arguments(self, call: Call, outcome: str) -> tuple[bytes, list[dict[str, Any]]]:
         """The arguments as `[args, kwargs]`, and their buffers."""
         body = call.body if type(call.body) is bytes else bytes(call.body)
         buffers = [self._buffer(view) for view in call.pristine_buffers()]
-        if not body.startswith(b"[[") or b"\n" in body:
+        # What the gate could read is JSON; what it refused may be anything.
+        if outcome == "ProtocolError" or not body.startswith(b"[[") or b"\n" in body:
             try:
-                found: Any = json.loads(body)
-            except ValueError:
+                found: Any = json.loads(body.decode("utf-8", "surrogatepass"))
+            except (ValueError, RecursionError):
                 return _dumps({"malformed": body[:2000].decode("latin-1")}).encode(), buffers
             if found.__class__ is dict:
                 found = [found.get("args", []), found.get("kwargs", {})]
@@ -211,7 +213,7 @@ class Recorder:
 
     def _text(self, text: bytes) -> bytes:
         if len(text) <= INLINE_TEXT:
-            return text
+            return text if text.isascii() else _utf8(text)
         return _dumps({"blob": self._buffer(memoryview(text))}).encode()
 
     def _buffer(self, view: memoryview) -> dict[str, Any]:
@@ -238,6 +240,15 @@ class Recorder:
         finally:
             os.close(fd)
         os.rename(partial, path)  # noqa: PTH104 (import time)
+
+
+def _utf8(text: bytes) -> bytes:
+    """JSON text that any reader takes: lone surrogates, which the wire allows, are escaped."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return _dumps(json.loads(text.decode("utf-8", "surrogatepass"))).encode()
+    return text
 
 
 def _reply_buffers(reply: Reply) -> list[memoryview]:
