@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import socket
+import time
 
 from seer.rpc._budget import Budget, Meter
 
@@ -82,14 +83,18 @@ class Callers:
             )
 
     def _turn_away(self, listener: socket.socket) -> None:
-        os.close(self._reserve)
+        if self._reserve >= 0:
+            os.close(self._reserve)
         try:
             connected, _ = listener.accept()
             self._say_full(connected)
         except OSError:
-            return
-        finally:
+            # Another thread was faster. The socket stays ready, so do not spin on it.
+            time.sleep(0.005)
+        try:
             self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._reserve = -1
 
     def _say_full(self, connected: socket.socket) -> None:
         text = error_text("GateError", "the gate has no room for another connection; use fewer")
