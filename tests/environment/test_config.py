@@ -281,7 +281,7 @@ def test_network_modes_are_kept(value: object) -> None:
 
 
 def test_network_hosts_are_normalised() -> None:
-    assert sandbox(network=["Index.Example.", "127.0.0.1"]).network == ("index.example", "127.0.0.1")
+    assert sandbox(network=["Data.Example.", "127.0.0.1"]).network == ("data.example", "127.0.0.1")
 
 
 @pytest.mark.parametrize(

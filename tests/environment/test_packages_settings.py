@@ -155,9 +155,10 @@ def test_netrc_is_reduced_to_the_indexes(home: Path) -> None:
         home / ".netrc",
         "machine index.example login a password b\nmachine bank.example login c password d\n",
     ).chmod(0o600)
-    assert read(home).netrc == "machine index.example login a password b\n"
+    index = {"UV_DEFAULT_INDEX": "https://index.example/simple"}
+    assert read(home, index).netrc == "machine index.example login a password b\n"
     write(home / ".netrc", "nonsense {{{").chmod(0o600)
-    assert read(home).netrc == ""
+    assert read(home, index).netrc == ""
 
 
 def test_credentials_in_addresses_are_hidden(home: Path) -> None:

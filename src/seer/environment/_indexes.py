@@ -26,7 +26,6 @@ _UV_OTHER = re.compile(
 )
 _NETWORK = re.compile(r"(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT")
-_DEFAULT = "https://index.example/simple"
 
 
 @dataclass(frozen=True)
@@ -74,9 +73,10 @@ def read_index_settings(environ: Mapping[str, str], *, home: Path | None = None)
     ]
     if no_index:
         sources = links
-    elif not _replaces_default(env, tables):
-        sources.append(_DEFAULT)
-    online = not _is_true(env.get("UV_OFFLINE", "")) and any(_host(url) for url in sources)
+    # The public index is uv's own default, and needs no credentials.
+    remote = any(_host(url) for url in sources)
+    uses_default = not no_index and not _replaces_default(env, tables)
+    online = (remote or uses_default) and not _is_true(env.get("UV_OFFLINE", ""))
     if not online:
         env = {name: value for name, value in env.items() if name not in _CERTIFICATES}
     certificates = [Path(env[name]) for name in _CERTIFICATES if name in env]
