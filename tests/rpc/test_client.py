@@ -262,7 +262,16 @@ def test_a_remote_error_survives_pickling_in_the_callers_own_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{}", b'{"error": 3}', b'{"error": {"type": "RemoteError"}}']
+    "text",
+    [
+        b"",
+        b"{}",
+        b'{"error": 3}',
+        b'{"error": {"type": "RemoteError"}}',
+        b'{"error":' * 9999,
+        b'{"error": {"type": "RemoteError", "name": "E", "bases": 3}}',
+    ],
+    ids=range(6),
 )
 def test_an_error_of_no_known_form_is_a_protocol_error(text: bytes) -> None:
     assert isinstance(error_from(text), ProtocolError)

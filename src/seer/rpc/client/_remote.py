@@ -60,7 +60,7 @@ def error_from(text: bytes | memoryview) -> Exception:
     """The exception for the JSON text of an error."""
     try:
         found: Any = json.loads(bytes(text))["error"]
-        kind, message = found["type"], str(found["message"])
+        kind, message = str(found["type"]), str(found["message"])
         if kind == "RemoteError":
             return _remote(found, message)
     except (ValueError, KeyError, TypeError, RecursionError):
