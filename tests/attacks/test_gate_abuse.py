@@ -31,8 +31,9 @@ class Peer:
 
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(20)
+        # Blocking: with a timeout, a full backlog would be an error instead of a wait.
         connection.connect(self.path)
+        connection.settimeout(20)
         return connection
 
     def ask(self, data: bytes, descriptors: tuple[int, ...] = ()) -> str:
