@@ -48,6 +48,8 @@ class ScriptedProcess(Process):
         self.killed = True
         self._ended.set()
 
+    async def release(self) -> None: ...
+
     async def close(self) -> None:
         self.closed = True
 

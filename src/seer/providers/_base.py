@@ -140,6 +140,18 @@ class Process(ABC):
         """Tell a command in a terminal the terminal's new size; harmless for others."""
 
     @abstractmethod
+    async def release(self) -> None:
+        """Let it live on: from here it ends by itself or with its machine.
+
+        What it prints from now on is lost, and nothing more can be done with this object. Used
+        with `Machine.detach`, for services that outlive their controller.
+
+        Raises:
+            SandboxStateError: It has ended.
+            SandboxLostError: The machine is gone.
+        """
+
+    @abstractmethod
     async def close(self) -> None:
         """Let go of it: if it still runs, it is killed with everything it started."""
 

@@ -45,6 +45,7 @@ class StewardProcess(Process):
         self._exit: int | None = None
         self._failure: SandboxLostError | None = None
         self._killed = False
+        self._releasing = self._released = False
         self._changed = asyncio.Condition()
         self._pump = asyncio.create_task(self._run())
 
@@ -66,12 +67,15 @@ class StewardProcess(Process):
                 self._changed.notify_all()
 
     def _has_room(self) -> bool:
-        return self._killed or self._held_bytes < _HELD
+        return self._killed or self._releasing or self._held_bytes < _HELD
 
     def _take(self, kind: bytes, payload: bytes) -> None:
         if kind in (wire.STDOUT, wire.STDERR):
             self._held.append(("stdout" if kind == wire.STDOUT else "stderr", payload))
             self._held_bytes += len(payload)
+            return
+        if kind == wire.RELEASE:
+            self._released = True
             return
         fields = decoded(payload)
         try:
@@ -195,6 +199,19 @@ class StewardProcess(Process):
         except TimeoutError:
             return False
         return True
+
+    async def release(self) -> None:
+        """Let it live on without this connection."""
+        async with self._changed:
+            self._refuse_if_over()
+            # Its answer stands behind whatever it prints, and nobody need be reading that.
+            self._releasing = True
+            self._changed.notify_all()
+        await self._tell(wire.RELEASE)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._released or self._over)
+            self._refuse_if_over()
+        await self.close()
 
     async def close(self) -> None:
         """Let go of it: if it still runs, it is killed with everything it started."""

@@ -221,6 +221,9 @@ class _GateProcess(Process):
     async def resize(self, size: TerminalSize) -> None:
         return
 
+    async def release(self) -> None:
+        """Nothing to do: a replayed gate lives as long as this process."""
+
     async def close(self) -> None:
         await self.kill()
 

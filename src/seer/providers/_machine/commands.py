@@ -2,7 +2,8 @@
 
 Runs in a process of its own, forked by the steward, which is the subreaper of all that the command
 starts. The connection is the command's life: when it closes before the command has ended, the
-whole tree is killed. When the command ends by itself, what it left in the background lives on.
+whole tree is killed, unless the controller has released the command. When the command ends by
+itself, what it left in the background lives on.
 """
 
 # pathlib would be most of what this process imports.
@@ -98,6 +99,7 @@ class _Command:
         self._stdin_ends = False
         self._outputs: dict[int, bytes] = {}
         self._status: int | None = None
+        self._released = False
         streams = self._make_streams(keep_stdin=bool(wire.get_int(request, "stdin", 0)))
         try:
             self.pid = launch(
@@ -157,13 +159,14 @@ class _Command:
             if self._link.reading in ready:
                 self._link.receive()
                 self._obey()
-            if self._link.at_end and self._status is None:
+            if self._link.at_end and self._status is None and not self._released:
                 self._kill()
 
     def _poll(self, wake: int) -> set[int]:
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        poll.register(self._link.reading, select.POLLIN)
+        if not self._link.at_end:
+            poll.register(self._link.reading, select.POLLIN)
         if self._link.unsent:
             poll.register(
                 self._link.writing,
@@ -193,6 +196,9 @@ class _Command:
                 size = wire.get_list(wire.decode_message(payload), "size")
                 if self._terminal is not None and self._stdin >= 0:
                     self._resize(size)
+            elif kind == wire.RELEASE:
+                self._released = True
+                self._link.queue(wire.RELEASE)
             elif kind == wire.KILL:
                 self._kill()
                 return
@@ -234,7 +240,8 @@ class _Command:
             del self._outputs[fd]
             os.close(fd)
             return False
-        self._link.queue(self._outputs[fd], data)
+        if not self._link.at_end:
+            self._link.queue(self._outputs[fd], data)
         return True
 
     def _signal(self, number: int) -> None:
@@ -271,7 +278,7 @@ class _Command:
     def _drain(self, wake: int) -> None:
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        left = {self._link.reading}
+        left = set[int]() if self._link.at_end else {self._link.reading}
         if self._terminal is None:
             left.update(self._outputs)
         for fd in left:

@@ -31,6 +31,7 @@ STDIN_END = b"Z"
 SIGNAL = b"G"
 KILL = b"K"
 RESIZE = b"W"
+RELEASE = b"L"  # and its acknowledgement: the command may outlive the connection
 # From the steward or the keeper:
 OK = b"O"
 ERROR = b"E"

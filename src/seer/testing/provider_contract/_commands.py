@@ -311,6 +311,29 @@ async def what_runs_in_the_background_outlives_its_command(subject: Subject) -> 
         await sh(machine, f"kill -9 {pid}")
 
 
+async def a_released_command_outlives_its_connection(subject: Subject) -> None:
+    machine = await subject.machine()
+    loop = "echo $$; while :; do echo tick; echo tick >>ticks; sleep 0.02; done"
+    process = await machine.spawn(["/bin/sh", "-c", loop])
+    pid = int((await anext(process.output()))[1].split()[0])
+    await process.release()
+    before = (await machine.stat("ticks")).size
+
+    async def goes_on() -> bool:
+        return (await machine.stat("ticks")).size > before + 20
+
+    await eventually(goes_on, "the released command goes on")
+    await sh(machine, f"kill -9 {pid}")
+
+    async def gone() -> bool:
+        return not await is_running(machine, pid)
+
+    await eventually(gone, "the released command can be ended from within")
+    process = await machine.spawn(["true"])
+    await process.wait()
+    await raises(SandboxStateError, process.release(), "releasing a command that has ended")
+
+
 async def signals_reach_the_commands_group(subject: Subject) -> None:
     process = await (await subject.machine()).spawn(
         [
@@ -426,6 +449,7 @@ CHECKS = (
     closing_a_command_kills_the_whole_tree,
     cancelling_exec_kills_the_whole_tree,
     what_runs_in_the_background_outlives_its_command,
+    a_released_command_outlives_its_connection,
     signals_reach_the_commands_group,
     writing_without_standard_input_is_refused,
     many_commands_run_at_once,
