@@ -1,0 +1,128 @@
+"""The list of commands, loaded one at a time, and how each outcome becomes an exit code.
+
+Only this module and click are imported for `seer --help`: a command's module is imported when the
+command runs, and each of them imports the library inside its functions.
+"""
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import click
+
+from seer import __version__
+from seer.console import say
+from seer.errors import SeerError
+
+OK, FAILED, USAGE, FOUND, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes: done; failed; wrong use; done, and something is wrong with what was looked at;
+interrupted."""
+
+_SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Start": {
+        "demo": ("_demo", "An agent asks a small real model two questions: no key, no GPU."),
+        "init": ("_init", "Make a new experiment that runs at once."),
+        "doctor": ("_doctor", "What works on this machine, and what to do about the rest."),
+    },
+    "Work": {
+        "run": ("_run", "Run an experiment, with a record of everything."),
+        "check": ("_check", "Load an interface file in a jail, and say what it exposes."),
+        "serve": ("_serve", "Serve an interface file by itself, and say how to connect."),
+        "shell": ("_shell", "Take the agent's seat: call an interface's functions by hand."),
+        "mcp": ("_mcp", "Configure Claude Code, Codex or Cursor to use an interface."),
+    },
+    "Records": {
+        "runs": ("_runs", "List, show, compare, export and delete recorded runs."),
+        "view": ("_view", "Look at runs in the browser, live."),
+        "replay": ("_replay", "Run a recorded experiment again, without its model."),
+        "verify": ("_verify", "Check that a run's claims rest on what its model answered."),
+    },
+    "Machines": {
+        "ps": ("_ps", "What is running, anywhere, and what it has cost."),
+        "stop": ("_stop", "End sandboxes."),
+    },
+}
+_COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}
+
+
+class _Lazy(click.Group):
+    """A group that knows its commands' names and one line of each without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"seer.cli.{_COMMANDS[cmd_name][0]}")
+        return module.command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _COMMANDS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else "`seer --help` lists them."
+            raise click.UsageError(f"there is no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in commands.items()])
+
+
+@click.command(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  seer doctor                        what works here
+  seer init my-study && seer run my-study/main.py
+  seer check interface.py            what an agent would be able to call
+  seer runs list --status failed     then: seer runs show RUN
+\b
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 done but problems were found, 130 interrupted.
+Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (also zsh_source, fish_source)""",
+)
+@click.version_option(__version__, message="seer %(version)s")
+@click.option("-v", "--verbose", is_flag=True, help="Show the library's log on standard error.")
+def app(verbose: bool) -> None:
+    """Give an AI agent a language model to study: a whole machine, or chosen functions only."""
+    import logging
+
+    level = logging.INFO if verbose else logging.WARNING
+    logging.basicConfig(level=level, format="%(levelname)s %(message)s", stream=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    Args:
+        arguments: What follows `seer`; the process's own by default.
+    """
+    try:
+        outcome: Any = app.main(
+            None if arguments is None else list(arguments), prog_name="seer", standalone_mode=False
+        )
+    except click.Abort:
+        say("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except KeyboardInterrupt:
+        say("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SeerError as error:
+        say(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        # The reader has what it wanted; the rest must not become an error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + signal.SIGPIPE
+    return outcome if isinstance(outcome, int) else OK
