@@ -1,0 +1,60 @@
+"""A link: all that a provider must be able to do with a host elsewhere.
+
+It carries the provider's credentials and encrypts; nobody above knows about either. It is not
+reliable and need not be: what must outlast a cut is `Session`'s business. Every method connects
+first where there is no connection, or no longer one.
+"""
+
+from abc import ABC, abstractmethod
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterable, Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """How a program on the host ended."""
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class Link(ABC):
+    """The way to one host."""
+
+    name: str
+    """What people call the host, for messages."""
+
+    @abstractmethod
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        on_stdout: Callable[[bytes], None] | None = None,
+    ) -> Ran:
+        """Run a program on the host to its end. Cancelling ends it, or at least its input.
+
+        Args:
+            argv: The program and its arguments, none of them secret: others may see them.
+            stdin: What it reads.
+            on_stdout: Called with what it prints as it comes, which is then not kept.
+
+        Raises:
+            HostUnreachableError: There is no connection to the host, or it broke meanwhile.
+            ProviderError: The host answers, but refuses.
+        """
+
+    @abstractmethod
+    async def dial(self, path: str) -> tuple[StreamReader, StreamWriter]:
+        """Open a byte stream to a Unix socket of the host.
+
+        Raises:
+            HostUnreachableError: There is no connection to the host.
+            FileNotFoundError, ConnectionRefusedError: Nothing listens there.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of the connection; the next use makes a new one. Closing twice is harmless."""
