@@ -1,7 +1,7 @@
 """Run an agent of any vendor, see what it does as typed events, and keep it within limits."""
 
+from seer.errors import AgentProcessError, ScriptError, ToolServerError
 from seer.harness._agent import Agent, AgentRequest, agent_names
-from seer.harness._errors import AgentProcessError, ScriptError, ToolServerError
 from seer.harness._events import (
     Block,
     ErrorEvent,

@@ -9,16 +9,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import ConfigError, MissingExtraError
 from seer.harness._limits import Limits, Price
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from seer.harness._events import Event
     from seer.harness._seat import Seat
 
@@ -109,7 +110,7 @@ ENTRY_POINTS = "seer.agents"
 
 def agent_names() -> list[str]:
     """The names that `find_agent` knows, installed plugins included."""
-    return sorted({*_BUILTIN, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    return sorted({*_BUILTIN, *(point.name for point in _plugins())})
 
 
 def find_agent(name: str) -> Agent:
@@ -123,7 +124,7 @@ def find_agent(name: str) -> Agent:
         module, attribute = _BUILTIN[base]
         made: Any = getattr(importlib.import_module(module), attribute)
     else:
-        points = list(entry_points(group=ENTRY_POINTS, name=base))
+        points = [point for point in _plugins() if point.name == base]
         if not points:
             near = get_close_matches(base, agent_names(), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -135,3 +136,10 @@ def find_agent(name: str) -> Agent:
             raise ConfigError("provider", name, f"{base!r} takes nothing after a colon")
         return from_argument(argument)
     return made()
+
+
+def _plugins() -> Iterable[EntryPoint]:
+    # Imported late: it takes a good part of the time that importing the harness does.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=ENTRY_POINTS)

@@ -16,9 +16,9 @@ from typing import Any
 import anyio
 
 from seer._sync import background_loop
+from seer.errors import ScriptError
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._channel import Channel
-from seer.harness._errors import ScriptError
 from seer.harness._events import (
     ErrorKind,
     Event,

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import anyio
 
-from seer.errors import ConfigError
-from seer.harness._errors import ToolServerError
-from seer.mcp import load_sdk
+from seer.errors import ConfigError, ToolServerError
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -159,6 +157,8 @@ class ServerLink:
         return self.dead
 
     def _connect(self, log: TextIO) -> "Client":
+        from seer.mcp import load_sdk
+
         load_sdk()
         import httpx2
         from mcp import Client, StdioServerParameters, stdio_client

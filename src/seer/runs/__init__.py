@@ -1,16 +1,20 @@
 """The record of a run: write it, read it, find it, export it, run it again."""
 
+from typing import TYPE_CHECKING
+
+from seer.errors import RecordError, ReplayDivergenceError, RunNotFoundError
 from seer.runs._calls import GateCall
-from seer.runs._errors import RecordError, ReplayDivergenceError, RunNotFoundError
 from seer.runs._gate_calls import CallCollector, RecordedGate
-from seer.runs._index import Order, RunFilter, RunIndex, RunSummary
+from seer.runs._index import Order, RunFilter, RunIndex, RunPage, RunSummary
 from seer.runs._inspect import export_inspect
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, open_run
 from seer.runs._record import RunRecord, Status
 from seer.runs._redact import Redactor, RedactorLike
-from seer.runs._replay_provider import ReplayProvider, replay_environment
 from seer.runs._tracing import Tracing
+
+if TYPE_CHECKING:
+    from seer.runs._replay_provider import ReplayProvider, replay_environment
 
 __all__ = [
     "CallCollector",
@@ -26,6 +30,7 @@ __all__ = [
     "RunFilter",
     "RunIndex",
     "RunNotFoundError",
+    "RunPage",
     "RunRecord",
     "RunSummary",
     "Status",
@@ -36,3 +41,14 @@ __all__ = [
     "replay_environment",
     "runs_root",
 ]
+
+_REPLAY = {"ReplayProvider", "replay_environment"}
+
+
+def __getattr__(name: str) -> object:
+    # Replaying needs machines and the gate's wire, which few programs that write records do.
+    if name in _REPLAY:
+        from seer.runs import _replay_provider
+
+        return getattr(_replay_provider, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from seer.runs._errors import RecordError
+from seer.errors import RecordError
 
 INLINE = 4096
 """Texts up to this many characters stay in the line."""

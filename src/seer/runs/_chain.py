@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seer.runs._errors import RecordError
+from seer.errors import RecordError
 
 GENESIS = "0" * 64
 
@@ -96,14 +96,21 @@ class Line:
     """Where the next line starts, in bytes."""
 
 
-def read_chain(path: Path, *, verify: bool = True) -> Iterator[Line]:
+def read_chain(path: Path, *, verify: bool = True, start: int = 0) -> Iterator[Line]:
     """The whole lines of a file; a torn last line is left out.
+
+    Args:
+        path: The file.
+        verify: Whether to check the chain; only from the beginning on.
+        start: Where to begin, in bytes: the `end` of a line. Lines are counted from there.
 
     Raises:
         RecordError: The chain is broken: a line was changed, removed or put in.
     """
-    previous, end = GENESIS, 0
+    previous, end = GENESIS, start
+    verify = verify and start == 0
     with path.open("rb") as file:
+        file.seek(start)
         for number, data in enumerate(file):
             if not data.endswith(b"\n"):
                 return
@@ -111,7 +118,7 @@ def read_chain(path: Path, *, verify: bool = True) -> Iterator[Line]:
             try:
                 parsed = json.loads(data)
                 digest, body = parsed["hash"], parsed["body"]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise RecordError(f"{path}: line {number + 1} is no record: {error}") from error
             if verify and link(previous, canonical(body)) != digest:
                 raise RecordError(

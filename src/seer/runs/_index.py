@@ -11,10 +11,9 @@ import sqlite3
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from seer.errors import ConfigError
-from seer.runs._errors import RecordError
+from seer.errors import ConfigError, RecordError
 from seer.runs._places import runs_root
 from seer.runs._reader import read_meta, status_of
 from seer.runs._record import Status
@@ -48,8 +47,22 @@ CREATE INDEX runs_status ON runs (status);
 CREATE VIRTUAL TABLE words USING fts5 (run_id UNINDEXED, text, tokenize = "unicode61");
 PRAGMA user_version = {_VERSION};
 """
-Order = Literal["created", "ended", "cost_usd", "tokens", "turns", "name", "status", "score"]
-_ORDERS = {"created", "ended", "cost_usd", "tokens", "turns", "name", "status", "score"}
+Order = Literal[
+    "created",
+    "ended",
+    "seconds",
+    "cost_usd",
+    "tokens",
+    "turns",
+    "tool_calls",
+    "calls",
+    "name",
+    "status",
+    "provider",
+    "model",
+    "score",
+]
+_ORDERS: dict[str, str] = {name: name for name in get_args(Order)} | {"seconds": "ended - created"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +107,17 @@ class RunFilter:
     """Words that must all occur in the name, task, system prompt or result."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunPage:
+    """A part of a listing."""
+
+    runs: list[RunSummary]
+    total: int
+    """How many fit, on all pages."""
+    choices: dict[str, list[str]]
+    """The values that occur among all runs: of `status`, `provider` and `model`."""
+
+
 class RunIndex:
     """The index of one folder of runs. Safe for several processes and threads at once."""
 
@@ -114,17 +138,41 @@ class RunIndex:
         Raises:
             ConfigError: `order` is no column to order by.
         """
-        if order not in _ORDERS:
-            raise ConfigError("order", order, f"must be one of {sorted(_ORDERS)}")
-        clause, values = _where(where or RunFilter())
-        direction = "DESC" if descending else "ASC"
-        query = (
-            f"SELECT {', '.join(_COLUMNS)} FROM runs {clause} "
-            f"ORDER BY {order} {direction}, run_id {direction} LIMIT ? OFFSET ?"
-        )
         with self._fresh() as db:
-            rows = db.execute(query, (*values, limit, offset)).fetchall()
-        return [RunSummary(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+            return _select(
+                db, where, order=order, descending=descending, limit=limit, offset=offset
+            )
+
+    def page(
+        self,
+        where: RunFilter | None = None,
+        *,
+        order: Order = "created",
+        descending: bool = True,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> "RunPage":
+        """One page, how many runs fit in all, and what there is to filter by; in one look.
+
+        Raises:
+            ConfigError: `order` is no column to order by.
+        """
+        clause, values = _where(where or RunFilter())
+        with self._fresh() as db:
+            rows = _select(
+                db, where, order=order, descending=descending, limit=limit, offset=offset
+            )
+            total = int(db.execute(f"SELECT count(*) FROM runs {clause}", values).fetchone()[0])
+            choices = {
+                column: [
+                    str(row[0])
+                    for row in db.execute(
+                        f"SELECT DISTINCT {column} FROM runs WHERE {column} IS NOT NULL ORDER BY 1"
+                    )
+                ]
+                for column in ("status", "provider", "model")
+            }
+        return RunPage(runs=rows, total=total, choices=choices)
 
     def count(self, where: RunFilter | None = None) -> int:
         """How many runs fit."""
@@ -149,6 +197,28 @@ class RunIndex:
             _update(db, self.root)
         with contextlib.closing(db):
             yield db
+
+
+def _select(
+    db: sqlite3.Connection,
+    where: RunFilter | None,
+    *,
+    order: str,
+    descending: bool,
+    limit: int,
+    offset: int,
+) -> list[RunSummary]:
+    if order not in _ORDERS:
+        raise ConfigError("order", order, f"must be one of {sorted(_ORDERS)}")
+    clause, values = _where(where or RunFilter())
+    direction = "DESC" if descending else "ASC"
+    # What a run does not have comes last, whichever way the others are ordered.
+    query = (
+        f"SELECT {', '.join(_COLUMNS)} FROM runs {clause} ORDER BY {_ORDERS[order]} IS NULL, "
+        f"{_ORDERS[order]} {direction}, run_id {direction} LIMIT ? OFFSET ?"
+    )
+    rows = db.execute(query, (*values, limit, offset)).fetchall()
+    return [RunSummary(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
 
 def _open(path: Path) -> sqlite3.Connection:

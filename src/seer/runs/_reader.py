@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from seer.errors import RecordError, RunNotFoundError
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._chain import read_chain
-from seer.runs._errors import RecordError, RunNotFoundError
 from seer.runs._places import runs_root
 from seer.runs._record import FORMAT, Status, boot_id, process_start
 
@@ -49,6 +49,23 @@ class Run:
             RecordError: The record was changed after it was written.
         """
         yield from self._lines("calls.jsonl", verify=verify)
+
+    def lines(
+        self, name: Literal["events", "calls"], *, after: int = 0
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The events or calls as they lie on disk, each with the offset where the next begins.
+
+        For readers that follow a run or page through it. Large texts and binary values are
+        references, `{"$blob": digest, "bytes": n}`, and other keys that begin with `$` have one
+        `$` more than the value has. The chain is not checked.
+
+        Raises:
+            RecordError: A line cannot be read.
+        """
+        path = self.folder / f"{name}.jsonl"
+        if path.exists():
+            for line in read_chain(path, verify=False, start=after):
+                yield line.end, cast("dict[str, Any]", line.body)
 
     def blob(self, digest: str) -> bytes:
         """The content of a blob."""

@@ -20,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from seer.errors import RecordError
 from seer.runs._blobs import BlobStore, pack
 from seer.runs._chain import ChainWriter
-from seer.runs._errors import RecordError
 from seer.runs._redact import Redactor, RedactorLike
 from seer.runs._versions import package_versions
 

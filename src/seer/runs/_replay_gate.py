@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from seer.errors import GateError, ProtocolError
+from seer.errors import GateError, ProtocolError, ReplayDivergenceError
 from seer.rpc._wire import Request, WireError, head_prefix, parse_request
 from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
 from seer.rpc.server._attached import Attached
 from seer.rpc.server._failures import STATUS, error_text
 from seer.rpc.server._replies import Reply, plain_message
 from seer.runs._calls import GateCall
-from seer.runs._errors import ReplayDivergenceError
 from seer.runs._replay_match import Tapes
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seer.errors import GateError, InterfaceDiedError
+from seer.errors import GateError, InterfaceDiedError, ReplayDivergenceError
 from seer.providers import (
     Channel,
     FileStatus,
@@ -32,7 +32,6 @@ from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader
 from seer.rpc.client._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from seer.runs._calls import GateCall
-from seer.runs._errors import ReplayDivergenceError
 from seer.runs._replay_gate import Asked, ReplayGate
 from seer.runs._replay_machine import GateMaker
 

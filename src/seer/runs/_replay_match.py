@@ -9,8 +9,8 @@ import re
 import threading
 from collections.abc import Sequence
 
+from seer.errors import ReplayDivergenceError
 from seer.runs._calls import GateCall, call_key
-from seer.runs._errors import ReplayDivergenceError
 
 
 class CallerTape:

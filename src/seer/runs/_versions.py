@@ -1,7 +1,6 @@
 """Which packages a run used, as far as they can matter for its result."""
 
 import functools
-from importlib.metadata import PackageNotFoundError, version
 
 _NAMED = (
     "seer",
@@ -24,6 +23,9 @@ _NAMED = (
 @functools.cache
 def package_versions() -> dict[str, str]:
     """The versions of the packages above that are installed beside Seer."""
+    # Imported late: it takes a good part of the time that importing this package does.
+    from importlib.metadata import PackageNotFoundError, version
+
     found: dict[str, str] = {}
     for name in _NAMED:
         try:
