@@ -44,6 +44,26 @@ class ProviderError(SeerError):
     """A provider could not do what was asked; the message carries the provider's own words."""
 
 
+class HostUnreachableError(ProviderError, ConnectionError):
+    """A host elsewhere cannot be reached, or the connection to it broke."""
+
+
+class HostRefusedError(ProviderError, PermissionError):
+    """A host elsewhere is there, but its key is not the known one, or it accepts none of ours."""
+
+
+class HostUnsuitableError(ProviderError):
+    """A host elsewhere lacks what a machine on it needs; the message says what and how to add it."""
+
+
+class HostFullError(ProviderError, OSError):
+    """A disk of a host elsewhere is full."""
+
+
+class CapacityError(ProviderError):
+    """No GPU was free, or to be rented, within `start_timeout`."""
+
+
 class StartError(SeerError):
     """A sandbox did not start. Nothing of it is left running.
 
