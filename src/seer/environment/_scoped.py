@@ -4,11 +4,12 @@ import importlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, assert_never, cast, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, assert_never, cast, overload
 
 from seer._sync import on_loop, run_sync
 from seer.console import progress
 from seer.environment._config import SandboxConfig
+from seer.environment._detached import find_interfaces, release_interfaces
 from seer.environment._sandbox import Sandbox
 from seer.environment._served import GATE_FILES, Served, ServeRequest
 from seer.errors import ConfigError, SandboxStateError, ServeError
@@ -54,6 +55,21 @@ class ScopedSandbox(Sandbox):
         for interface in served.values():
             await interface.stop()
         await super()._terminate()
+
+    async def _detach(self) -> str:
+        await release_interfaces(self.machine, self._served)
+        return await super()._detach()
+
+    @classmethod
+    async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
+        sandbox = await super()._from_id(sandbox_id, provider)
+        sandbox._served = await find_interfaces(sandbox.machine)
+        return sandbox
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The names of the interfaces that are served, also by an earlier process."""
+        return tuple(self._served)
 
     @overload
     def serve(

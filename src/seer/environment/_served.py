@@ -73,12 +73,14 @@ class Served:
         self.request = request
         self.control = GateControl(self._connect)
         self._machine = machine
-        self._folder = folder
+        self.folder = folder
+        """Where the interface's sockets and files are, in the machine."""
         self._process: Process | None = None
         self._draining: asyncio.Task[int] | None = None
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         self._on_line: Callable[[str], None] | None = None
         self._callers = 0
+        self._mark = ""
         self._listening = asyncio.Event()
         self.schema = Schema(request.name, {})
 
@@ -111,6 +113,27 @@ class Served:
         self._learn(found)
         return self
 
+    @classmethod
+    async def attach(cls, request: ServeRequest, machine: Machine, folder: str) -> "Served":
+        """Take over an interface that another process served and left running.
+
+        Raises:
+            InterfaceDiedError: It has ended since.
+        """
+        self = cls(request, machine, folder)
+        self._mark = secrets.token_hex(2)
+        self._learn(await self.control.ready())
+        return self
+
+    async def release(self) -> None:
+        """Let the interface live on when this process ends; it can be used as before."""
+        process, self._process = self._process, None
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
+        if process is not None:
+            await process.release()
+
     async def open_caller(self, label: str, *, budget: Budget | None = None) -> Caller:
         """Make a new caller, with a socket of its own.
 
@@ -122,9 +145,11 @@ class Served:
             SandboxStateError: The sandbox does not share a host with its callers.
         """
         self._callers += 1
-        name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{self._callers}"
+        # Of its own, also among callers that an earlier controller made.
+        number = f"{self._callers}-{self._mark}" if self._mark else f"{self._callers}"
+        name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{number}"
         # Short: tools such as curl take no path of more than 107 bytes.
-        socket = f"{self._folder}/{secrets.token_hex(4)}.sock"
+        socket = f"{self.folder}/{secrets.token_hex(4)}.sock"
         await self.control.add_caller(name, socket, budget=budget)
         path = self._machine.socket_path(socket)
         if path is None:
@@ -145,7 +170,9 @@ class Served:
         self._learn(found)
 
     async def stop(self) -> None:
-        """End the interface. Stopping twice is harmless."""
+        """End the interface. Stopping twice is harmless; one that was released ends with its
+        machine.
+        """
         process, self._process = self._process, None
         if process is not None:
             await process.close()
@@ -159,17 +186,17 @@ class Served:
         config = {
             "name": request.name,
             "file": self._file,
-            "control": f"{self._folder}/control.sock",
+            "control": f"{self.folder}/control.sock",
             "models": dict(request.models),
             "hidden": dict(request.hidden),
             "tracebacks": request.tracebacks,
             "restart": request.restart,
             "budget": request.budget.to_json() if request.budget is not None else {},
-            "record": f"{self._folder}/record" if request.record else "",
+            "record": f"{self.folder}/record" if request.record else "",
         }
-        await self._machine.write_file(f"{self._folder}/serve.json", json.dumps(config).encode())
+        await self._machine.write_file(f"{self.folder}/serve.json", json.dumps(config).encode())
         self._process = await self._machine.spawn(
-            [self._machine.layout.python, "-m", "seer.rpc.server", f"{self._folder}/serve.json"],
+            [self._machine.layout.python, "-m", "seer.rpc.server", f"{self.folder}/serve.json"],
             env={"PYTHONPATH": self._machine.path(GATE_FILES), "PYTHONUNBUFFERED": "1"},
         )
         self._draining = asyncio.create_task(self._drain(self._process))
@@ -210,7 +237,7 @@ class Served:
 
     @property
     def _file(self) -> str:
-        return f"{self._folder}/{self.request.file.name}"
+        return f"{self.folder}/{self.request.file.name}"
 
     async def _send_file(self) -> None:
         source = await asyncio.to_thread(self.request.file.read_bytes)
@@ -240,4 +267,4 @@ class Served:
             logger.warning("%s", warning.replace(self._file, str(self.request.file)))
 
     async def _connect(self) -> Channel:
-        return await self._machine.connect(f"{self._folder}/control.sock")
+        return await self._machine.connect(f"{self.folder}/control.sock")

@@ -1,0 +1,70 @@
+"""Interfaces that outlive the process that served them: what a detached sandbox remembers of them.
+
+The list is a file in the machine, beside the sockets of the gates. An agent never reaches a
+scoped machine's files, so it can be believed as much as the interfaces themselves.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from seer.environment._served import Served, ServeRequest
+from seer.errors import InterfaceDiedError, RemoteFileError
+from seer.providers import Machine
+from seer.rpc._budget import Budget
+
+logger = logging.getLogger(__name__)
+
+
+async def release_interfaces(machine: Machine, served: Mapping[str, Served]) -> None:
+    """Let interfaces live on without this process, and note in the machine which they are."""
+    entries = [
+        {"folder": item.folder, "request": _to_json(item.request)} for item in served.values()
+    ]
+    await machine.write_file(_list_file(machine), json.dumps(entries).encode())
+    for item in served.values():
+        await item.release()
+
+
+async def find_interfaces(machine: Machine) -> dict[str, Served]:
+    """The interfaces that an earlier controller left running in the machine.
+
+    One that has ended since is left out, with a warning: the sandbox is still of use.
+    """
+    try:
+        entries: list[dict[str, Any]] = json.loads(await machine.read_file(_list_file(machine)))
+    except FileNotFoundError:
+        return {}
+    found: dict[str, Served] = {}
+    for entry in entries:
+        request = _from_json(entry["request"])
+        try:
+            found[request.name] = await Served.attach(request, machine, entry["folder"])
+        except (InterfaceDiedError, RemoteFileError) as error:
+            logger.warning("%s is not served any more: %s", request.name, error)
+    return found
+
+
+def _list_file(machine: Machine) -> str:
+    return f"{machine.layout.run}/interfaces.json"
+
+
+def _to_json(request: ServeRequest) -> dict[str, Any]:
+    return {
+        **vars(request),
+        "file": str(request.file),
+        "models": dict(request.models),
+        "hidden": dict(request.hidden),
+        "budget": None if request.budget is None else request.budget.to_json(),
+    }
+
+
+def _from_json(data: dict[str, Any]) -> ServeRequest:
+    budget = data.pop("budget")
+    return ServeRequest(
+        file=Path(data.pop("file")),
+        budget=None if budget is None else Budget.from_json(budget),
+        **data,
+    )
