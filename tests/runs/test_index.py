@@ -118,3 +118,22 @@ def test_ten_thousand_runs_answer_well_under_a_second(tmp_path: Path) -> None:
         began = time.perf_counter()
         assert len(index.list(where)) == 50
         assert time.perf_counter() - began < 1.0
+
+
+def test_a_page_tells_the_total_and_what_there_is_to_filter_by(root: Path) -> None:
+    page = RunIndex(root).page(RunFilter(provider="claude"), limit=1)
+    assert [run.created for run in page.runs] == [3.0]
+    assert page.total == 2
+    assert page.choices == {
+        "status": ["completed", "error"],
+        "provider": ["claude", "openai"],
+        "model": ["m-1"],
+    }
+
+
+def test_runs_without_a_value_come_last_in_both_directions(root: Path) -> None:
+    write(root, 4, ended=9.0)
+    index = RunIndex(root)
+    for descending in (True, False):
+        assert index.list(order="seconds", descending=descending)[0].seconds == 5.0
+        assert index.list(order="cost_usd", descending=descending)[0].cost_usd is not None

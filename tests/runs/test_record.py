@@ -268,3 +268,17 @@ def test_after_kill_9_the_record_opens_and_says_crashed(tmp_path: Path, attempt:
     assert numbers == list(range(len(numbers)))
     assert len(numbers) >= 50
     run.verify()
+
+
+def test_lines_can_be_followed_from_where_a_reader_left_off(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    record.event({"type": "text", "text": "x" * 5000, "$odd": 1})
+    ((offset, first),) = Run(record.folder).lines("events")
+    assert first["text"]["bytes"] == 5000, "large texts stay references"
+    assert first["$$odd"] == 1, "nothing in a value can pose as a reference"
+    record.event({"type": "text", "text": "later"})
+    with (record.folder / "events.jsonl").open("ab") as file:
+        file.write(b'{"hash":"torn')
+    run = Run(record.folder)
+    assert [body["text"] for _, body in run.lines("events", after=offset)] == ["later"]
+    assert list(run.lines("calls")) == []
