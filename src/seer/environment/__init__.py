@@ -6,6 +6,7 @@ from seer.environment._config import (
     RepoConfig,
     SandboxConfig,
 )
+from seer.environment._description import FunctionDescription, InterfaceDescription
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._output import Output
 from seer.environment._sandbox import Sandbox
@@ -13,6 +14,8 @@ from seer.environment._scoped import ScopedSandbox
 
 __all__ = [
     "ExecutionMode",
+    "FunctionDescription",
+    "InterfaceDescription",
     "ModelConfig",
     "ModelHandle",
     "Output",

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self, assert_never, cast, o
 from seer._sync import on_loop, run_sync
 from seer.console import progress
 from seer.environment._config import SandboxConfig
+from seer.environment._description import InterfaceDescription, describe
 from seer.environment._detached import find_interfaces, release_interfaces
 from seer.environment._sandbox import Sandbox
 from seer.environment._served import GATE_FILES, Served, ServeRequest
@@ -256,11 +257,41 @@ class ScopedSandbox(Sandbox):
         await on_loop(self._reload(name))
 
     async def _reload(self, name: str) -> None:
+        await self._find(name).reload()
+
+    @overload
+    def present(self, name: str, expose_as: Literal["library"] = "library") -> Library: ...
+    @overload
+    def present(self, name: str, expose_as: Literal["mcp"]) -> McpConfig: ...
+    @overload
+    def present(self, name: str, expose_as: Literal["prompt"]) -> str: ...
+    @overload
+    def present(self, name: str, expose_as: Literal["skill"]) -> Skill: ...
+    def present(
+        self, name: str, expose_as: ExposeAs = "library"
+    ) -> Library | McpConfig | str | Skill:
+        """Another view of an interface that is served already, also by an earlier process.
+
+        Raises:
+            SandboxStateError: No interface of this name is served.
+        """
+        return run_sync(self._present(self._find(name), expose_as))
+
+    def describe(self, name: str) -> InterfaceDescription:
+        """The functions, schemas and doubtful points of an interface that is served.
+
+        Raises:
+            SandboxStateError: No interface of this name is served.
+        """
+        served = self._find(name)
+        return describe(served.schema, served.warnings)
+
+    def _find(self, name: str) -> Served:
         served = self._served.get(name)
         if served is None:
             known = ", ".join(self._served) or "none"
             raise SandboxStateError(f"no interface {name!r} is served here; there are: {known}")
-        await served.reload()
+        return served
 
 
 class _Closable(Protocol):

@@ -83,6 +83,7 @@ class Served:
         self._mark = ""
         self._listening = asyncio.Event()
         self.schema = Schema(request.name, {})
+        self.warnings: tuple[str, ...] = ()
 
     @classmethod
     async def start(
@@ -262,9 +263,10 @@ class Served:
 
     def _learn(self, found: dict[str, Any]) -> None:
         self.schema = Schema.from_json(found["schema"])
-        warnings: list[str] = found["warnings"]
-        for warning in warnings:
-            logger.warning("%s", warning.replace(self._file, str(self.request.file)))
+        here = str(self.request.file)
+        self.warnings = tuple(text.replace(self._file, here) for text in found["warnings"])
+        for warning in self.warnings:
+            logger.warning("%s", warning)
 
     async def _connect(self) -> Channel:
         return await self._machine.connect(f"{self.folder}/control.sock")

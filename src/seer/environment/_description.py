@@ -1,0 +1,56 @@
+"""A served interface as data for people and tools: functions, schemas, and what is doubtful."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from seer.rpc._mcp_schema import result_schema, tool_schema
+from seer.rpc._schema import Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionDescription:
+    """One exposed function."""
+
+    name: str
+    signature: str
+    """As source: `f(text: str, *, layer: int = 3) -> dict`."""
+    doc: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments."""
+    result: dict[str, Any]
+    """JSON Schema of the result."""
+    options: dict[str, Any]
+    """What `@expose(...)` says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterfaceDescription:
+    """One served interface."""
+
+    name: str
+    doc: str
+    source_hash: str
+    functions: tuple[FunctionDescription, ...]
+    warnings: tuple[str, ...]
+    """What was doubtful when the file was loaded, such as missing return hints."""
+
+
+def describe(schema: Schema, warnings: tuple[str, ...]) -> InterfaceDescription:
+    """Describe an interface from its schema."""
+    return InterfaceDescription(
+        name=schema.name,
+        doc=schema.doc,
+        source_hash=schema.source_hash,
+        functions=tuple(
+            FunctionDescription(
+                name=function.name,
+                signature=function.signature(),
+                doc=function.doc,
+                parameters=dict(tool_schema(function)),
+                result=dict(result_schema(function)),
+                options=function.options.to_json(),
+            )
+            for function in schema.functions.values()
+        ),
+        warnings=warnings,
+    )
