@@ -40,7 +40,12 @@ def interface_argument(function: _F) -> _F:
 def machine_options(function: _F) -> _F:
     """What an interface needs around it: models, packages, GPU, provider, isolation."""
     for option in (
-        click.option("--isolation", help="Jail: bubblewrap, landlock or none (default: the best)."),
+        click.option(
+            "--isolation",
+            type=click.Choice(["auto", "bubblewrap", "landlock", "none"]),
+            default="auto",
+            help="Which jail (default: the best there is).",
+        ),
         click.option("--provider", default="modal", help="Where to run it (default: as resolved)."),
         click.option("--gpu", help="GPU to ask for, such as A100 (default: none)."),
         click.option("--package", "packages", multiple=True, help="Python package it imports."),

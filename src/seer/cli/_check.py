@@ -1,0 +1,136 @@
+"""`seer check`: load an interface file in a jail, and say what it exposes and what is doubtful."""
+
+import ast
+import dataclasses
+import inspect
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from seer.cli._options import interface_argument, json_option, machine_options, print_json
+from seer.cli._target import Around, started
+from seer.console import say, table
+
+if TYPE_CHECKING:
+    from seer.environment import InterfaceDescription
+
+_FOUND = 3
+_KEYS = re.compile(
+    r"""(?x)
+    \b(?: hf_[A-Za-z0-9]{20,} | sk-[A-Za-z0-9_-]{20,} | gh[pousr]_[A-Za-z0-9]{30,}
+      | AKIA[0-9A-Z]{16} | AIza[0-9A-Za-z_-]{30,} | xox[abprs]-[A-Za-z0-9-]{10,} | rpa_[A-Z0-9]{30,}
+      | eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]+ )
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----"""
+)
+_TELLING = re.compile(r"(?i)(api_?key|secret|token|passw(or)?d|credential)s?$")
+_HARMLESS = re.compile(r"(?i)^(|none|\*+|x+|\.+|<.*>|\$\{?\w+\}?|changeme|your[-_ ].*)$")
+
+
+@click.command(
+    name="check",
+    epilog="""\b
+Examples:
+  seer check interface.py --tiny          tiny random models in place of the real ones
+  seer check interface.py --model ./gemma --package einops
+  seer check interface.py --json | jq '.functions[].signature'
+\b
+Exit code 3: it can be served, but something about it is doubtful.""",
+)
+@interface_argument
+@machine_options
+@click.option("--tiny", is_flag=True, help="A tiny random model for every model the file names.")
+@json_option
+def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
+    """Load an interface file in a jail, and say what an agent could call, and what is doubtful."""
+    source = interface.read_text(encoding="utf-8", errors="replace")
+    doubts = secrets_in(source)
+    with tempfile.TemporaryDirectory(prefix="seer-check-") as scratch:
+        if tiny:
+            around["models"] = (*around["models"], *stand_ins(source, Path(scratch)))
+        with started(interface, Around(**around)) as served:
+            found = served.scoped.describe(served.library.name)
+    doubts += [*found.warnings, *_undocumented(found)]
+    if as_json:
+        print_json({**dataclasses.asdict(found), "warnings": doubts})
+    else:
+        _show(interface, found, doubts)
+    return _FOUND if doubts else 0
+
+
+def secrets_in(source: str) -> list[str]:
+    """Lines of an interface's source that seem to hold a secret; the value is not repeated."""
+    doubts: list[str] = []
+    for number, line in enumerate(source.splitlines(), 1):
+        if _KEYS.search(line):
+            doubts.append(f"line {number} seems to hold a key; give it as a secret instead")
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # serving the file says it better
+        return doubts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            names = [t.id for t in node.targets if isinstance(t, ast.Name)]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            names = [node.target.id]
+        else:
+            continue
+        value = node.value
+        literal = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        telling = [name for name in names if _TELLING.search(name)]
+        if literal and telling and not _HARMLESS.match(str(value.value)):
+            told = f"line {node.lineno}: {telling[0]} is a text in the source"
+            if not any(doubt.startswith(f"line {node.lineno} ") for doubt in doubts):
+                doubts.append(f"{told}; if it is a secret, give it as one instead")
+    return doubts
+
+
+def stand_ins(source: str, folder: Path) -> list[str]:
+    """Tiny random models under the names that a file's `get_model_path("...")` calls use.
+
+    They are folders whose last parts are those names, made known as aliases.
+    """
+    import os
+
+    from seer.testing import make_tiny_model
+
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("get_model_path"):
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                names.append(first.value)
+    aliases = [os.environ.get("SEER_MODEL_ALIASES", "")]
+    for index, name in enumerate(dict.fromkeys(names)):
+        aliases.append(f"{name}={make_tiny_model(folder / f'tiny-{index}')}")
+    os.environ["SEER_MODEL_ALIASES"] = ",".join(alias for alias in aliases if alias)
+    return list(dict.fromkeys(names))
+
+
+def _undocumented(found: "InterfaceDescription") -> list[str]:
+    return [
+        f"{function.name}() has no docstring; agents see only its signature"
+        for function in found.functions
+        if not function.doc.strip()
+    ]
+
+
+def _show(interface: Path, found: "InterfaceDescription", doubts: list[str]) -> None:
+    rows = [
+        (function.signature, inspect.cleandoc(function.doc).split("\n")[0], _options(function))
+        for function in found.functions
+    ]
+    table(["function", "what it says", "options"], rows, title=f"{interface} exposes:")
+    for doubt in doubts:
+        say(f"doubtful: {doubt}")
+    if not doubts:
+        say("nothing doubtful")
+
+
+def _options(function: Any) -> str:
+    from seer.rpc._options import Options
+
+    plain = Options().to_json()
+    return ", ".join(f"{k}={v}" for k, v in function.options.items() if v != plain[k])

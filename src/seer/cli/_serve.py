@@ -1,0 +1,95 @@
+"""`seer serve`: an interface by itself, for a person's scripts, `curl` and MCP clients."""
+
+import json
+import shlex
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from seer.cli._options import interface_argument, json_option, machine_options, print_json
+from seer.cli._target import Around, Opened, started
+from seer.console import say
+
+
+@click.command(
+    name="serve",
+    epilog="""\b
+Examples:
+  seer serve interface.py --model google/gemma-2-9b --gpu A100
+  seer serve interface.py --detach        then: seer shell ID, seer mcp ID, seer stop ID""",
+)
+@interface_argument
+@machine_options
+@click.option("--name", help="What the interface is called (default: the file's stem).")
+@click.option("--detach", is_flag=True, help="Leave it running: a loaded model stays warm.")
+@json_option
+def command(interface: Path, name: str | None, detach: bool, as_json: bool, **around: Any) -> None:
+    """Serve an interface file until Ctrl-C (or, with --detach, until `seer stop`)."""
+    with started(interface, Around(**around), name=name) as served:
+        if detach:
+            served.scoped.detach()
+        ways = ways_in(served, detached=detach)
+        if as_json:
+            print_json(ways)
+        else:
+            _show(ways, served, detached=detach)
+        if not detach:
+            _until_interrupted()
+
+
+def ways_in(served: Opened, *, detached: bool) -> dict[str, Any]:
+    """How to reach a served interface: socket, Python, curl and MCP."""
+    from seer._sync import run_sync
+
+    gate = served.library.gate
+    assert gate is not None, "a served library has a gate"
+    socket = run_sync(gate.open_caller("seer serve")).path
+    name, sandbox_id = served.library.name, served.scoped.sandbox_id
+    function = served.scoped.describe(name).functions[0].name
+    mcp = {name: {"type": "stdio", "command": "seer", "args": ["mcp", sandbox_id, "--stdio"]}}
+    return {
+        "sandbox_id": sandbox_id,
+        "name": name,
+        "socket": str(socket),
+        "python": [
+            "from seer.rpc.client import connect",
+            f"{name} = connect({name!r}, {f'path:{socket}'!r})",
+            f"{name}.call({function!r}, [...])",
+        ],
+        "curl": f"curl --unix-socket {shlex.quote(str(socket))} "
+        f"http://gate/v1/call/{function} -d '{{\"args\": [...]}}'",
+        "mcp": mcp if detached else served.mcp_config(),
+    }
+
+
+def _show(ways: dict[str, Any], served: Opened, *, detached: bool) -> None:
+    say(f"\n{ways['name']} is served by sandbox {ways['sandbox_id']}:\n")
+    for function in served.scoped.describe(ways["name"]).functions:
+        say(f"  {function.signature}")
+    say("\nfrom Python:\n")
+    for line in ways["python"]:
+        say(f"  {line}")
+    say(f"\nfrom a shell:\n\n  {ways['curl']}\n\nas MCP tools:\n")
+    say("  " + json.dumps({"mcpServers": ways["mcp"]}))
+    if detached:
+        say(f"\nIt keeps running. Try it: seer shell {ways['sandbox_id']}")
+        say(f"End it: seer stop {ways['sandbox_id']}")
+    else:
+        say("\nCtrl-C ends it.")
+
+
+def _until_interrupted() -> None:
+    over = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        over.set()
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        over.wait()
+    except KeyboardInterrupt:
+        say("\nending it")

@@ -1,0 +1,78 @@
+"""`seer shell`: a person takes the agent's seat and calls an interface's functions by hand."""
+
+import code
+import contextlib
+import readline
+import rlcompleter
+import sys
+from types import ModuleType
+from typing import Any
+
+import click
+
+from seer.cli._options import machine_options
+from seer.cli._target import Around, opened
+from seer.console import say
+
+
+@click.command(
+    name="shell",
+    epilog="""\b
+Examples:
+  seer shell interface.py --model ./gemma     a Python prompt with the exposed functions
+  seer shell ID                               the same, for what `seer serve --detach` left running
+  echo 'print(count("a"))' | seer shell interface.py""",
+)
+@click.argument("target")
+@machine_options
+@click.option("--name", help="Which interface, where a sandbox serves several.")
+def command(target: str, name: str | None, **around: Any) -> int:
+    """Call an interface's functions by hand, at a Python prompt with completion.
+
+    TARGET is an interface file, or the id of a sandbox that serves one.
+    """
+    with opened(target, Around(**around), name=name) as served:
+        module = served.library.connect()
+        seat = {key: value for key, value in vars(module).items() if not key.startswith("_")}
+        seat[served.library.name] = module
+        functions = [f.name for f in served.scoped.describe(served.library.name).functions]
+        if not sys.stdin.isatty():
+            return _script(sys.stdin.read(), seat)
+        _prompt(seat, functions, module)
+    return 0
+
+
+def _script(source: str, seat: dict[str, Any]) -> int:
+    """Run what was piped in; the first exception ends it."""
+    console = code.InteractiveInterpreter(seat)
+    try:
+        compiled = compile(source, "<stdin>", "exec")
+    except SyntaxError:
+        console.showsyntaxerror("<stdin>")
+        return 1
+    try:
+        exec(compiled, seat)
+    except Exception:  # a person's own code: show it as Python would
+        console.showtraceback()
+        return 1
+    return 0
+
+
+def _prompt(seat: dict[str, Any], functions: list[str], module: ModuleType) -> None:
+    say(f"{module.__doc__ or ''}".strip())
+    say(f"\nYou can call: {', '.join(functions)}. help(name) explains one; Ctrl-D ends.\n")
+    completer = rlcompleter.Completer(seat)
+    readline.set_completer(lambda text, state: _complete(completer, functions, text, state))
+    readline.parse_and_bind("tab: complete")
+    console = code.InteractiveConsole(seat, "<seer>")
+    with contextlib.suppress(SystemExit):
+        console.interact(banner="", exitmsg="")
+
+
+def _complete(
+    completer: rlcompleter.Completer, functions: list[str], text: str, state: int
+) -> str | None:
+    """The exposed functions where nothing is typed yet; then whatever Python knows."""
+    if not text:
+        return f"{functions[state]}(" if state < len(functions) else None
+    return completer.complete(text, state)
