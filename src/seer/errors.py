@@ -33,6 +33,10 @@ class MissingExtraError(SeerError, ImportError):
     """An optional dependency is not installed; the message names the extra to install."""
 
 
+class UnknownOrganismError(SeerError, LookupError):
+    """There is no model organism of that name."""
+
+
 class SecretMissingError(SeerError, LookupError):
     """A secret named in the configuration is neither in the environment nor in `.env`."""
 
@@ -160,6 +164,10 @@ class PathEscapeError(IsolationError, PermissionError):
 
 
 # --- agents ------------------------------------------------------------------------------------
+
+
+class RunControlError(SeerError, ConnectionError):
+    """A running run could not be reached from outside, or refused what was asked of it."""
 
 
 class ToolServerError(SeerError, ConnectionError):
