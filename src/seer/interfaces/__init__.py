@@ -1,0 +1,36 @@
+"""Ready-made interfaces: files to serve as they are, or to copy and change.
+
+    tools = scoped.serve(interfaces.whitebox, name="tools")
+
+An interface is a file, so these names are paths. The functions that `whitebox` exposes are listed in
+`docs/interfaces.md`; each is written in a module beside the file, and travels with it.
+"""
+
+import shutil
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent / "toolkit"
+
+blackbox: Path = _FOLDER / "blackbox.py"
+"""What a model writes: generate, sample, chat, tokens and next-token distributions."""
+whitebox: Path = _FOLDER / "whitebox.py"
+"""All of `blackbox`, and what happens inside: activations, lenses, patching, steering, probes ..."""
+
+__all__ = ["blackbox", "copy", "whitebox"]
+
+
+def copy(interface: Path, folder: str | Path) -> Path:
+    """Copy an interface with the modules beside it, to be changed and served from there.
+
+    Args:
+        interface: `whitebox` or `blackbox`.
+        folder: Where to; it must not exist yet.
+
+    Returns:
+        The copied interface file.
+
+    Raises:
+        FileExistsError: The folder is there already.
+    """
+    shutil.copytree(interface.parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    return Path(folder) / interface.name

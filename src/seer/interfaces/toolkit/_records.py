@@ -1,0 +1,275 @@
+"""What the functions take and give: plain records that arrive on the caller's side as they are."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+from seer.rpc import Handle
+
+Stream = Literal["residual", "attention", "mlp"]
+"""Where in a block: the residual stream after it, what attention adds to it, what the MLP adds."""
+Array = np.ndarray[Any, np.dtype[np.float32]]
+"""Numbers come back in float32, whatever the model computes in."""
+
+
+class Message(TypedDict):
+    """One message of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass
+class ModelInfo:
+    """What a model is. `layers` is the number of blocks."""
+
+    name: str
+    architecture: str
+    layers: int
+    width: int
+    heads: int
+    vocabulary: int
+    parameters: int
+    dtype: str
+    max_tokens: int
+    """The most tokens that one prompt may have here."""
+    adapter: bool
+    """Whether it is a base model with an adapter on it."""
+    chat: bool
+    """Whether it has a chat template."""
+
+
+@dataclass
+class Tokens:
+    """A text as the model sees it."""
+
+    ids: list[int]
+    tokens: list[str]
+
+
+@dataclass
+class Generation:
+    """What a model wrote."""
+
+    text: str
+    ids: list[int]
+    logprobs: list[float]
+    """The log-probability of each token under the model's own distribution (temperature 1)."""
+    finish: Literal["stop", "length"]
+    """`stop`: an end token or a stop text came; `length`: `max_new_tokens` were written."""
+
+
+@dataclass
+class TokenScore:
+    """A token and a number: a probability, or a similarity."""
+
+    token: str
+    id: int
+    score: float
+
+
+@dataclass
+class NextTokens:
+    """The distribution of the token after a prompt."""
+
+    top: list[TokenScore]
+    """The likeliest tokens with their probabilities, likeliest first."""
+    among: list[TokenScore]
+    """The tokens that were asked for (the first token of each text), with their probabilities."""
+    entropy: float
+    """In nats."""
+
+
+@dataclass
+class Steering:
+    """A change of a model's activations while it runs.
+
+    `add`: add `scale` times `direction`. `project_out`: remove the component along `direction`.
+    `ablate`: replace the activation by zeros (`direction` is not used).
+    """
+
+    layer: int | None = None
+    """Which block (1 is the first, 0 the embeddings); None for all blocks."""
+    direction: Array | None = None
+    mode: Literal["add", "project_out", "ablate"] = "add"
+    scale: float = 1.0
+    stream: Stream = "residual"
+    position: int | None = None
+    """Which token of the prompt (negative from its end); None for all, those written too."""
+
+
+@dataclass
+class Direction:
+    """A direction between two kinds of prompts: mean of the positive minus mean of the negative."""
+
+    vector: Array
+    norm: float
+    accuracy: float
+    """How many prompts lie on their side of the middle when they are left out themselves."""
+
+
+@dataclass
+class LensRow:
+    """What the model would say next if it stopped after `layer` (0: the embeddings)."""
+
+    layer: int
+    top: list[TokenScore]
+    entropy: float
+
+
+@dataclass
+class FittedLens:
+    """A tuned lens: an affine map per layer into the last one."""
+
+    lens: Handle
+    """For `logit_lens(..., lens=...)`."""
+    plain: list[float]
+    """Per layer: mean KL from the model's distribution on held-out tokens, without the maps."""
+    tuned: list[float]
+    """The same with them."""
+
+
+@dataclass
+class Attribution:
+    """How much each token of the prompt counts for the logit of one next token."""
+
+    tokens: list[str]
+    scores: list[float]
+    target: str
+    value: float
+    """The target's logit for the prompt."""
+    baseline: float
+    """Its logit for the baseline (embeddings of zeros); integrated gradients add up to
+    `value - baseline`."""
+
+
+@dataclass
+class Patching:
+    """What patching clean activations into a corrupted run does to the answer."""
+
+    clean: float
+    """Log-probability of the answer (less that of `wrong`, if given) in the clean run."""
+    corrupted: float
+    """The same in the corrupted run."""
+    patched: Array
+    """The same for each patch: layers by positions."""
+    layers: list[int]
+    positions: list[int]
+    tokens: list[str]
+    """The corrupted prompt's tokens at these positions."""
+
+
+@dataclass
+class ProbeResult:
+    """A linear probe and how well it does on texts that it was not trained on."""
+
+    probe: Handle
+    """For `apply_probe`."""
+    accuracy: float
+    """On held-out texts."""
+    interval: tuple[float, float]
+    """Wilson interval of it, 95 %."""
+    majority: float
+    """What always naming the commonest label would score on them."""
+    train_accuracy: float
+    trained_on: int
+    tested_on: int
+    classes: list[str]
+    direction: Array
+    """The probe's weights in the activation's own units (for two classes, towards the second)."""
+
+
+@dataclass
+class ProbeReading:
+    """What a probe says about one text."""
+
+    label: str
+    probability: float
+
+
+@dataclass
+class NeuronScore:
+    """An MLP neuron whose output weights point along a direction."""
+
+    layer: int
+    neuron: int
+    score: float
+    """Cosine similarity."""
+
+
+@dataclass
+class SaeInfo:
+    """A sparse autoencoder and where it reads."""
+
+    name: str
+    layer: int
+    stream: Stream
+    features: int
+    width: int
+    architecture: str
+
+
+@dataclass
+class FeatureScore:
+    """An active feature."""
+
+    feature: int
+    activation: float
+
+
+@dataclass
+class SaeReading:
+    """What a sparse autoencoder finds at each token."""
+
+    tokens: list[str]
+    features: list[list[FeatureScore]]
+    """Per token, the strongest features first."""
+    active: list[int]
+    """Per token, how many features are active in all."""
+    unexplained: float
+    """Share of the activations' variance that the reconstruction misses."""
+
+
+@dataclass
+class PromptDifference:
+    """How two models differ after one prompt."""
+
+    prompt: str
+    divergence: float
+    """KL from the second model's next-token distribution to the first's, in nats."""
+    first: list[TokenScore]
+    second: list[TokenScore]
+
+
+@dataclass
+class LayerDifference:
+    """How two models' residual streams differ after one block, over all tokens."""
+
+    layer: int
+    cosine: float
+    distance: float
+    """Length of the difference over length of the second model's activation."""
+
+
+@dataclass
+class Comparison:
+    """Two checkpoints side by side."""
+
+    prompts: list[PromptDifference]
+    """Most different first."""
+    layers: list[LayerDifference]
+
+
+@dataclass
+class AdapterWeight:
+    """One matrix that an adapter changes."""
+
+    module: str
+    layer: int | None
+    rank: int
+    norm: float
+    """Frobenius norm of the change."""
+    relative: float
+    """That over the norm of the matrix itself."""
+    singular: list[float]
+    """The largest singular values of the change."""
