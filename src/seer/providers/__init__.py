@@ -2,7 +2,12 @@
 
 from seer.providers._base import CAPTURE_LIMIT, Channel, Listener, Machine, Process, Provider
 from seer.providers._bundle import bundle
-from seer.providers._registry import get_provider, resolve_provider
+from seer.providers._registry import (
+    get_provider,
+    provider_names,
+    resolve_provider,
+    why_unavailable,
+)
 from seer.providers._spec import (
     ExecResult,
     FileKind,
@@ -35,5 +40,7 @@ __all__ = [
     "TerminalSize",
     "bundle",
     "get_provider",
+    "provider_names",
     "resolve_provider",
+    "why_unavailable",
 ]

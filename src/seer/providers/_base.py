@@ -370,6 +370,13 @@ class Provider(ABC):
     shares_host: bool = False
     """Whether machines see host paths (mounts, workdir, python_env of the spec)."""
 
+    def unavailable(self) -> str | None:
+        """Why it cannot be used here, such as an account that is not set up; None when it can.
+
+        Looked up at once, without any network.
+        """
+        return None
+
     @abstractmethod
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease.

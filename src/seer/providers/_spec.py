@@ -110,3 +110,5 @@ class MachineStatus:
     gpu: str | None
     detached: bool
     controller_alive: bool
+    cost_usd: float | None = None
+    """What it has cost so far, where its provider has a price."""

@@ -33,6 +33,12 @@ class ReplayProvider(Provider):
         """Whether models, packages and repositories are of no use to its machines."""
         return not os.environ.get(LIVE_VARIABLE)
 
+    def unavailable(self) -> str | None:
+        """Why it cannot be used: no run is named."""
+        if os.environ.get(RUN_VARIABLE):
+            return None
+        return f"no run is being replayed: set {RUN_VARIABLE}, or use `seer replay RUN`"
+
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine that answers from the record.
 
