@@ -14,7 +14,10 @@ from seer.providers._base import Provider
 logger = logging.getLogger(__name__)
 
 GROUP = "seer.providers"
-_BUILT_IN = {"local": "seer.providers.local:LocalProvider"}
+_BUILT_IN = {
+    "local": "seer.providers.local:LocalProvider",
+    "ssh": "seer.providers.ssh:SshProvider",
+}
 _EXTRAS = frozenset({"modal", "ray", "runpod", "ssh"})
 DEFAULT = "modal"
 """What a configuration names when its author chose nothing."""
@@ -54,6 +57,23 @@ def _places() -> dict[str, str]:
     for entry in entry_points(group=GROUP):
         found.setdefault(entry.name, entry.value)
     return found
+
+
+def provider_names() -> list[str]:
+    """The names that `get_provider` knows, sorted."""
+    return sorted(_places())
+
+
+def why_unavailable(name: str) -> str | None:
+    """Why a provider cannot be used here; None when it can. Asks no network.
+
+    Raises:
+        ProviderError: There is no such provider.
+    """
+    try:
+        return get_provider(name).unavailable()
+    except MissingExtraError as error:
+        return str(error)
 
 
 def resolve_provider(name: str) -> str:
