@@ -1,0 +1,28 @@
+"""Containers of this host, as a vendor's cloud would give them: what the loopback clouds rent out.
+
+A container has a root of its own made of layers (so that an image can be built and a snapshot
+taken), its own process table, an optional network of its own, and ends with the process that
+started it. It is a stand-in for a vendor's machine in tests, not a security boundary: programs in
+it are root of this host.
+"""
+
+from seer.testing.containers._container import (
+    Container,
+    ContainerError,
+    ContainerSpec,
+    Running,
+    bare_image,
+    supported,
+)
+from seer.testing.containers._layers import Layer, LayerStore
+
+__all__ = [
+    "Container",
+    "ContainerError",
+    "ContainerSpec",
+    "Layer",
+    "LayerStore",
+    "Running",
+    "bare_image",
+    "supported",
+]

@@ -1,0 +1,226 @@
+"""Start a container, run further programs in it, and end it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seer.errors import SeerError
+from seer.testing.containers._layers import TARGETS, TREES, Layer, LayerStore, lower
+
+_INIT = Path(__file__).with_name("_init.py")
+_PATIENCE = 60.0
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where programs are looked for, as in most images."""
+
+
+class ContainerError(SeerError):
+    """A container could not be started or used."""
+
+
+def supported() -> str | None:
+    """Why containers cannot be made here; None if they can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "containers are made by root on Linux"
+    for program in ("unshare", "nsenter"):
+        if shutil.which(program) is None:
+            return f"there is no {program!r} (util-linux)"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerSpec:
+    """What to run, and in which root."""
+
+    image: Layer
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cwd: str = "/"
+    volumes: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    own_network: bool = False
+    """Whether it has no network but its own loopback."""
+    hostname: str = ""
+
+
+async def bare_image(store: LayerStore, *, folder: Path) -> Layer:
+    """A layer with a working interpreter, the least that an image has; `folder` is for its use."""
+    made = store.new(store.base)
+    spec = ContainerSpec(image=store.base, argv=["ldconfig"])
+    container = await Container.start(spec, folder=folder, changes=made)
+    if await container.ended != 0:
+        words = (await container.stderr.read()).decode(errors="replace")
+        raise ContainerError(f"ldconfig failed in a bare image: {words}")
+    return made
+
+
+class Running:
+    """A program that was started in a container beside its first one."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def kill(self) -> None:
+        """Kill it. What it started itself is the container's business."""
+        # What enters a container waits outside for the program, which is its only child.
+        for child in _children(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, 9)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        await self.process.wait()
+
+
+class Container:
+    """A running container. `ended` is done with its exit code once it has ended."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, *, pid: int, held: int, folder: Path, top: Layer
+    ) -> None:
+        self._process = process
+        self._held = held
+        self._folder = folder
+        self.pid = pid
+        self.changes = top
+        """The layer that its programs write to."""
+        self.ended: asyncio.Task[int] = asyncio.create_task(self._watch())
+
+    @classmethod
+    async def start(cls, spec: ContainerSpec, *, folder: Path, changes: Layer) -> "Container":
+        """Start one; `folder` is for its own use, `changes` an empty layer on top of the image.
+
+        Raises:
+            ContainerError: It did not start; the message has its last words.
+        """
+        root = folder / "root"
+        await asyncio.to_thread(_prepare, folder, changes)
+        layers = spec.image.chain()
+        orders = {
+            "root": str(root),
+            "trees": [
+                {
+                    "target": TARGETS[tree],
+                    "lower": lower(tree, layers),
+                    "upper": str(changes.folder / tree),
+                    "work": str(folder / "work" / tree),
+                }
+                for tree in TREES
+            ],
+            "volumes": {target: str(path) for target, path in spec.volumes.items()},
+            "own_network": spec.own_network,
+            "hostname": spec.hostname,
+            "argv": list(spec.argv),
+            "env": {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **spec.env},
+            "cwd": spec.cwd,
+        }
+        alive, held = os.pipe()
+        told, tells = os.pipe()
+        argv = ["unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
+        if spec.own_network:
+            argv.append("--net")
+        code = (
+            "import os, runpy, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+            "os.closerange(5, 256); runpy.run_path(sys.argv[3], run_name='__main__')"
+        )
+        base = str(Path(sys.base_prefix, "bin", "python3"))
+        argv += ["--", base, "-I", "-S", "-c", code, str(alive), str(tells), str(_INIT)]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={"PATH": PATH},
+                pass_fds=(alive, tells),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(held)
+            os.close(told)
+            raise
+        finally:
+            os.close(alive)
+            os.close(tells)
+        try:
+            if process.stdin is not None:
+                process.stdin.write(json.dumps(orders).encode())
+                process.stdin.close()
+            async with asyncio.timeout(_PATIENCE):
+                ready = await asyncio.to_thread(os.read, told, 16)
+            if ready != b"ready":
+                words = await process.stderr.read() if process.stderr is not None else b""
+                await process.wait()
+                raise ContainerError(
+                    f"a container did not start: {words.decode(errors='replace')[-2000:]}"
+                )
+        except BaseException:
+            os.close(held)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            raise
+        finally:
+            os.close(told)
+        (pid,) = _children(process.pid)
+        return cls(process, pid=pid, held=held, folder=folder, top=changes)
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """What its first program prints."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    @property
+    def stderr(self) -> asyncio.StreamReader:
+        """What its first program prints to standard error."""
+        assert self._process.stderr is not None
+        return self._process.stderr
+
+    async def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str = "/"
+    ) -> Running:
+        """Run a further program in it, with pipes for its three streams."""
+        inside = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **(env or {})}
+        enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", "--uts", "--net"]
+        enter += ["--root", "--wd", "--", "/usr/bin/env", "-i", "-C", cwd]
+        enter += [f"{name}={value}" for name, value in inside.items()]
+        process = await asyncio.create_subprocess_exec(
+            *enter,
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={"PATH": PATH},
+            limit=1 << 20,
+            start_new_session=True,
+        )
+        return Running(process)
+
+    async def end(self) -> None:
+        """End everything in it; what it wrote stays in its layer."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, 9)
+        await asyncio.shield(self.ended)
+
+    async def _watch(self) -> int:
+        code = await self._process.wait()
+        os.close(self._held)
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        return code
+
+
+def _prepare(folder: Path, changes: Layer) -> None:
+    (folder / "root").mkdir(parents=True, exist_ok=True)
+    for tree in TREES:
+        (folder / "work" / tree).mkdir(parents=True, exist_ok=True)
+        (changes.folder / tree).mkdir(parents=True, exist_ok=True)
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
