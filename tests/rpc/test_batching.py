@@ -12,6 +12,7 @@ pytestmark = pytest.mark.full
 
 SOURCE = """
     import time
+    from collections.abc import Sequence
 
     sizes = []
 
@@ -29,6 +30,11 @@ SOURCE = """
     @expose(batch=8, batch_wait=0.05)
     def picky(x: list[int]) -> list[int]:
         return [ValueError(f"no {item}") if item < 0 else item for item in x]
+
+    @expose(batch=8, batch_wait=0.05)
+    def seeded(x: list[int], *, seed: Sequence[int] = (7,)) -> list[int]:
+        sizes.append(len(x))
+        return [item * 100 + one for item, one in zip(x, seed, strict=True)]
 
     @expose(batch=8, batch_wait=0.05)
     def broken(x: list[int]) -> list[int]:
@@ -101,6 +107,20 @@ def test_calls_that_differ_in_a_shared_argument_run_apart(served: Served) -> Non
 
     assert sorted(run_together(call, 8)) == [(1.0, 3.0)] * 4 + [(2.0, 6.0)] * 4
     assert gate.call("scale", (3.0,)) == 3.0
+
+
+def test_a_call_without_a_batched_argument_joins_those_that_give_it(served: Served) -> None:
+    gate = served.gate()
+    seeds = iter([None, 3] * 4)
+    lock = threading.Lock()
+
+    def call() -> int:
+        with lock:
+            seed = next(seeds)
+        return gate.call("seeded", (1,), {} if seed is None else {"seed": seed})
+
+    assert sorted(run_together(call, 8)) == [103] * 4 + [107] * 4
+    assert max(gate.call("seen")) > 4
 
 
 def test_the_error_of_one_item_is_its_callers_alone(served: Served) -> None:

@@ -188,3 +188,18 @@ def test_a_batched_function_must_return_one_result_per_call(load_text: Load) -> 
     tools = load_text(BATCHED)
     with pytest.raises(ResultError, match="must return a list of 1, one per call"):
         tools.g(1)
+
+
+def test_a_batched_parameter_may_have_a_default_for_each_call(load_text: Load) -> None:
+    tools = load_text(
+        """
+        from collections.abc import Sequence
+
+        @expose(batch=4)
+        def pick(x: list[int], *, seed: Sequence[int] = (7,)) -> list[list[int]]:
+            return [[a, b] for a, b in zip(x, seed, strict=True)]
+        """
+    )
+    assert tools.pick(1) == [1, 7]
+    assert tools.pick(1, seed=3) == [1, 3]
+    tools.check_batch("pick", [(1,), {"x": 2, "seed": 5}, (3,)])

@@ -109,6 +109,8 @@ class _Reader:
         self.annotations: dict[str, Any] = self.inner.__annotations__
         self.problems: list[str] = []
         self.warnings: list[str] = []
+        self.defaults: dict[str, Any] = {}
+        self.item_defaults: dict[str, Any] = {}
 
     def describe(self) -> Function:
         self._check_name()
@@ -127,6 +129,7 @@ class _Reader:
             options=self.options,
             target=self.target,
             line=self.line,
+            item_defaults=self.item_defaults,
         )
 
     def _check_name(self) -> None:
@@ -169,6 +172,7 @@ class _Reader:
                 note = annotation_note(resolve(self.annotations[name], self.names))
             except UnsupportedHintError as error:
                 self.problems.append(f"{self.name}(): the hint of parameter {name!r}: {error}")
+        self.defaults[name] = default
         text = None if default is _MISSING else default_text(default)
         return Parameter(name, kind, hint, default=text, note=note)
 
@@ -194,6 +198,19 @@ class _Reader:
             self.problems.append(f"{self.name}(): the return hint: {error}")
             return streams, ANY
 
+    def _item_default(self, parameter: Parameter) -> None:
+        """What a call gets for a batched parameter that it does not give."""
+        default = self.defaults[parameter.name]
+        kind: type = type(default)
+        if kind is not tuple or len(default) != 1:
+            self.problems.append(
+                f"{self.name}(): {parameter.name!r} is batched, so its default must be a tuple of "
+                f"one item, which each call gets that does not give it; not {default!r}"
+            )
+            return
+        self.item_defaults[parameter.name] = default[0]
+        parameter.default = default_text(default[0])
+
     def _batch(self, parameters: list[Parameter], streams: bool, returns: Hint) -> Hint:
         """Turn the hints over lists into those of one call."""
         if streams:
@@ -205,9 +222,7 @@ class _Reader:
                 parameter.batched = True
                 parameter.hint = parameter.hint.args[0] if parameter.hint.args else ANY
                 if parameter.default is not None:
-                    self.problems.append(
-                        f"{self.name}(): {parameter.name!r} is batched, so it cannot have a default"
-                    )
+                    self._item_default(parameter)
         if not any(parameter.batched for parameter in parameters):
             self.problems.append(
                 f"{self.name}(): with batch={self.options.batch} at least one parameter must be a "

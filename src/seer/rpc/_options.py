@@ -19,6 +19,7 @@ class Options:
         batch: Up to this many concurrent calls are collected into one call of the function, which
             is written over lists: parameters hinted `list[T]` take a `T` from each caller, all
             others are shared by the calls of a batch; the result is a list with one item per call.
+            A batched parameter's default is a tuple of the one item that a call gets without it.
             1 for no batching.
         batch_wait: Seconds a call waits for others to join its batch.
         cost: What one call takes from a budget's `calls`.

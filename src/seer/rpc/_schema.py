@@ -116,6 +116,7 @@ class Function:
         options: What `@expose(...)` says.
         target: The function itself, on the server.
         line: Where it is defined.
+        item_defaults: What a call gets for a batched parameter that it does not give, by name.
     """
 
     __slots__ = (
@@ -123,6 +124,7 @@ class Function:
         "doc",
         "is_async",
         "is_generator",
+        "item_defaults",
         "line",
         "name",
         "options",
@@ -145,6 +147,7 @@ class Function:
         types: Mapping[str, TypeDef] | None = None,
         target: Callable[..., Any] | None = None,
         line: int = 0,
+        item_defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.parameters = parameters
@@ -156,6 +159,7 @@ class Function:
         self.types: Mapping[str, TypeDef] = types or {}
         self.target = target
         self.line = line
+        self.item_defaults: Mapping[str, Any] = item_defaults or {}
         self._binders: dict[bool, Binder] = {}
 
     def bind(

@@ -169,7 +169,8 @@ class LoadedInterface:
         self, function: Function, calls: list[tuple[list[Any], dict[str, Any]]]
     ) -> list[Any]:
         names = [p.name for p in function.parameters]
-        given = [dict(zip(names, args, strict=False)) | kwargs for args, kwargs in calls]
+        defaults = function.item_defaults
+        given = [{**defaults, **dict(zip(names, args, strict=False)), **kw} for args, kw in calls]
         arguments: dict[str, Any] = dict(given[0])
         for parameter in function.parameters:
             if parameter.batched:

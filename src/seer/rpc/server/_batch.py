@@ -55,6 +55,7 @@ class Gather:
         self._due = float("inf")
         function = entry.function
         assert function is not None
+        self._defaults = function.item_defaults
         self._batched = {p.name for p in function.parameters if p.batched}
         self._names = [
             p.name
@@ -114,7 +115,7 @@ class Gather:
             except GateError as error:
                 self._executor.finish(call, MAIN_LANE, self._executor.refusal(error), _monotonic())
                 continue
-            given = dict(zip(self._names, args, strict=False)) | kwargs
+            given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
             shared = {k: v for k, v in given.items() if k not in self._batched}
             key = (frozenset(given), _key(shared, call))
             batch = groups.get(key)
