@@ -25,6 +25,7 @@ ORDER = [
     "providers",
     "isolation",
     "console",
+    "_redact",
     "_sync",
     "errors",
 ]

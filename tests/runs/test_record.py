@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seer._redact import Redactor
 from seer.runs import (
     RecordError,
-    Redactor,
     Run,
     RunNotFoundError,
     RunRecord,

@@ -1,49 +1,17 @@
 """Secrets: looked up by name, held without ever being shown, and taken out of texts.
 
 A secret's value goes to the sandbox, or to the one program that needs it. It belongs in no log,
-exception, record, generated file or process list; `Redactor` is the net below that rule.
+exception, record, generated file or process list; `seer._redact` is the net below that rule.
 """
 
-import json
 import os
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote, quote_plus
 
 from dotenv import dotenv_values
 
+from seer._redact import Redactor, register_secrets
 from seer.errors import SecretMissingError
-
-_MASK = "[secret]"
-_SHORTEST = 4
-"""Shorter values would also match ordinary text; redacting them would only destroy it."""
-
-
-class Redactor:
-    """Replaces secret values in texts, in every spelling in which they are likely to appear."""
-
-    def __init__(self, values: Iterable[str] = ()) -> None:
-        spellings: set[str] = set()
-        for value in values:
-            for part in (value, *value.splitlines()):
-                spellings |= {
-                    part,
-                    part.strip(),
-                    quote(part, safe=""),
-                    quote_plus(part),
-                    json.dumps(part)[1:-1],
-                    repr(part)[1:-1],
-                }
-        kept = sorted((s for s in spellings if len(s) >= _SHORTEST), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, kept)) if kept else r"(?!)")
-
-    def __call__(self, text: str) -> str:
-        """`text` with every secret replaced."""
-        return self._pattern.sub(_MASK, text)
-
-    def __repr__(self) -> str:
-        return "Redactor(...)"
 
 
 class Secrets:
@@ -51,6 +19,7 @@ class Secrets:
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
+        register_secrets(self._values.values())
         self._redactor = Redactor(self._values.values())
 
     @property
@@ -68,7 +37,7 @@ class Secrets:
 
     def redact(self, text: str) -> str:
         """`text` without any of the values."""
-        return self._redactor(text)
+        return self._redactor.redact(text)
 
     def __repr__(self) -> str:
         return f"Secrets({', '.join(self._values)})"

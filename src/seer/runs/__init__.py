@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from seer._redact import Redactor
 from seer.errors import RecordError, ReplayDivergenceError, RunNotFoundError
 from seer.runs._calls import GateCall
 from seer.runs._gate_calls import CallCollector, RecordedGate
@@ -10,7 +11,6 @@ from seer.runs._inspect import export_inspect
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, open_run
 from seer.runs._record import RunRecord, Status
-from seer.runs._redact import Redactor, RedactorLike
 from seer.runs._tracing import Tracing
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ __all__ = [
     "RecordError",
     "RecordedGate",
     "Redactor",
-    "RedactorLike",
     "ReplayDivergenceError",
     "ReplayProvider",
     "Run",

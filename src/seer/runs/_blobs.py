@@ -9,11 +9,12 @@ import base64
 import binascii
 import hashlib
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from seer._redact import Redactor
 from seer.errors import RecordError
+from seer.runs._scrub import scrub_bytes, scrub_text
 
 INLINE = 4096
 """Texts up to this many characters stay in the line."""
@@ -67,21 +68,21 @@ class BlobStore:
         return data
 
 
-def pack(value: Any, blobs: BlobStore, redact: Callable[[str], str]) -> Any:
+def pack(value: Any, blobs: BlobStore, redactor: Redactor) -> Any:
     """`value` with secrets removed and large parts kept as blobs."""
     if isinstance(value, str):
-        text = redact(value)
+        text = scrub_text(value, redactor)
         if len(text) <= INLINE:
             return text
         data = text.encode("utf-8", "surrogatepass")
         return {"$blob": blobs.put(data), "bytes": len(data)}
     if isinstance(value, list):
-        return [pack(item, blobs, redact) for item in cast("list[Any]", value)]
+        return [pack(item, blobs, redactor) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         mapping = cast("dict[str, Any]", value)
-        blob = _binary(mapping, blobs, redact) if mapping.get("encoding") == "base64" else None
+        blob = _binary(mapping, blobs, redactor) if mapping.get("encoding") == "base64" else None
         packed = {
-            _escape(redact(key)): pack(item, blobs, redact)
+            _escape(redactor.redact(key)): pack(item, blobs, redactor)
             for key, item in mapping.items()
             if blob is None or key != "data"
         }
@@ -107,12 +108,10 @@ def unpack(value: Any, blobs: BlobStore) -> Any:
     return value
 
 
-def _binary(
-    mapping: dict[str, Any], blobs: BlobStore, redact: Callable[[str], str]
-) -> dict[str, Any] | None:
+def _binary(mapping: dict[str, Any], blobs: BlobStore, redactor: Redactor) -> dict[str, Any] | None:
     """The blob for base64 data; None where it is not what it says, and then is kept as text."""
     text = mapping.get("data")
-    if not isinstance(text, str) or redact(text) != text:
+    if not isinstance(text, str):
         return None
     try:
         data = base64.b64decode(text, validate=True)
@@ -120,6 +119,7 @@ def _binary(
         return None
     if base64.b64encode(data).decode("ascii") != text:
         return None
+    data = scrub_bytes(data, redactor)
     return {"$blob": blobs.put(data), "bytes": len(data), "encoding": "base64"}
 
 

@@ -16,14 +16,15 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from seer._redact import Redactor
 from seer.errors import RecordError
 from seer.runs._blobs import BlobStore, pack
 from seer.runs._chain import ChainWriter
-from seer.runs._redact import Redactor, RedactorLike
+from seer.runs._scrub import scrub, scrub_bytes
 from seer.runs._versions import package_versions
 
 FORMAT = 1
@@ -34,10 +35,10 @@ Status = Literal["running", "completed", "limit", "cancelled", "error", "crashed
 class RunRecord:
     """The open record of one run. Methods may be called from any thread."""
 
-    def __init__(self, folder: Path, redactor: RedactorLike | None = None) -> None:
+    def __init__(self, folder: Path, redactor: Redactor | None = None) -> None:
         self.folder = folder
         self.run_id = folder.name
-        self._redactor: RedactorLike = redactor or Redactor()
+        self._redactor = redactor or Redactor()
         self._lock = threading.RLock()
         self._meta: dict[str, Any] = {}
         self._blobs = BlobStore(folder / "blobs")
@@ -52,7 +53,7 @@ class RunRecord:
         run_id: str,
         *,
         meta: Mapping[str, Any],
-        redactor: RedactorLike | None = None,
+        redactor: Redactor | None = None,
     ) -> "RunRecord":
         """Make the folder of a new run.
 
@@ -60,7 +61,8 @@ class RunRecord:
             root: The folder that holds run folders; made if need be.
             run_id: The name of the run's folder.
             meta: What was run, for `run.json`.
-            redactor: Removes secrets from everything that is written.
+            redactor: Removes secrets from everything that is written; by default those that are
+                registered.
 
         Raises:
             RecordError: The folder exists already, or cannot be made.
@@ -107,12 +109,13 @@ class RunRecord:
             self._calls.append(self._pack(data))
 
     def blob(self, data: bytes) -> str:
-        """Keep bytes by content; returns their hash. Arrays are kept this way."""
+        """Keep bytes by content; returns the hash of what is kept. Arrays are kept this way."""
+        data = scrub_bytes(data, self._redactor)
         with self._lock:
             return self._blobs.put(data)
 
     def artifact(self, name: str, content: bytes | str) -> Path:
-        """Keep a file under `artifacts/`; secrets are removed from text.
+        """Keep a file under `artifacts/`, without secrets.
 
         Raises:
             RecordError: The name is not a plain relative path, or the file cannot be kept.
@@ -123,9 +126,7 @@ class RunRecord:
         target = self.folder / "artifacts" / relative
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, str):
-                content = self._redactor.redact(content).encode("utf-8", "surrogateescape")
-            target.write_bytes(content)
+            target.write_bytes(self._clean(content))
         except OSError as error:
             raise RecordError(f"artifact {name!r} cannot be kept: {error}") from error
         return target
@@ -153,28 +154,31 @@ class RunRecord:
                 self._calls.close()
 
     def _pack(self, value: Mapping[str, Any]) -> Any:
-        return pack(dict(value), self._blobs, self._redactor.redact)
+        return pack(dict(value), self._blobs, self._redactor)
+
+    def _clean(self, content: bytes | str) -> bytes:
+        if isinstance(content, bytes):
+            return scrub_bytes(content, self._redactor)
+        try:
+            # A notebook: each of its texts by itself, because pictures and pieces of output hide
+            # in the whole of it.
+            parsed = json.loads(content)
+            clean = scrub(parsed, self._redactor)
+        except (ValueError, RecursionError):
+            return self._redactor.redact(content).encode("utf-8", "surrogateescape")
+        if clean != parsed:
+            content = json.dumps(clean, indent=1, ensure_ascii=False) + "\n"
+        return content.encode("utf-8", "surrogateescape")
 
     def _write_meta(self) -> None:
         path = self.folder / "run.json"
         part = path.with_suffix(".part")
-        text = json.dumps(_redacted(self._meta, self._redactor), indent=2, sort_keys=True)
+        text = json.dumps(scrub(self._meta, self._redactor), indent=2, sort_keys=True)
         try:
             part.write_text(text + "\n", encoding="utf-8")
             part.replace(path)
         except OSError as error:
             raise RecordError(f"{path}: cannot be written: {error}") from error
-
-
-def _redacted(value: Any, redactor: RedactorLike) -> Any:
-    if isinstance(value, str):
-        return redactor.redact(value)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value).items()
-        return {redactor.redact(str(key)): _redacted(item, redactor) for key, item in items}
-    if isinstance(value, (list, tuple)):
-        return [_redacted(item, redactor) for item in cast("Sequence[object]", value)]
-    return value
 
 
 def _writer() -> dict[str, Any]:

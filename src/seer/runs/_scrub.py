@@ -1,0 +1,94 @@
+"""Values of a record without secrets: texts, and what lies packed in them.
+
+A picture carries text of its own (a title, the program that made it, the variables of a plot), in
+PNG even compressed, where no search for a value finds it. So its text is looked at unpacked.
+"""
+
+import base64
+import binascii
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from seer._redact import Redactor
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_IN_BASE64 = base64.b64encode(_PNG)[:-2].decode("ascii")
+_TEXTUAL = frozenset({b"tEXt", b"zTXt", b"iTXt", b"eXIf", b"iCCP"})
+_MOST_TEXT = 16 << 20
+
+
+def scrub(value: Any, redactor: Redactor) -> Any:
+    """A JSON value without secrets, in keys as in values."""
+    if isinstance(value, str):
+        return scrub_text(value, redactor)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {redactor.redact(str(key)): scrub(item, redactor) for key, item in items}
+    if isinstance(value, (list, tuple)):
+        return [scrub(item, redactor) for item in cast("Sequence[object]", value)]
+    return value
+
+
+def scrub_text(text: str, redactor: Redactor) -> str:
+    """A text without secrets; also one that is a picture in base64."""
+    if text.startswith(_PNG_IN_BASE64):
+        try:
+            # Notebooks break the lines of what they hold.
+            data = base64.b64decode(text)
+        except (binascii.Error, ValueError):
+            return redactor.redact(text)
+        clean = scrub_bytes(data, redactor)
+        if clean != data:
+            return base64.b64encode(clean).decode("ascii")
+    return redactor.redact(text)
+
+
+def scrub_bytes(data: bytes, redactor: Redactor) -> bytes:
+    """Bytes without secrets; of a PNG the parts with text that hold one are left out."""
+    if data.startswith(_PNG):
+        kept = [_PNG]
+        for kind, chunk in _chunks(data):
+            if kind in _TEXTUAL and _holds_secret(kind, chunk[8:-4], redactor):
+                continue
+            kept.append(chunk)
+        data = b"".join(kept)
+    return redactor.redact_bytes(data)
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The chunks of a PNG, each whole; what is no chunk any more comes as one without a kind."""
+    at = len(_PNG)
+    while at < len(data):
+        header = data[at : at + 8]
+        length = struct.unpack(">I", header[:4])[0] if len(header) == 8 else len(data)
+        end = at + length + 12
+        if end > len(data):
+            yield b"", data[at:]
+            return
+        yield header[4:8], data[at:end]
+        at = end
+
+
+def _holds_secret(kind: bytes, content: bytes, redactor: Redactor) -> bool:
+    return any(
+        redactor.redact(text) != text
+        for packed in (content, *_unpacked(kind, content))
+        for text in (packed.decode("utf-8", "replace"), packed.decode("latin-1"))
+    )
+
+
+def _unpacked(kind: bytes, content: bytes) -> Iterator[bytes]:
+    """The compressed text in a chunk, where there is some."""
+    keyword, zero, rest = content.partition(b"\0")
+    if kind in (b"zTXt", b"iCCP") and zero and rest:
+        packed = rest[1:]
+    elif kind == b"iTXt" and rest[:1] == b"\1":
+        packed = rest[2:].partition(b"\0")[2].partition(b"\0")[2]
+    else:
+        return
+    try:
+        yield keyword + b"\0" + zlib.decompressobj().decompress(packed, _MOST_TEXT)
+    except zlib.error:
+        return
