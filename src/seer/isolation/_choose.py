@@ -8,6 +8,7 @@ from typing import Literal
 from seer.errors import IsolationUnavailableError
 from seer.isolation._backend import Backend, Need
 from seer.isolation._bubblewrap import Bubblewrap
+from seer.isolation._container import Container
 from seer.isolation._landlock import Landlock
 from seer.isolation._none import NoJail
 from seer.isolation._policy import BackendName
@@ -16,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _BACKENDS: Mapping[BackendName, Backend] = {
     "bubblewrap": Bubblewrap(),
+    "container": Container(),
     "landlock": Landlock(),
     "none": NoJail(),
 }
@@ -59,8 +61,12 @@ def choose(
 
 
 def backends() -> dict[BackendName, str | None]:
-    """Each backend with why it cannot be used here; None where it works."""
-    return {name: backend.unavailable() for name, backend in _BACKENDS.items()}
+    """Each backend with why it cannot be used here; None where it works.
+
+    Without `container`, which is none for a machine that holds more than one sandbox.
+    """
+    names: tuple[BackendName, ...] = (*_AUTOMATIC, "none")
+    return {name: _BACKENDS[name].unavailable() for name in names}
 
 
 def _objection(backend: Backend, needs: frozenset[Need]) -> str | None:

@@ -306,8 +306,9 @@ def _confine(order: Order) -> None:
             os.close(alive)
     elif os.getppid() != parent:
         os._exit(_FAILED)
-    if order["landlock"] is not None:
+    if order["landlock"] is not None or order["filter"]:
         kernel.prctl("giving up new privileges", _PR_SET_NO_NEW_PRIVS, 1)
+    if order["landlock"] is not None:
         _restrict(kernel, order["landlock"])
     if order["filter"]:
         _filter(kernel, order["filter"])

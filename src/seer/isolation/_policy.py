@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-BackendName = Literal["bubblewrap", "landlock", "none"]
+BackendName = Literal["bubblewrap", "container", "landlock", "none"]
 
 JailNetwork = Literal["none", "proxy", "host"]
 """`proxy`: an own network namespace whose only way out is the proxy's Unix socket."""

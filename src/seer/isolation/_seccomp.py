@@ -96,6 +96,7 @@ def filter_program(
     kind: FilterKind,
     *,
     sockets: bool = False,
+    internet: bool = True,
     freeze_metadata: bool = False,
     arch: str | None = None,
 ) -> bytes:
@@ -104,6 +105,7 @@ def filter_program(
     Args:
         kind: Whether the jail has namespaces of its own.
         sockets: For `shared`: permit network sockets and `connect` (the host's network).
+        internet: For `namespaced`: permit internet sockets; without, only Unix ones can be made.
         freeze_metadata: For `shared`: chmod, chown and utime have no effect. Needed where the
             jail runs as a user who owns files outside it.
         arch: The architecture; this machine's by default.
@@ -130,7 +132,9 @@ def filter_program(
     when(["ioctl"], _refuse_values(1, bad_ioctls))
     when(["clone"], _refuse_bits(0, _CLONE_NAMESPACES))
     when(["personality"], _only_values(0, [0, 0xFFFFFFFF]))
-    if kind == "namespaced" or sockets:
+    if kind == "namespaced" and not internet:
+        when(["socket", "socketpair"], _only_values(0, [_AF_UNIX], code=errno.EAFNOSUPPORT))
+    elif kind == "namespaced" or sockets:
         when(["socket", "socketpair"], _internet_sockets())
     else:
         when(["socket", "socketpair"], _unix_streams_only())
