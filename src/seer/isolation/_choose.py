@@ -41,7 +41,7 @@ def choose(
     for candidate in candidates:
         backend = _BACKENDS.get(candidate)
         if backend is None:
-            known = ", ".join(["auto", *_BACKENDS])
+            known = ", ".join(["auto", *_AUTOMATIC, "none"])
             raise IsolationUnavailableError(f"isolation={name!r} is unknown; choose one of {known}")
         reason = _objection(backend, needs)
         if reason is None:
