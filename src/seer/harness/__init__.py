@@ -2,6 +2,7 @@
 
 from seer.errors import AgentProcessError, ScriptError, ToolServerError
 from seer.harness._agent import Agent, AgentRequest, agent_names
+from seer.harness._control import control_run
 from seer.harness._events import (
     Block,
     ErrorEvent,
@@ -76,6 +77,7 @@ __all__ = [
     "UserMessage",
     "Waiting",
     "agent_names",
+    "control_run",
     "event_from_json",
     "run_agent",
     "run_agent_interactive",

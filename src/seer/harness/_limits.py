@@ -5,7 +5,9 @@ the tools and ending the run is the seat's part (`_seat`).
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from seer.errors import ConfigError
 from seer.harness._events import LimitName, Usage
@@ -49,6 +51,17 @@ class Limits:
                 raise ConfigError(f"Limits.{item.name}", value, f"must be {wanted}, or None")
             if not (value > 0 or value == least):
                 raise ConfigError(f"Limits.{item.name}", value, "must be greater than 0, or None")
+
+    def changed(self, given: Mapping[str, Any]) -> "Limits":
+        """These limits with some of them changed.
+
+        Raises:
+            ConfigError: A name is no limit, or its value cannot be one.
+        """
+        known = {item.name for item in dataclasses.fields(self)}
+        if unknown := sorted(set(given) - known):
+            raise ConfigError("limits", unknown, f"are no limits; known: {sorted(known)}")
+        return dataclasses.replace(self, **given)
 
     def as_dict(self) -> dict[str, float | None]:
         """The limits by name, for events and records."""

@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,8 @@ class Recording:
         )
         self.folder = self._record.folder
         self._notebook = getattr(session, "notebook_path", None)
+        if self._notebook is not None:
+            self._record.update({"notebook": str(self._notebook)})
         self._collector = CallCollector(
             self._record, wanted=_own_callers(session), on_call=self._tracing.call
         )
@@ -97,6 +99,11 @@ class Recording:
                 "tokens": event.tokens,
                 "cost_usd": event.cost_usd,
             }
+
+    def limits(self, limits: Mapping[str, float | None]) -> None:
+        """Note limits that were changed while the run runs."""
+        if self._record is not None:
+            self._record.update({"limits": limits})
 
     async def settle(self) -> None:
         """Take the last calls of the gates, which write theirs down with a delay."""

@@ -16,9 +16,10 @@ from typing import Any
 import anyio
 
 from seer._sync import background_loop
-from seer.errors import ScriptError
+from seer.errors import ConfigError, ScriptError
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._channel import Channel
+from seer.harness._control import control_door
 from seer.harness._events import (
     ErrorKind,
     Event,
@@ -155,7 +156,10 @@ class AgentRun(AsyncIterator[Event]):
         message = "the run was cancelled"
         self._recording.open(self._agent, self._request, session=self._session)
         try:
-            async with open_toolbox(self._servers) as toolbox:
+            async with (
+                control_door(self._recording.folder, self._controlled),
+                open_toolbox(self._servers) as toolbox,
+            ):
                 seat = self._seat = Seat(
                     toolbox,
                     limits=self._request.limits,
@@ -181,6 +185,23 @@ class AgentRun(AsyncIterator[Event]):
             self._seat = None
             await self._recording.settle()
             self._recording.close(reason, message)
+
+    def _controlled(self, request: Mapping[str, Any]) -> None:
+        """Do what another process asks for; on the background loop."""
+        match request.get("action"), self._seat:
+            case "stop", _:
+                self._end()
+            case "conclude", Seat() as seat:
+                seat.reach(Crossing("stop", 0, 0))
+            case "message", Seat() as seat:
+                seat.send(str(request.get("text")))
+            case "limits", Seat() as seat:
+                limits = seat.meter.limits.changed(request.get("limits") or {})
+                seat.set_limits(limits)
+                self._recording.limits(limits.as_dict())
+            case action, seat:
+                reason = "unknown" if seat is not None else "not possible before the agent works"
+                raise ConfigError("action", action, reason)
 
     async def _sit(self, seat: Seat) -> None:
         with anyio.CancelScope() as scope:

@@ -1,0 +1,143 @@
+"""A running run can be reached from another process: by a socket in the folder of its record.
+
+The folder is open to its user only, the socket too, and the peer's user is checked on top; no jail
+ever sees it. A request is one line of JSON, and so is the answer. What can be asked for is what
+`AgentRun` offers: to stop, to conclude, to say something to the agent, to change limits.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from seer.errors import ConfigError, RunControlError, SeerError
+
+logger = logging.getLogger(__name__)
+
+NAME = "control.sock"
+LONGEST = 256 * 1024
+_PATIENCE = 5.0
+
+Action = Literal["stop", "conclude", "message", "limits"]
+
+
+@asynccontextmanager
+async def control_door(
+    folder: Path | None, act: Callable[[Mapping[str, Any]], None]
+) -> AsyncGenerator[None, None]:
+    """Listen in `folder` while inside; `act` does what a request asks, or raises a `SeerError`."""
+    try:
+        listener = None if folder is None else _listen(folder)
+    except OSError as error:
+        # Not every file system has sockets; the run itself does not need this one.
+        logger.warning("the run cannot be controlled from outside: %s", error)
+        listener = None
+    if folder is None or listener is None:
+        yield
+        return
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                reply = _handle(writer.get_extra_info("socket"), await reader.readline(), act)
+                writer.write(json.dumps(reply).encode() + b"\n")
+                await writer.drain()
+        except (OSError, ValueError, TimeoutError) as error:
+            logger.info("a request to control the run was not answered: %s", error)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_unix_server(answer, sock=listener, limit=LONGEST)
+    try:
+        yield
+    finally:
+        server.close()
+        (folder / NAME).unlink(missing_ok=True)
+
+
+def control_run(
+    folder: Path,
+    action: Action,
+    *,
+    text: str | None = None,
+    limits: Mapping[str, Any] | None = None,
+) -> None:
+    """Change a run that is running, in this process or another one of the same user.
+
+    Args:
+        folder: The folder of its record.
+        action: `stop` ends it at once; `conclude` closes the tools and lets the agent have a last
+            turn; `message` says `text` to the agent once it has answered; `limits` changes the
+            named limits and leaves the others as they are.
+        text: The message.
+        limits: Limits by the names of `Limits`; None lifts one.
+
+    Raises:
+        ConfigError: The request does not fit the action, or a limit cannot be what is asked.
+        RunControlError: The run does not run any more, or does not answer.
+    """
+    if action == "message" and (not isinstance(text, str) or not text.strip()):
+        raise ConfigError("text", text, "must be the message, and not empty")
+    if action == "limits" and not isinstance(limits, Mapping):
+        raise ConfigError("limits", limits, "must name limits")
+    request = {"action": action, "text": text, "limits": limits and dict(limits)}
+    line = json.dumps(request).encode() + b"\n"
+    if len(line) > LONGEST:
+        raise ConfigError("text", f"{len(line)} bytes", f"must be at most {LONGEST} bytes")
+    try:
+        with _beneath(folder) as path, socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(_PATIENCE)
+            client.connect(path)
+            client.sendall(line)
+            reply = json.loads(client.makefile("rb").readline(LONGEST))
+    except (OSError, ValueError) as error:
+        raise RunControlError(
+            f"the run {folder.name} cannot be reached; it has ended, or its process hangs: {error}"
+        ) from error
+    if problem := reply.get("error"):
+        raise RunControlError(f"the run {folder.name} refuses: {problem}")
+
+
+def _handle(
+    peer: socket.socket, line: bytes, act: Callable[[Mapping[str, Any]], None]
+) -> dict[str, Any]:
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    if struct.unpack("3i", credentials)[1] not in {os.getuid(), 0}:
+        return {"error": "only the user who runs it may change a run"}
+    try:
+        request = json.loads(line)
+        if not isinstance(request, dict):
+            return {"error": "a request is a JSON object"}
+        act(cast("dict[str, Any]", request))
+    except (ValueError, RecursionError, SeerError) as error:
+        return {"error": str(error)}
+    return {"ok": True}
+
+
+def _listen(folder: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        with _beneath(folder) as path:
+            listener.bind(path)
+        (folder / NAME).chmod(0o600)
+        listener.listen(16)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+@contextmanager
+def _beneath(folder: Path) -> Generator[str, None, None]:
+    """A path to the socket that is short enough for the kernel, however long the folder's is."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{NAME}"
+    finally:
+        os.close(fd)
