@@ -113,3 +113,15 @@ def test_an_error_is_readable_text(tmp_path: Path) -> None:
     publish(Message(kind="error", parent="", content=content), capture)
     assert capture.error is not None
     assert capture.error.traceback == "---\nValueError: no"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [("a\ud800b", "a?b"), ("\udc80", "?"), ("\ud83e\uddea", "🧪"), ("🧪", "🧪")],
+)
+def test_half_a_character_is_replaced_and_whole_ones_are_kept(text: str, read: str) -> None:
+    signer = Signer()
+    content = {"name": "stdout", "text": text, text: text}
+    message = signer.read(signer.request("stream", content)[1])
+    assert message.content["text"] == read
+    assert read in message.content

@@ -269,3 +269,10 @@ async def test_a_session_that_is_abandoned_leaves_no_files() -> None:
     session.abandon()
     assert not session._private.path.exists()  # pyright: ignore[reportPrivateUsage]
     await session.aclose()
+
+
+async def test_code_that_is_no_text_is_refused_before_it_runs() -> None:
+    async with await make() as session:
+        with pytest.raises(ValueError, match="half a character.* at position 5"):
+            await session.aexec("print\ud800")
+        assert await session.aresult_ids() == []

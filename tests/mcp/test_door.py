@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 
 from seer._sync import on_loop
 from seer.mcp import Door
@@ -104,11 +104,12 @@ async def test_failures_are_answers(door: Door) -> None:
             ("refuse", {}, "not today"),
             ("crash", {}, "internal error: RuntimeError: a bug"),
             ("add", {"a": "x"}, "add: a: "),
-            ("nothing", {}, "there is no tool 'nothing'; there are: add, "),
         ]:
             result = await client.call_tool(name, arguments)
             assert result.is_error
             assert told in text_of(result)
+        with pytest.raises(MCPError, match="there is no tool 'nothing'; there are: add, "):
+            await client.call_tool("nothing", {})
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
 
 
@@ -227,19 +228,5 @@ async def test_a_peer_that_brings_no_streams_is_let_go(door: Door, greeting: byt
             return peer.recv(100)
 
     assert await asyncio.to_thread(knock) == b"standard input and output must be pipes"
-    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
-        assert text_of(await client.call_tool("add", {"a": 1})) == "2"
-
-
-async def test_a_client_that_sends_nonsense_gets_an_answer_or_is_let_go(door: Door) -> None:
-    entry = next(iter(door.mcp_config.values()))
-    process = await asyncio.create_subprocess_exec(
-        entry["command"], *entry["args"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    process.stdin.write(b"nonsense\n{}\n[1]\n\n\xff\xfe\n")
-    process.stdin.close()
-    async with asyncio.timeout(30):
-        await process.wait()
     async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"

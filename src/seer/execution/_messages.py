@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from seer.errors import ProtocolError
 
 _DELIMITER = b"<IDS|MSG>"
 _VERSION = "5.3"
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,11 @@ class Signer:
 
 def _mapping(data: bytes) -> dict[str, object]:
     try:
-        value: object = json.loads(data)
+        value: object = json.loads(data.decode(errors="replace"))
+        if _HALF_CHARACTER.search(data):
+            # Half a character can be written to no file and sent to nobody.
+            text = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+            value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"a kernel's message is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -34,6 +34,7 @@ from seer.execution._open import JailOptions, Ready, make_ready, slug
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._session import SessionKind
 from seer.execution._site import MEMORY, Isolation, SandboxLike
+from seer.execution._turns import check_text
 from seer.providers import Channel
 from seer.workspace import Workspace
 
@@ -130,11 +131,11 @@ class NotebookSession(KernelSession):
         Raises:
             LookupError: There is no such cell.
         """
-        run_sync(self._store.edit(Edit(kind="source", cell_id=cell_id, source=source)))
+        run_sync(self._edit_cell(cell_id, source))
 
     async def aedit_cell(self, cell_id: str, source: str) -> None:
         """Like `edit_cell`."""
-        await on_loop(self._store.edit(Edit(kind="source", cell_id=cell_id, source=source)))
+        await on_loop(self._edit_cell(cell_id, source))
 
     def delete_cell(self, cell_id: str) -> None:
         """Remove a cell.
@@ -173,7 +174,8 @@ class NotebookSession(KernelSession):
     async def _run(self, execution: Execution) -> Status:
         if execution.cell:
             cells = await self._cells()
-            execution.code = cells[_index(cells, execution.cell)].source
+            source = cells[_index(cells, execution.cell)].source
+            execution.code = source.encode(errors="replace").decode()
         else:
             execution.cell = await self._add_cell(execution.code, markdown=False, index=None)
         execution.extra["cell_id"] = execution.cell
@@ -226,10 +228,15 @@ class NotebookSession(KernelSession):
 
     async def _add_cell(self, source: str, *, markdown: bool, index: int | None) -> str:
         self._check_open()
+        check_text(source)
         cell_id = new_cell_id()
         cell = new_cell(cell_id, source, markdown=markdown)
         await self._store.edit(Edit(kind="insert", index=index, cell=cell))
         return cell_id
+
+    async def _edit_cell(self, cell_id: str, source: str) -> None:
+        check_text(source)
+        await self._store.edit(Edit(kind="source", cell_id=cell_id, source=source))
 
     async def _submit_cell(
         self, cell_id: str, limit: float | None, on_output: OnOutput | None

@@ -76,7 +76,9 @@ class Turns:
 
         Raises:
             SandboxStateError: Too many are waiting.
+            ValueError: The code is no text.
         """
+        check_text(code)
         if len(self._tasks) >= WAITING:
             raise SandboxStateError(f"{WAITING} executions are waiting already; wait for some")
         self._count += 1
@@ -232,6 +234,19 @@ class Turns:
         )
         await self._runner.kill(execution)
         await asyncio.wait([ended], timeout=GRACE)
+
+
+def check_text(text: str) -> None:
+    """Raise when there is half a character (a lone surrogate) in it: it is text to nobody.
+
+    Raises:
+        ValueError: With its place.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = text[error.start]
+        raise ValueError(f"half a character, {half!r}, at position {error.start}") from None
 
 
 async def _wait(event: asyncio.Event) -> None:

@@ -7,6 +7,8 @@ that on a thread of its own (`warm_up`), and once per process.
 from __future__ import annotations
 
 import base64
+import contextlib
+import json
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -17,10 +19,12 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 
 import seer
 from seer.errors import SeerError
+from seer.mcp._lines import INVALID_PARAMS, INVALID_REQUEST, Refusal, read_line
 from seer.mcp._streams import Pipes
 from seer.mcp._tools import ToolResult, ToolSet
 
@@ -55,6 +59,8 @@ def _make_server(tools: ToolSet) -> Server[Any]:
     async def list_tools(
         context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        if params is not None and params.cursor is not None:
+            raise MCPError(INVALID_PARAMS, f"cursor={params.cursor!r:.100}: there is one page only")
         return listing
 
     async def call_tool(
@@ -63,7 +69,9 @@ def _make_server(tools: ToolSet) -> Server[Any]:
         tool = tools.by_name.get(params.name)
         if tool is None:
             known = ", ".join(tools.by_name)
-            return _failure(f"there is no tool {params.name!r}; there are: {known}")
+            raise MCPError(
+                INVALID_PARAMS, f"there is no tool {params.name!r:.100}; there are: {known}"
+            )
         try:
             return _content(await tool.handler(params.arguments or {}, _Caller(context)))
         except (SeerError, LookupError, ValueError) as error:
@@ -129,26 +137,48 @@ async def _message_streams(
     async def read() -> None:
         async with to_server:
             while line := await pipes.read_line():
-                if not line.strip():
+                if isinstance(line, bytes) and line.isspace():
                     continue
-                try:
-                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError as error:
-                    await to_server.send(error)
+                message = _message_of(line)
+                if isinstance(message, Refusal):
+                    await _write(pipes, message.answer())
                 else:
                     await to_server.send(SessionMessage(message))
 
     async def write() -> None:
         async with from_server:
             async for item in from_server:
-                text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                try:
-                    await pipes.write_line(text.encode())
-                except OSError:
-                    return  # the client is gone; its reading side has ended too
+                await _write(pipes, _line_of(item.message))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)
         tasks.start_soon(write)
         yield incoming, outgoing
         tasks.cancel_scope.cancel()
+
+
+def _message_of(line: bytes | Refusal) -> types.JSONRPCMessage | Refusal:
+    found = line if isinstance(line, Refusal) else read_line(line)
+    if isinstance(found, Refusal):
+        return found
+    try:
+        return types.jsonrpc_message_adapter.validate_python(found, by_name=False)
+    except ValueError as error:
+        given = found.get("id")
+        request_id = given if isinstance(given, int | str) else None
+        return Refusal(INVALID_REQUEST, f"no message of JSON-RPC: {str(error)[:200]}", request_id)
+
+
+def _line_of(message: types.JSONRPCMessage) -> bytes:
+    try:
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except ValueError:
+        # Half a character in a result: one mark in its place, and the client keeps its server.
+        plain = message.model_dump(mode="python", by_alias=True, exclude_unset=True)
+        return json.dumps(plain, ensure_ascii=False).encode(errors="replace")
+
+
+async def _write(pipes: Pipes, line: bytes) -> None:
+    # A client that is gone is noticed by the end of its lines.
+    with contextlib.suppress(OSError):
+        await pipes.write_line(line)

@@ -7,6 +7,8 @@ import os
 import socket
 import stat
 
+from seer.mcp._lines import TOO_LONG, Refusal
+
 LINE_LIMIT = 64 * 1024 * 1024
 
 
@@ -61,12 +63,29 @@ class Pipes:
         writer = asyncio.StreamWriter(transport, protocol, None, loop)
         return cls(reader, read_transport, writer)
 
-    async def read_line(self) -> bytes:
-        """The next line; empty at the end."""
+    async def read_line(self) -> bytes | Refusal:
+        """The next line; empty at the end; a refusal in place of one that is too long."""
         try:
-            return await self._reader.readline()
-        except (ValueError, OSError):  # a line beyond the limit, or a broken pipe: both end it
+            return await self._reader.readuntil(b"\n")
+        except asyncio.IncompleteReadError as error:
+            return error.partial
+        except asyncio.LimitOverrunError as error:
+            return await self._skip(error)
+        except OSError:  # a broken pipe is an end, too
             return b""
+
+    async def _skip(self, error: asyncio.LimitOverrunError) -> bytes | Refusal:
+        """Read past a line that is too long."""
+        while True:
+            await self._reader.readexactly(error.consumed)
+            try:
+                await self._reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError as more:
+                error = more
+            except (asyncio.IncompleteReadError, OSError):
+                return b""
+            else:
+                return TOO_LONG
 
     async def write_line(self, data: bytes) -> None:
         """Write a line, waiting while the client is slow.

@@ -14,6 +14,8 @@ from typing import Any
 from ipykernel import kernelapp
 from ipykernel.iostream import IOPubThread, OutStream
 from ipykernel.kernelapp import IPKernelApp
+from jupyter_client.jsonutil import json_clean, json_default
+from jupyter_client.session import json_packer
 from traitlets.config import Config
 
 CHUNK = 512 * 1024
@@ -78,6 +80,14 @@ class _NoEndpoint:
         return b""
 
 
+def pack(message: Any) -> bytes:
+    """A message as JSON, also when it holds half a character, which UTF-8 has no form for."""
+    try:
+        return json_packer(message)
+    except UnicodeEncodeError:
+        return json.dumps(json_clean(message), default=json_default).encode()
+
+
 def main() -> None:
     """Start the kernel described by the JSON object in the first argument."""
     settings = json.loads(sys.argv[1])
@@ -88,6 +98,7 @@ def main() -> None:
     os.chdir(folder)
     config = Config()
     config.Session.key = settings["key"].encode()
+    config.Session.packer = f"{__name__}.pack"
     config.KernelApp.connection_file = str(folder / "connection.json")
     config.KernelApp.transport = "ipc"
     config.KernelApp.ip = "z"

@@ -1,0 +1,71 @@
+"""What a client's line is, before anything of MCP is looked at."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seer.mcp._lines import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, Refusal, read_line
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": "a", "method": "ping", "params": {}},
+        {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": None},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 1, "result": {}},
+        {"jsonrpc": "2.0", "id": None, "error": {"code": 1, "message": "x"}},
+    ],
+)
+def test_messages_are_read_as_they_are(message: dict[str, Any]) -> None:
+    assert read_line(json.dumps(message).encode() + b"\r\n") == message
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "request_id"),
+    [
+        (b"nonsense", PARSE_ERROR, None),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "pi', PARSE_ERROR, None),
+        (b"\xff\xfe", PARSE_ERROR, None),
+        (b"[" * 100_000, PARSE_ERROR, None),
+        (b"1" * 10_000, PARSE_ERROR, None),
+        (b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}', PARSE_ERROR, None),
+        (b"[]", INVALID_REQUEST, None),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', INVALID_REQUEST, None),
+        (b"null", INVALID_REQUEST, None),
+        (b"{}", INVALID_REQUEST, None),
+        (b'{"id": 1, "method": "ping"}', INVALID_REQUEST, 1),
+        (b'{"jsonrpc": "1.0", "id": "x", "method": "ping"}', INVALID_REQUEST, "x"),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}', INVALID_REQUEST, None),
+        (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}', INVALID_REQUEST, None),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', INVALID_REQUEST, None),
+        (b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}', INVALID_REQUEST, None),
+        (b'{"jsonrpc": "2.0", "id": 2, "method": 3}', INVALID_REQUEST, 2),
+        (b'{"jsonrpc": "2.0", "id": 2}', INVALID_REQUEST, 2),
+        (b'{"jsonrpc": "2.0", "id": 2, "method": "ping", "params": [1]}', INVALID_PARAMS, 2),
+        (b'{"jsonrpc": "2.0", "method": "ping", "params": 1}', INVALID_PARAMS, None),
+    ],
+)
+def test_every_other_line_gets_an_error(
+    line: bytes, code: int, request_id: int | str | None
+) -> None:
+    refusal = read_line(line)
+    assert isinstance(refusal, Refusal)
+    answer = json.loads(refusal.answer())
+    assert (answer["jsonrpc"], answer["id"]) == ("2.0", request_id)
+    assert answer["error"]["code"] == code
+    assert 0 < len(answer["error"]["message"]) < 400
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_no_bytes_are_without_an_answer(line: bytes) -> None:
+    found = read_line(line)
+    if isinstance(found, Refusal):
+        assert b"\n" not in found.answer()
+    else:
+        assert found["jsonrpc"] == "2.0"
