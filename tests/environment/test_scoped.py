@@ -76,6 +76,20 @@ def traceback_of(error: BaseException) -> str:
     return error.remote_traceback
 
 
+def test_modules_beside_the_file_travel_with_it(scoped: ScopedSandbox, tmp_path: Path) -> None:
+    file = tmp_path / "interface.py"
+    file.write_text("from ._beside import double\n\nexpose(double)\n")
+    beside = tmp_path / "_beside.py"
+    beside.write_text("def double(x: int) -> int:\n    return 2 * x\n")
+    (tmp_path / "main.py").write_text("ANSWER = 42\n")
+    library = served(scoped, file, "beside")
+    assert library.double(2) == 4
+    assert "main.py" not in scoped.exec("ls $(dirname $(find / -name _beside.py 2>/dev/null))")
+    beside.write_text("def double(x: int) -> int:\n    return 20 * x\n")
+    scoped.reload("beside")
+    assert library.double(2) == 40
+
+
 def test_library_calls_keep_module_state(scoped: ScopedSandbox, interface: Path) -> None:
     tools = served(scoped, interface, "state")
     assert [tools.count("a"), tools.count("a", by=5)] == [1, 6]

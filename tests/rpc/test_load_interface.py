@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from seer.errors import ArgumentError, ResultError, ServeError, UnknownFunctionError
+from seer.rpc._ship import interface_files
 from seer.testing._interface import LoadedInterface, load_interface
 
 Load = Callable[..., LoadedInterface]
@@ -203,3 +204,38 @@ def test_a_batched_parameter_may_have_a_default_for_each_call(load_text: Load) -
     assert tools.pick(1) == [1, 7]
     assert tools.pick(1, seed=3) == [1, 3]
     tools.check_batch("pick", [(1,), {"x": 2, "seed": 5}, (3,)])
+
+
+def test_modules_beside_the_file_are_its_own_and_read_again_with_it(tmp_path: Path) -> None:
+    file, beside = tmp_path / "interface.py", tmp_path / "_beside.py"
+    file.write_text("from . import _beside\nfrom ._beside import f\n\nexpose(f)\n")
+    beside.write_text("def f(x: int) -> int:\n    return x + 1\n")
+    first = load_interface(file)
+    beside.write_text("def f(x: int) -> int:\n    return x + 1000\n")
+    second = load_interface(file)
+    assert (first.f(1), second.f(1)) == (2, 1001)
+    hashes = [one._interface.source_hash for one in (first, second)]  # pyright: ignore[reportPrivateUsage]
+    assert hashes[0] != hashes[1]
+    beside.write_text("broken = (")
+    with pytest.raises(ServeError, match="SyntaxError"):
+        load_interface(file)
+    assert second.f(1) == 1001
+
+
+def test_an_interface_travels_with_just_what_it_imports_from_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "interface.py"
+    file.write_text("from ._a import x\nimport json\n")
+    (tmp_path / "_a.py").write_text("def f():\n    from . import _b, interface\n")
+    (tmp_path / "_b.py").write_text("")
+    (tmp_path / "main.py").write_text("")
+    assert set(interface_files(file)) == {"interface.py", "_a.py", "_b.py"}
+    (tmp_path / "_b.py").write_text("from ._missing import y\n")
+    with pytest.raises(ServeError, match=r"_b\.py:1: there is no '_missing\.py' beside it"):
+        interface_files(file)
+    (tmp_path / "_b.py").write_text("from ..above import y\n")
+    with pytest.raises(ServeError, match="not with other folders"):
+        interface_files(file)
+    file.write_text("def broken(:\n")
+    assert set(interface_files(file)) == {"interface.py"}
+    with pytest.raises(ServeError, match="cannot be read"):
+        interface_files(tmp_path / "absent.py")

@@ -21,6 +21,7 @@ from seer.providers import Channel, Machine, Process
 from seer.rpc._budget import Budget
 from seer.rpc._control import GateControl
 from seer.rpc._schema import Schema
+from seer.rpc._ship import interface_files
 
 logger = logging.getLogger(__name__)
 
@@ -224,12 +225,12 @@ class Served:
         except ServeError as error:
             if error.file != self._file:
                 raise
-            here = str(self.request.file)
+            there, here = f"{self.folder}/", f"{self.request.file.parent}/"
             raise ServeError(
-                error.message.replace(self._file, here),
-                file=here,
+                error.message.replace(there, here),
+                file=str(self.request.file),
                 line=error.line,
-                remote_traceback=error.remote_traceback.replace(self._file, here),
+                remote_traceback=error.remote_traceback.replace(there, here),
             ) from None
 
     async def _until_ready(self) -> dict[str, Any]:
@@ -241,8 +242,8 @@ class Served:
         return f"{self.folder}/{self.request.file.name}"
 
     async def _send_file(self) -> None:
-        source = await asyncio.to_thread(self.request.file.read_bytes)
-        await self._machine.write_file(self._file, source)
+        for name, source in (await asyncio.to_thread(interface_files, self.request.file)).items():
+            await self._machine.write_file(f"{self.folder}/{name}", source)
 
     async def _drain(self, process: Process) -> int:
         """Pass on what the interface prints, so that it never waits for a reader."""

@@ -201,8 +201,7 @@ class _Reader:
     def _item_default(self, parameter: Parameter) -> None:
         """What a call gets for a batched parameter that it does not give."""
         default = self.defaults[parameter.name]
-        kind: type = type(default)
-        if kind is not tuple or len(default) != 1:
+        if default.__class__ is not tuple or len(default) != 1:
             self.problems.append(
                 f"{self.name}(): {parameter.name!r} is batched, so its default must be a tuple of "
                 f"one item, which each call gets that does not give it; not {default!r}"

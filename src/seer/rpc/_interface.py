@@ -3,6 +3,9 @@
 Everything that could surprise at call time is an error here, as a `ServeError` with file, line and
 reason: a file that does not run, nothing exposed, a missing or unusable hint, a name twice. All
 problems of the signatures are reported together.
+
+A file may import modules that lie beside it, relatively (`from ._helpers import x`): it is run as
+a package of its own, so that such modules belong to it alone and are read again with it.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ class Interface:
 
     @property
     def source_hash(self) -> str:
-        """SHA-256 of the file."""
+        """SHA-256 of the file, with the modules beside it that it imports."""
         return self.description.source_hash
 
     def schema(self) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def load(
         raise ServeError(f"the name {name!r} cannot be imported; give a Python name", file=path)
     context = Context(models, hidden, kept)
     module_name = f"interface_{name}"
-    before = sys.modules.get(module_name), enter(context)
+    before = _take_out(module_name), enter(context)
     warnings: list[str] = []
     try:
         module = _run(path, module_name, source, context)
@@ -123,9 +126,8 @@ def load(
         functions, types = _describe(path, context, warnings)
     except ServeError:
         # Nothing is left of it: what was served before stays as it was.
-        sys.modules.pop(module_name, None)
-        if before[0] is not None:
-            sys.modules[module_name] = before[0]
+        _take_out(module_name)
+        sys.modules.update(before[0])
         enter(before[1])
         raise
     context.kept = {key: value for key, value in context.kept.items() if key in context.asked}
@@ -133,7 +135,11 @@ def load(
         function.prepare()
     scrubber = Scrubber(context.hidden, context.models)
     description = Schema(
-        name, functions, types=types, doc=module.__doc__ or "", source_hash=_digest(source)
+        name,
+        functions,
+        types=types,
+        doc=module.__doc__ or "",
+        source_hash=_digest(source, module_name),
     )
     if context.hidden:
         _hide(path, description, scrubber)
@@ -146,6 +152,15 @@ def load(
         scrubber=scrubber,
         blind=bool(context.hidden) if blind is None else blind,
     )
+
+
+def _take_out(name: str) -> dict[str, ModuleType]:
+    """Remove an interface's module and those beside it that it imported; what they were."""
+    inside = f"{name}."
+    found = {k: m for k, m in sys.modules.items() if k == name or k.startswith(inside)}
+    for key in found:
+        del sys.modules[key]
+    return found
 
 
 def _outermost(function: Any, module: ModuleType) -> Any:
@@ -216,6 +231,9 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
 
     module = types.ModuleType(name)
     module.__file__ = path
+    # As a package, so that relative imports find what lies beside the file.
+    module.__package__ = name
+    module.__path__ = [path.rpartition("/")[0]]
     module.__dict__.update(
         {
             CONTEXT: context,
@@ -272,7 +290,13 @@ def _is_keyword(name: str) -> bool:
     return keyword.iskeyword(name)
 
 
-def _digest(source: bytes) -> str:
+def _digest(source: bytes, name: str) -> str:
+    """SHA-256 of the file; with modules beside it, of all their digests in the order of names."""
     import hashlib
 
-    return hashlib.sha256(source).hexdigest()
+    inside = f"{name}."
+    files = sorted(str(m.__file__) for key, m in sys.modules.items() if key.startswith(inside))
+    own = hashlib.sha256(source)
+    for file in files:
+        own.update(hashlib.sha256(_read(file)).digest())
+    return own.hexdigest()

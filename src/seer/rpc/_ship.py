@@ -1,15 +1,17 @@
-"""What travels: the files of the server's bundle and of the client's.
+"""What travels: the files of the server's bundle and of the client's, and those of an interface.
 
-Both are plain copies, laid out as packages. The server's is a part of `seer` under its own name.
-The client's mirrors the same tree under the name `_seer_gate`, with doors that import nothing, so
-that no module named `seer` is ever in an agent's jail.
+The bundles are plain copies, laid out as packages. The server's is a part of `seer` under its own
+name. The client's mirrors the same tree under the name `_seer_gate`, with doors that import
+nothing, so that no module named `seer` is ever in an agent's jail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..errors import ServeError  # noqa: TID252 (as all of this package)
 from ._values import MODULES
 
 _RPC = Path(__file__).parent
@@ -49,3 +51,50 @@ def client_bundle() -> Mapping[str, Path]:
         if path.name not in ("_empty.py", "_package.py"):
             found[f"{CLIENT_PACKAGE}/rpc/client/{path.name}"] = path
     return found
+
+
+def interface_files(file: Path) -> dict[str, bytes]:
+    """An interface file and the modules beside it that it imports relatively, by file name.
+
+    Nothing else of the folder travels. A file that is no Python is left for the server to refuse.
+
+    Raises:
+        ServeError: A relative import leads elsewhere than to a file beside the interface.
+    """
+    found: dict[str, bytes] = {}
+    wanted: list[tuple[str, Path, int]] = [(file.name, file, 0)]
+    while wanted:
+        name, by, line = wanted.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = (file.parent / name).read_bytes()
+        except OSError as error:
+            if name == file.name:
+                raise ServeError(
+                    f"the interface file cannot be read: {error.strerror}", file=str(file)
+                ) from None
+            reason = f"there is no {name!r} beside it to import"
+            raise ServeError(reason, file=str(by), line=line) from None
+        path = file.parent / name
+        wanted += [(f"{m}.py", path, at) for m, at in _relative_imports(path, found[name])]
+    return found
+
+
+def _relative_imports(file: Path, source: bytes) -> Iterator[tuple[str, int]]:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        if node.level > 1 or "." in (node.module or ""):
+            raise ServeError(
+                f"`from {'.' * node.level}{node.module or ''} import ...`: an interface travels "
+                "with modules that lie beside it, not with other folders",
+                file=str(file),
+                line=node.lineno,
+            )
+        for name in [node.module] if node.module else [alias.name for alias in node.names]:
+            yield name, node.lineno
