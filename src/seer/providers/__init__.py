@@ -1,6 +1,6 @@
 """Machines, wherever they come from: one small protocol, and the providers that keep it."""
 
-from seer.providers._base import CAPTURE_LIMIT, Channel, Listener, Machine, Process, Provider
+from seer.providers._base import CAPTURE_LIMIT, Channel, Host, Listener, Machine, Process, Provider
 from seer.providers._bundle import bundle
 from seer.providers._registry import (
     get_provider,
@@ -27,6 +27,7 @@ __all__ = [
     "ExecResult",
     "FileKind",
     "FileStatus",
+    "Host",
     "Layout",
     "Listener",
     "Machine",

@@ -7,7 +7,7 @@ Every provider passes `seer.testing.provider_contract`.
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -363,17 +363,70 @@ async def _feed(process: Process, data: bytes) -> None:
         logger.debug("a command ended before it had read its input")
 
 
+class Host(ABC):
+    """Another computer, on which a machine will run: what its spec names must lie there."""
+
+    name: str
+
+    @abstractmethod
+    async def run(
+        self,
+        module: str,
+        request: Mapping[str, object],
+        *,
+        on_message: Callable[[Mapping[str, Any]], None],
+    ) -> Mapping[str, Any]:
+        """Run the `main` of a module of this package there, with the host's own Python.
+
+        Args:
+            module: Its name; it imports nothing that a host does not get.
+            request: What it reads, as JSON.
+            on_message: Called with what it reports on its way.
+
+        Returns:
+            What it reports at last.
+
+        Raises:
+            SeerError: The error that it reports, of the same class.
+            HostUnreachableError: The connection broke.
+        """
+
+    @abstractmethod
+    async def push(self, folder: Path) -> Path:
+        """Copy a folder there, unless the same content is there already; gives its path.
+
+        Raises:
+            HostUnreachableError: The connection broke.
+            HostFullError: It has no room.
+        """
+
+    @abstractmethod
+    async def release(self) -> None:
+        """Let the host go, with whatever it costs, unless a machine runs on it."""
+
+
 class Provider(ABC):
     """A place where machines come from."""
 
     name: str
     shares_host: bool = False
-    """Whether machines see host paths (mounts, workdir, python_env of the spec)."""
+    """Whether machines run on this host, so that its paths can be mounted into them."""
 
     def unavailable(self) -> str | None:
         """Why it cannot be used here, such as an account that is not set up; None when it can.
 
         Looked up at once, without any network.
+        """
+        return None
+
+    async def host(self, spec: MachineSpec) -> Host | None:
+        """Where a machine like this will run; None where that is this host.
+
+        What the spec is to name (packages, models, repositories) can then be prepared there.
+        Hand it on in the spec's `host`, or release it.
+
+        Raises:
+            ProviderError: There is none to be had.
         """
         return None
 

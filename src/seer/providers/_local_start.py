@@ -349,6 +349,8 @@ def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
     """The variables that show the GPUs asked for; None when there is none to show."""
     if spec.gpu is None:
         return None
+    if spec.devices is not None:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.devices))}
     names = host_gpus()
     if not names:
         logger.warning(

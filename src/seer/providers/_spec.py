@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from seer.isolation import BackendName, Mount
+
+if TYPE_CHECKING:
+    from seer.providers._base import Host
 
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], None]
@@ -35,13 +38,19 @@ class MachineSpec:
     hidden: bool = False
     """A model's origin must stay hidden: only a backend that can keep that is used."""
     mounts: tuple[Mount, ...] = ()
-    """Host paths to show in the machine; only for providers with `shares_host`."""
+    """Paths of the machine's host to show in the machine; see `host`."""
     gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Sockets of served interfaces that this machine may talk to: name -> host socket."""
     workdir: Path | None = None
-    """A host folder that becomes the machine's working folder (`shares_host` only)."""
+    """A folder of its host that becomes the machine's working folder."""
     python_env: Path | None = None
-    """A package environment to put before the interpreter's own (`shares_host` only)."""
+    """A package environment of its host to put before the interpreter's own."""
+    devices: tuple[int, ...] | None = None
+    """Which of the host's GPUs, by CUDA's number, where they were chosen already."""
+    options: object = None
+    """What only one provider understands: a mapping, or its own options object."""
+    host: "Host | None" = None
+    """Where the spec's paths are, if its provider has said so (`Provider.host`)."""
     network: Network = "none"
     isolation: BackendName | Literal["auto"] = "auto"
     lease: float = 60.0

@@ -31,27 +31,7 @@ class LocalProvider(Provider):
 
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""
-        check(spec)
-        born = await _bring_up(spec)
-        keeper = await KeeperClient.on(born.control)
-        try:
-            async with asyncio.timeout(spec.start_timeout):
-                version = await _read_pipe(born.ready)
-        except TimeoutError:
-            await _give_up(keeper)
-            raise ProviderError(
-                f"the sandbox's steward was not ready within start_timeout={spec.start_timeout:g} s"
-            ) from None
-        except BaseException:
-            await asyncio.shield(_give_up(keeper))
-            raise
-        finally:
-            os.close(born.ready)
-            # Its first process has forked the keeper and is usually gone by now.
-            if born.spawned.poll() is None:
-                await asyncio.to_thread(born.spawned.wait)
-        if version != b"%d" % wire.VERSION:
-            raise await _stillborn(born, keeper)
+        born, keeper = await launch(spec)
         machine = LocalMachine(born.folder, born.record, keeper)
         self._sweep_later()
         return machine
@@ -85,6 +65,37 @@ class LocalProvider(Provider):
         folders = sorted(machines_dir().iterdir())
         found = await asyncio.gather(*map(_status, folders))
         return [status for status in found if status is not None]
+
+
+async def launch(spec: MachineSpec) -> tuple[Born, KeeperClient]:
+    """Bring a machine up and wait until its steward serves; the client holds its lease.
+
+    Raises:
+        ProviderError: It could not be started; nothing is left running.
+        IsolationError: The boundary could not be set up.
+    """
+    check(spec)
+    born = await _bring_up(spec)
+    keeper = await KeeperClient.on(born.control)
+    try:
+        async with asyncio.timeout(spec.start_timeout):
+            version = await _read_pipe(born.ready)
+    except TimeoutError:
+        await _give_up(keeper)
+        raise ProviderError(
+            f"the sandbox's steward was not ready within start_timeout={spec.start_timeout:g} s"
+        ) from None
+    except BaseException:
+        await asyncio.shield(_give_up(keeper))
+        raise
+    finally:
+        os.close(born.ready)
+        # Its first process has forked the keeper and is usually gone by now.
+        if born.spawned.poll() is None:
+            await asyncio.to_thread(born.spawned.wait)
+    if version != b"%d" % wire.VERSION:
+        raise await _stillborn(born, keeper)
+    return born, keeper
 
 
 async def _bring_up(spec: MachineSpec) -> Born:

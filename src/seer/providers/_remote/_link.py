@@ -6,7 +6,6 @@ first where there is no connection, or no longer one.
 """
 
 from abc import ABC, abstractmethod
-from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +17,18 @@ class Ran:
     exit_code: int
     stdout: bytes
     stderr: bytes
+
+
+class Wire(ABC):
+    """An open byte stream to a socket of the host. It may end at any time, silently."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Send `data`, or as much of it as the wire lives to carry."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Hang up. Closing twice is harmless."""
 
 
 class Link(ABC):
@@ -47,12 +58,19 @@ class Link(ABC):
         """
 
     @abstractmethod
-    async def dial(self, path: str) -> tuple[StreamReader, StreamWriter]:
+    async def dial(
+        self, path: str, *, on_data: Callable[[bytes], None], on_end: Callable[[], None]
+    ) -> Wire:
         """Open a byte stream to a Unix socket of the host.
+
+        Args:
+            path: The socket.
+            on_data: Called on the loop with what comes.
+            on_end: Called once, when nothing more will come, for whatever reason.
 
         Raises:
             HostUnreachableError: There is no connection to the host.
-            FileNotFoundError, ConnectionRefusedError: Nothing listens there.
+            FileNotFoundError: Nothing listens there.
         """
 
     @abstractmethod

@@ -1,0 +1,167 @@
+"""Numbered frames over a wire that may break, and the streams that are made of them.
+
+Both ends of a session use this; it does no input or output. A frame that belongs to a stream is
+counted, and kept until the other end has said that it came. After a cut both ends say how many
+they had received, and the rest is sent again: nothing is lost, repeated or out of order.
+
+    head: kind (1 byte), stream (4), length (4); then the payload
+
+`ACK`, `ATTACH`, `ATTACHED` and `BYE` belong to the wire and are not counted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OPEN, DATA, CREDIT, END, CLOSE, ACK, ATTACH, ATTACHED, BYE = range(1, 10)
+"""OPEN: payload is what to connect to. END: no more data will come this way. CLOSE: the stream is
+gone in both directions; a payload is an errno."""
+
+WINDOW = 1 << 20
+"""Bytes that a stream may be ahead of its reader."""
+CHUNK = 64 * 1024
+"""Most bytes in a frame of data, so that streams take turns."""
+FRAME_LIMIT = 1 << 20
+TOKEN_BYTES = 16
+_HEAD = struct.Struct(">BII")
+_ATTACH = struct.Struct(f">{TOKEN_BYTES}sQBI")
+_ATTACHED = struct.Struct(">BQ")
+_COUNT = struct.Struct(">Q")
+_CREDIT = struct.Struct(">I")
+_ACK_FRAMES = 64
+_ACK_BYTES = 256 * 1024
+
+
+class FrameError(Exception):
+    """The other end does not keep to the protocol."""
+
+
+def frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
+    """One frame."""
+    return _HEAD.pack(kind, stream, len(payload)) + payload
+
+
+def attach(token: bytes, *, received: int, new: bool, beat: float) -> bytes:
+    """The first frame on a wire, from the controller."""
+    return frame(ATTACH, 0, _ATTACH.pack(token, received, new, int(beat * 1000)))
+
+
+def read_attach(payload: bytes) -> tuple[bytes, int, bool, float]:
+    """Token, frames received, whether the session is new, seconds between signs of life."""
+    try:
+        token, received, new, beat = _ATTACH.unpack(payload)
+    except struct.error as error:
+        raise FrameError(str(error)) from None
+    return token, received, bool(new), beat / 1000
+
+
+def attached(*, known: bool, received: int) -> bytes:
+    """The answer to it."""
+    return frame(ATTACHED, 0, _ATTACHED.pack(known, received))
+
+
+def read_attached(payload: bytes) -> tuple[bool, int]:
+    """Whether the session is known, and how many of our frames it had received."""
+    try:
+        known, received = _ATTACHED.unpack(payload)
+    except struct.error as error:
+        raise FrameError(str(error)) from None
+    return bool(known), received
+
+
+def read_credit(payload: bytes) -> int:
+    """The number of bytes that a CREDIT frame allows."""
+    try:
+        return int(_CREDIT.unpack(payload)[0])
+    except struct.error as error:
+        raise FrameError(str(error)) from None
+
+
+def credit(stream: int, count: int) -> tuple[int, int, bytes]:
+    """The parts of a CREDIT frame."""
+    return CREDIT, stream, _CREDIT.pack(count)
+
+
+class Splitter:
+    """Cuts what comes from a wire into frames."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Frames that are complete with `data`.
+
+        Raises:
+            FrameError: What came is no frame.
+        """
+        rest = self._rest
+        rest += data
+        start = 0
+        try:
+            while len(rest) - start >= _HEAD.size:
+                kind, stream, length = _HEAD.unpack_from(rest, start)
+                if length > FRAME_LIMIT or not OPEN <= kind <= BYE:
+                    raise FrameError(f"a frame of kind {kind} with {length} bytes")
+                end = start + _HEAD.size + length
+                if len(rest) < end:
+                    break
+                payload = bytes(rest[start + _HEAD.size : end])
+                start = end
+                yield kind, stream, payload
+        finally:
+            del rest[:start]
+
+
+class Reliable:
+    """One end of a session: what was sent and not yet acknowledged, and what was received."""
+
+    def __init__(self) -> None:
+        self._kept: deque[bytes] = deque()
+        self._first = 0
+        """The number of the oldest frame that is kept."""
+        self.received = 0
+        self._told = 0
+        self._untold_bytes = 0
+
+    def number(self, kind: int, stream: int, payload: bytes = b"") -> bytes:
+        """A frame to send, which is kept until it is acknowledged."""
+        made = _HEAD.pack(kind, stream, len(payload)) + payload
+        self._kept.append(made)
+        return made
+
+    def took(self, payload: bytes) -> bool:
+        """Count a frame that came; True when it is time for an `ack`."""
+        self.received += 1
+        self._untold_bytes += len(payload)
+        return self.received - self._told >= _ACK_FRAMES or self._untold_bytes >= _ACK_BYTES
+
+    def ack(self) -> bytes:
+        """A frame that tells how many came. It is also a sign of life."""
+        self._told = self.received
+        self._untold_bytes = 0
+        return frame(ACK, 0, _COUNT.pack(self.received))
+
+    def acknowledged(self, payload: bytes) -> None:
+        """Forget what the other end has."""
+        try:
+            self._forget(_COUNT.unpack(payload)[0])
+        except struct.error as error:
+            raise FrameError(str(error)) from None
+
+    def resume(self, received: int) -> list[bytes]:
+        """What the other end lacks, after a cut."""
+        self._forget(received)
+        self._told = self.received
+        return list(self._kept)
+
+    def _forget(self, received: int) -> None:
+        if not self._first <= received <= self._first + len(self._kept):
+            raise FrameError(f"{received} frames acknowledged, of {self._first}+{len(self._kept)}")
+        for _ in range(received - self._first):
+            self._kept.popleft()
+        self._first = received

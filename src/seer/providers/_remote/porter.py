@@ -1,0 +1,409 @@
+"""The porter of one machine, on its host: holds the controller's streams while it cannot be heard.
+
+Streams lead to the machine's steward and keeper and nowhere else. Controllers come and go on
+`porter.sock` (a wire); what belongs to them is a session, which outlasts its wires by `lease`
+seconds. Then its streams are closed, which is how keeper and steward learn that a controller is
+gone. The porter ends with the machine.
+
+Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER`: the two numbers are inherited
+descriptors, the second of them the line to the keeper that holds the machine from its birth. The
+first session's line to the keeper is that one; where none comes, it is closed.
+"""
+
+# pathlib would be most of what this process imports.
+from __future__ import annotations
+
+import errno
+import os
+import select
+import socket
+import sys
+import time
+
+from . import frames
+from .frames import Reliable, Splitter
+
+_FIRST_ATTACH = 15.0
+"""Seconds in which the controller that started a machine must come for it."""
+_READ = 256 * 1024
+_LAST_WORDS = 5.0
+_LINGER = 5.0
+_BEATS = 4
+"""Signs of life that may be missed before a wire counts as cut."""
+_MOST_SESSIONS = 64
+_MOST_STREAMS = 8192
+_READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
+
+
+def main() -> None:
+    """Serve until the machine has ended."""
+    listener, control, lease_ms, folder = sys.argv[1:5]
+    Porter(int(listener), int(control), int(lease_ms) / 1000, os.fsencode(folder)).run()
+
+
+class _Stream:
+    """A connection to the steward or the keeper."""
+
+    def __init__(self, number: int, connected: socket.socket) -> None:
+        self.number = number
+        self.socket = connected
+        self.fd = connected.fileno()
+        self.may_send = frames.WINDOW
+        self.waiting = bytearray()
+        self.owed = 0
+        """Bytes written to the socket for which no credit was given yet."""
+        self.read_ended = False
+        self.write_ends = False
+        self.closes_at: float | None = None
+
+    @property
+    def interest(self) -> int:
+        wanted = select.EPOLLOUT if self.waiting else 0
+        if self.may_send > 0 and not self.read_ended and self.closes_at is None:
+            wanted |= select.EPOLLIN
+        return wanted
+
+
+class _Session:
+    """What one controller has here."""
+
+    def __init__(self, beat: float) -> None:
+        self.reliable = Reliable()
+        self.streams: dict[int, _Stream] = {}
+        self.wire: _Wire | None = None
+        self.beat = beat
+        self.cut_at = time.monotonic()
+
+
+class _Wire:
+    """A connection of a controller, for as long as it lasts."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self.socket = connected
+        self.fd = connected.fileno()
+        self.splitter = Splitter()
+        self.out = bytearray()
+        self.session: _Session | None = None
+        self.heard_at = self.beat_at = time.monotonic()
+
+
+class Porter:
+    """The loop and all it looks after."""
+
+    def __init__(self, listener: int, control: int, lease: float, folder: bytes) -> None:
+        self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._listener = socket.socket(fileno=listener)
+        self._listener.setblocking(False)
+        self._control: socket.socket | None = socket.socket(fileno=control)
+        self._control.setblocking(False)
+        self._lease = lease
+        self._sessions: dict[bytes, _Session] = {}
+        self._wires: dict[int, _Wire] = {}
+        self._streams: dict[int, tuple[_Session, _Stream]] = {}
+        self._watched: dict[int, int] = {}
+        self._epoll = select.epoll()
+        self._watch = self._connect(b"keeper.sock")
+        for fd in (self._listener.fileno(), self._watch.fileno()):
+            self._epoll.register(fd, select.EPOLLIN)
+        self._born_at = time.monotonic()
+        self._ended_at: float | None = None
+
+    def run(self) -> None:
+        """Serve until the machine has ended and its last words are sent."""
+        tick = 0.0
+        while not self._is_over():
+            for fd, events in self._epoll.poll(0.25):
+                if fd == self._listener.fileno():
+                    self._welcome()
+                elif fd == self._watch.fileno():
+                    self._hear_keeper()
+                elif fd in self._wires:
+                    self._serve_wire(self._wires[fd], events)
+                elif fd in self._streams:
+                    self._serve_stream(*self._streams[fd], events)
+            now = time.monotonic()
+            if now - tick >= 0.2:
+                tick = now
+                self._judge(now)
+
+    def _is_over(self) -> bool:
+        if self._ended_at is None:
+            return False
+        unsaid = any(wire.out for wire in self._wires.values())
+        unread = any(not stream.read_ended for _, stream in self._streams.values())
+        return not (unsaid or unread) or time.monotonic() > self._ended_at + _LAST_WORDS
+
+    def _judge(self, now: float) -> None:
+        """Do what is due without anybody asking for it."""
+        if self._control is not None and now > self._born_at + min(self._lease, _FIRST_ATTACH):
+            self._control.close()
+            self._control = None
+        for wire in list(self._wires.values()):
+            beat = wire.session.beat if wire.session is not None else _FIRST_ATTACH
+            if now > wire.heard_at + beat * _BEATS:
+                self._cut(wire)
+            elif wire.session is not None and now >= wire.beat_at + beat:
+                wire.beat_at = now
+                self._post(wire, wire.session.reliable.ack())
+        for token, session in list(self._sessions.items()):
+            if session.wire is None and now > session.cut_at + self._lease:
+                self._forget(token)
+        for session, stream in list(self._streams.values()):
+            if stream.closes_at is not None and now > stream.closes_at:
+                self._drop(session, stream)
+
+    def _hear_keeper(self) -> None:
+        try:
+            if self._watch.recv(4096):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass  # as good as the end
+        self._epoll.unregister(self._watch.fileno())
+        self._ended_at = time.monotonic()
+
+    def _connect(self, name: bytes) -> socket.socket:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Not blocking: with a full queue the controller hears so, and the porter never waits.
+        connected.setblocking(False)
+        try:
+            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
+            connected.connect(b"/proc/self/fd/%d/%s" % (self._folder, name))
+        except BaseException:
+            connected.close()
+            raise
+        return connected
+
+    def _watch_fd(self, fd: int, events: int) -> None:
+        """Ask to be told of these events, in as few system calls as can be."""
+        known = self._watched.get(fd)
+        if known is None:
+            self._epoll.register(fd, events)
+        elif known != events:
+            self._epoll.modify(fd, events)
+        self._watched[fd] = events
+
+    def _unwatch(self, fd: int) -> None:
+        if self._watched.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    # --- wires --------------------------------------------------------------------------------
+
+    def _welcome(self) -> None:
+        try:
+            connected, _ = self._listener.accept()
+        except OSError:
+            return
+        connected.setblocking(False)
+        wire = _Wire(connected)
+        self._wires[wire.fd] = wire
+        self._watch_fd(wire.fd, select.EPOLLIN)
+
+    def _serve_wire(self, wire: _Wire, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._flush(wire)
+        if not events & _READABLE:
+            return
+        try:
+            data = wire.socket.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._cut(wire)
+            return
+        wire.heard_at = time.monotonic()
+        try:
+            for kind, number, payload in wire.splitter.feed(data):
+                self._obey(wire, kind, number, payload)
+                if wire.fd not in self._wires:
+                    return
+        except frames.FrameError:
+            self._cut(wire)
+
+    def _obey(self, wire: _Wire, kind: int, number: int, payload: bytes) -> None:
+        session = wire.session
+        if session is None:
+            if kind != frames.ATTACH:
+                raise frames.FrameError(f"a frame of kind {kind} before the first")
+            self._attach(wire, payload)
+            return
+        if kind == frames.ACK:
+            session.reliable.acknowledged(payload)
+            return
+        if kind == frames.BYE:
+            for token, found in list(self._sessions.items()):
+                if found is session:
+                    self._forget(token)
+            self._cut(wire)
+            return
+        due = session.reliable.took(payload)
+        if kind == frames.OPEN:
+            self._open(session, number, payload)
+        elif number in session.streams:
+            self._act(session, session.streams[number], kind, payload)
+        if due:
+            self._post(wire, session.reliable.ack())
+
+    def _attach(self, wire: _Wire, payload: bytes) -> None:
+        token, received, new, beat = frames.read_attach(payload)
+        session = self._sessions.get(token)
+        if session is None and new and received == 0 and len(self._sessions) < _MOST_SESSIONS:
+            session = self._sessions[token] = _Session(max(beat, 0.05))
+        if session is None:
+            self._post(wire, frames.attached(known=False, received=0))
+            return
+        if session.wire is not None:
+            # The controller knows better than we do that the old one is dead.
+            self._cut(session.wire)
+        lacking = session.reliable.resume(received)
+        session.wire, wire.session = wire, session
+        answer = frames.attached(known=True, received=session.reliable.received)
+        self._post(wire, answer + b"".join(lacking))
+
+    def _post(self, wire: _Wire, data: bytes) -> None:
+        wire.out += data
+        self._flush(wire)
+
+    def _flush(self, wire: _Wire) -> None:
+        try:
+            while wire.out:
+                with memoryview(wire.out) as view:
+                    sent = wire.socket.send(view[:_READ])
+                del wire.out[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._cut(wire)
+            return
+        if wire.fd in self._wires:
+            self._watch_fd(wire.fd, select.EPOLLIN | (select.EPOLLOUT if wire.out else 0))
+
+    def _cut(self, wire: _Wire) -> None:
+        if self._wires.pop(wire.fd, None) is None:
+            return
+        self._unwatch(wire.fd)
+        wire.socket.close()
+        if wire.session is not None:
+            wire.session.wire = None
+            wire.session.cut_at = time.monotonic()
+
+    def _forget(self, token: bytes) -> None:
+        session = self._sessions.pop(token)
+        for stream in list(session.streams.values()):
+            self._drop(session, stream)
+
+    # --- streams ------------------------------------------------------------------------------
+
+    def _open(self, session: _Session, number: int, target: bytes) -> None:
+        if number in session.streams or len(self._streams) >= _MOST_STREAMS:
+            raise frames.FrameError(f"stream {number} is open, or there are too many")
+        try:
+            if target == b"keeper" and self._control is not None:
+                connected, self._control = self._control, None
+            elif target in (b"keeper", b"steward"):
+                connected = self._connect(target + b".sock")
+            else:
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            self._tell(session, frames.CLOSE, number, b"%d" % (error.errno or errno.EIO))
+            return
+        stream = _Stream(number, connected)
+        session.streams[number] = stream
+        self._streams[stream.fd] = session, stream
+        self._watch_fd(stream.fd, stream.interest)
+
+    def _act(self, session: _Session, stream: _Stream, kind: int, payload: bytes) -> None:
+        if kind == frames.DATA:
+            if len(stream.waiting) + len(payload) > 2 * frames.WINDOW:
+                raise frames.FrameError("more data than there was credit for")
+            stream.waiting += payload
+            self._write(session, stream)
+        elif kind == frames.CREDIT:
+            stream.may_send += frames.read_credit(payload)
+            self._watch_fd(stream.fd, stream.interest)
+        elif kind == frames.END:
+            stream.write_ends = True
+            self._write(session, stream)
+        elif kind == frames.CLOSE:
+            if not stream.waiting:
+                self._drop(session, stream)
+                return
+            stream.closes_at = time.monotonic() + _LINGER
+            self._watch_fd(stream.fd, stream.interest)
+        else:
+            raise frames.FrameError(f"a frame of kind {kind}")
+
+    def _serve_stream(self, session: _Session, stream: _Stream, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._write(session, stream)
+        if stream.fd not in self._streams or not events & _READABLE:
+            return
+        if stream.read_ended or stream.may_send <= 0:
+            if events & (select.EPOLLHUP | select.EPOLLERR) and not stream.may_send > 0:
+                # The other side is gone; what it said waits for credit, so stop hearing of it.
+                self._unwatch(stream.fd)
+            elif events & (select.EPOLLHUP | select.EPOLLERR):
+                self._close(session, stream, errno.EPIPE)
+            return
+        try:
+            data = stream.socket.recv(min(frames.CHUNK, stream.may_send))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._close(session, stream, error.errno or errno.EIO)
+            return
+        if data:
+            stream.may_send -= len(data)
+            self._tell(session, frames.DATA, stream.number, data)
+        else:
+            stream.read_ended = True
+            self._tell(session, frames.END, stream.number)
+        if stream.fd in self._streams:
+            self._watch_fd(stream.fd, stream.interest)
+
+    def _write(self, session: _Session, stream: _Stream) -> None:
+        try:
+            while stream.waiting:
+                with memoryview(stream.waiting) as view:
+                    sent = stream.socket.send(view[:_READ])
+                del stream.waiting[:sent]
+                stream.owed += sent
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._close(session, stream, error.errno or errno.EIO)
+            return
+        if not stream.waiting:
+            if stream.closes_at is not None:
+                self._drop(session, stream)
+                return
+            if stream.write_ends:
+                stream.socket.shutdown(socket.SHUT_WR)
+                stream.write_ends = False
+        if stream.owed >= frames.WINDOW // 4:
+            self._tell(session, *frames.credit(stream.number, stream.owed))
+            stream.owed = 0
+        self._watch_fd(stream.fd, stream.interest)
+
+    def _tell(self, session: _Session, kind: int, number: int, payload: bytes = b"") -> None:
+        made = session.reliable.number(kind, number, payload)
+        if session.wire is not None:
+            self._post(session.wire, made)
+
+    def _close(self, session: _Session, stream: _Stream, number: int) -> None:
+        self._drop(session, stream)
+        self._tell(session, frames.CLOSE, stream.number, b"%d" % number)
+
+    def _drop(self, session: _Session, stream: _Stream) -> None:
+        if self._streams.pop(stream.fd, None) is None:
+            return
+        del session.streams[stream.number]
+        self._unwatch(stream.fd)
+        stream.socket.close()
+
+
+if __name__ == "__main__":
+    main()
