@@ -153,6 +153,15 @@ def test_the_controller_reads_it_as_it_grows(served: Served) -> None:
     assert json.loads(second["lines"][0])["arguments"] == [[2], {}]
 
 
+def test_after_a_flush_every_answered_call_is_written_down(served: Served) -> None:
+    gate = served.gate()
+    for number in range(200):
+        gate.call("small", (number,))
+    end = served.control("POST", "/v1/flush")["end"]
+    data = (Path(served.config["record"]) / "calls.jsonl").read_bytes()[:end]
+    assert [json.loads(line)["arguments"][0][0] for line in data.splitlines()] == [*range(200)]
+
+
 def test_only_digests_where_results_shall_not_be_kept(tmp_path: Path) -> None:
     record = tmp_path / "record"
     with serving(SOURCE, record=str(record), record_results=False) as served:

@@ -90,6 +90,10 @@ class GateControl:
             for line in lines:
                 yield after, json.loads(line)
 
+    async def flush(self) -> int:
+        """Have every call that was answered written down; the offset where the record ends."""
+        return (await self._ask("POST", "/v1/flush"))["end"]
+
     async def stop(self) -> None:
         """End the interface and its supervisor."""
         await self._ask("POST", "/v1/stop")

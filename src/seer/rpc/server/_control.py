@@ -257,6 +257,24 @@ class Control:
             return b""
         return data[: data.rfind(b"\n") + 1]
 
+    def _post_flush(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
+        """Write down every call that was answered; where the record then ends."""
+        record = self._supervisor.config.record
+        if not record:
+            raise ValueError("this interface is served without a record")
+
+        def answered(_answer: dict[str, Any]) -> None:
+            try:
+                end = os.stat(os.path.join(record, "calls.jsonl")).st_size  # noqa: PTH116, PTH118
+            except OSError:
+                end = 0
+            connection.respond({"end": end})
+
+        if self._supervisor.state == "up":
+            self._supervisor.ask({"op": "flush"}, answered)
+        else:
+            answered({})
+
     def record_lost(self, running: list[tuple[int, str, str, float]], ended: str) -> None:
         """Add to the record the calls that died with the interface's process."""
         if not self._supervisor.config.record or not running:
@@ -298,6 +316,7 @@ _ROUTES = frozenset(
         "_get_schema",
         "_get_budget",
         "_get_records",
+        "_post_flush",
         "_post_stop",
         "_post_callers",
         "_post_remove",

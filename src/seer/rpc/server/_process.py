@@ -118,7 +118,7 @@ class InterfaceProcess:
             jobs=self._queue.turns,
             due=self._due,
         )
-        recorder = self._make_recorder()
+        recorder = self._recorder = self._make_recorder()
         cells = shared.cells
         self.gate = Gate(
             epoch=epoch,
@@ -289,6 +289,13 @@ class InterfaceProcess:
                 caller.meter.budget = budget
         self.gate.pass_on()
         self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_flush(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        answer = {"op": "answer", "to": message["n"]}
+        if self._recorder is None:
+            self._tell(answer)
+        else:
+            self._recorder.flush(lambda: self._notify(answer))
 
     def _do_reload(self, message: dict[str, Any], _descriptors: list[int]) -> None:
         self._queue.put("reload", _Reload(self, message["n"]))

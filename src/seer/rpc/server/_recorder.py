@@ -30,6 +30,8 @@ INLINE_TEXT = 64 * 1024
 """JSON text up to this size stands in the line itself."""
 MAX_WAITING = 256 << 20
 """Bytes of arguments and results that may wait to be written; beyond, calls wait for the disk."""
+MAX_KEPT = 16 << 30
+"""Bytes of blobs to keep in all; of what comes later only the digests are."""
 
 _dumps = json.dumps
 
@@ -59,6 +61,7 @@ class Recorder:
         self._notify = notify
         self._queue: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self._waiting = 0
+        self._kept = 0
         self._lost = 0
         self._file = -1
         threading.Thread(target=self._work, name="seer-recorder", daemon=True).start()
@@ -79,6 +82,10 @@ class Recorder:
     def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
         """Note a request that was refused."""
         self._queue.put((caller.name, path, kind, message, time.time()))
+
+    def flush(self, done: Callable[[], None]) -> None:
+        """Have `done` called once everything noted so far is written down, or lost."""
+        self._queue.put((done,))
 
     # --- the thread --------------------------------------------------------------------------
 
@@ -104,6 +111,8 @@ class Recorder:
     def _write(self, items: list[tuple[Any, ...]]) -> None:
         lines: list[bytes] = []
         error: Exception | None = None
+        waiting = [item[0] for item in items if len(item) == 1]
+        items = [item for item in items if len(item) > 1]
         for item in items:
             try:
                 lines.append(self._refusal(*item) if len(item) == 5 else self._line(*item))
@@ -126,6 +135,8 @@ class Recorder:
             )
         else:
             self._notify({"op": "recorded"})
+        for done in waiting:
+            done()
 
     def _append(self, data: bytes) -> None:
         if self._file < 0:
@@ -226,6 +237,13 @@ class Recorder:
         path = f"{self._blobs}/{name}"
         if os.path.exists(path):  # noqa: PTH110 (import time)
             return
+        if self._kept + len(view) > MAX_KEPT:
+            if self._results:
+                self._results = False
+                message = f"the record holds {self._kept} bytes of arrays; no more are kept"
+                self._notify({"op": "note", "kind": "record", "message": message})
+            return
+        self._kept += len(view)
         os.makedirs(self._blobs, exist_ok=True)  # noqa: PTH103 (import time)
         partial = f"{path}.partial"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
