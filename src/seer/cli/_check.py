@@ -77,10 +77,9 @@ def secrets_in(source: str) -> list[str]:
             names = [node.target.id]
         else:
             continue
-        value = node.value
-        literal = isinstance(value, ast.Constant) and isinstance(value.value, str)
+        value = node.value.value if isinstance(node.value, ast.Constant) else None
         telling = [name for name in names if _TELLING.search(name)]
-        if literal and telling and not _HARMLESS.match(str(value.value)):
+        if isinstance(value, str) and telling and not _HARMLESS.match(value):
             told = f"line {node.lineno}: {telling[0]} is a text in the source"
             if not any(doubt.startswith(f"line {node.lineno} ") for doubt in doubts):
                 doubts.append(f"{told}; if it is a secret, give it as one instead")

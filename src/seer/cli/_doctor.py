@@ -1,0 +1,184 @@
+"""`seer doctor`: what works on this machine, and what to do about the rest."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from seer.cli._options import json_option, print_json
+from seer.console import table
+
+State = Literal["ok", "missing", "broken"]
+_LOW_DISK = 5 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: State
+    detail: str
+    fix: str = ""
+    needed: bool = False
+    """Whether Seer cannot do its main work here without it."""
+
+
+@click.command(name="doctor", epilog="Exit code 3: something that Seer needs here is missing.")
+@json_option
+def command(as_json: bool) -> int:
+    """Try jails, GPU, package builder, vendors' SDKs and keys, accounts, hub and disk.
+
+    Keys are looked for by name; no value is read or shown, and nothing is sent anywhere.
+    """
+    findings = list(examine())
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        rows = [(finding.what, finding.state, finding.detail, finding.fix) for finding in findings]
+        table(["what", "state", "detail", "what to do"], rows)
+    return 3 if any(f.needed and f.state != "ok" for f in findings) else 0
+
+
+def examine() -> Iterator[Finding]:
+    """Look at everything, cheapest first."""
+    yield _python()
+    yield from _jails()
+    yield _gpu()
+    yield _uv()
+    yield _git()
+    yield from _agents()
+    yield from _providers()
+    yield _hub()
+    yield from _disk()
+
+
+def _python() -> Finding:
+    version = sys.version.split()[0]
+    return Finding("python", "ok", f"{version} at {sys.executable}", needed=True)
+
+
+def _jails() -> Iterator[Finding]:
+    from seer.isolation import backends
+
+    if sys.platform != "linux":
+        yield Finding(
+            "jail",
+            "missing",
+            f"there is no jail backend for {sys.platform}",
+            'use a remote provider, or say isolation="none" yourself',
+        )
+        return
+    found = {name: reason for name, reason in backends().items() if name != "none"}
+    works = [name for name, reason in found.items() if reason is None]
+    for name, reason in found.items():
+        if reason is None:
+            yield Finding(f"jail: {name}", "ok", "a jail was started")
+        else:
+            # One that works is enough.
+            yield Finding(f"jail: {name}", "missing", reason, needed=not works)
+
+
+def _gpu() -> Finding:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return Finding("gpu", "missing", "no nvidia-smi", "models run on the CPU, or remotely")
+    query = [program, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding("gpu", "broken", "nvidia-smi does not answer", "look at the driver's log")
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip().splitlines() or ["nvidia-smi failed"]
+        return Finding("gpu", "broken", words[0], "reinstall the driver")
+    return Finding("gpu", "ok", "; ".join(done.stdout.strip().splitlines()))
+
+
+def _uv() -> Finding:
+    from uv import find_uv_bin
+
+    try:
+        return Finding("packages", "ok", f"uv at {find_uv_bin()}", needed=True)
+    except FileNotFoundError as error:
+        fix = "pip install --force-reinstall uv"
+        return Finding("packages", "broken", str(error), fix, needed=True)
+
+
+def _git() -> Finding:
+    program = shutil.which("git")
+    if program is None:
+        return Finding("git", "missing", "repos=[...] cannot be cloned", "install git")
+    return Finding("git", "ok", program)
+
+
+_AGENTS = {
+    "claude": ("claude_agent_sdk", ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")),
+    "openai": ("openai", ("OPENAI_API_KEY",)),
+    "gemini": ("google.genai", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
+}
+
+
+def _agents() -> Iterator[Finding]:
+    yield Finding("agent: scripted", "ok", "needs no key")
+    for name, (module, keys) in _AGENTS.items():
+        if not _installed(module):
+            fix = f'pip install "seer[{name}]"'
+            yield Finding(f"agent: {name}", "missing", "its SDK is not installed", fix)
+        elif not any(os.environ.get(key) for key in keys):
+            fix = f"set {' or '.join(keys)}"
+            yield Finding(f"agent: {name}", "missing", "no key in the environment", fix)
+        else:
+            named = next(key for key in keys if os.environ.get(key))
+            yield Finding(f"agent: {name}", "ok", f"{named} is set")
+
+
+def _providers() -> Iterator[Finding]:
+    from seer.providers import provider_names, why_unavailable
+
+    for name in provider_names():
+        reason = why_unavailable(name)
+        if reason is None:
+            yield Finding(f"provider: {name}", "ok", "set up")
+        elif name != "replay":
+            yield Finding(f"provider: {name}", "missing", reason)
+
+
+def _hub() -> Finding:
+    token = next((k for k in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") if os.environ.get(k)), None)
+    stored = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"), "token")
+    offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+    where = os.environ.get("HF_ENDPOINT", "the public hub")
+    said = f"{where}; " + ("offline: only models that are cached or local" if offline else "online")
+    if token or stored.is_file():
+        return Finding("hub", "ok", f"{said}; a token is there")
+    return Finding("hub", "ok", f"{said}; no token", "gated models need HF_TOKEN")
+
+
+def _disk() -> Iterator[Finding]:
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    state = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state"))
+    for what, folder in (("disk: cache", cache), ("disk: machines", state)):
+        there = next(path for path in (folder, *folder.parents) if path.is_dir())
+        free = shutil.disk_usage(there).free
+        detail = f"{free / 2**30:.0f} GiB free in {there}"
+        if not os.access(there, os.W_OK):
+            fix = "make it yours, or set XDG_CACHE_HOME and XDG_STATE_HOME"
+            yield Finding(what, "broken", f"{there} cannot be written", fix, needed=True)
+        elif free < _LOW_DISK:
+            yield Finding(what, "broken", detail, "make room: models and environments need it")
+        else:
+            yield Finding(what, "ok", detail)
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,43 @@
+"""`seer init`: a new experiment from the template beside this module."""
+
+import re
+import shutil
+from pathlib import Path
+
+import click
+
+from seer.console import say
+from seer.errors import ConfigError
+
+_TEMPLATE = Path(__file__).with_name("template")
+
+
+@click.command(name="init", epilog="Example: seer init my-study && seer run my-study/main.py")
+@click.argument("name")
+def command(name: str) -> None:
+    """Make a new experiment in the folder NAME: it runs at once, with no key and no GPU."""
+    folder = create(Path(name))
+    say(f"made {folder}/ with {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    say(f"run it: seer run {folder}/main.py")
+
+
+def create(folder: Path) -> Path:
+    """Write the template to `folder`.
+
+    Raises:
+        ConfigError: The name is no name, or the folder is not empty.
+    """
+    if not re.fullmatch(r"[\w][\w .-]*", folder.name):
+        raise ConfigError("NAME", folder.name, "use letters, digits, '-', '_' and '.'")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise ConfigError("NAME", str(folder), "is there already and not empty; nothing is written")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in _TEMPLATE.iterdir():
+            if source.suffix in (".py", ".md", ".toml"):
+                text = source.read_text(encoding="utf-8").replace("NAME", folder.name)
+                (folder / source.name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ConfigError("NAME", str(folder), f"cannot be written: {error.strerror}") from error
+    return folder

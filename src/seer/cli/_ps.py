@@ -1,0 +1,65 @@
+"""`seer ps`: what is running, on every provider that is set up here."""
+
+import dataclasses
+import time
+
+import click
+
+from seer.cli._machines import running
+from seer.cli._options import json_option, print_json
+from seer.console import say, table
+
+
+@click.command(name="ps", epilog="Exit code 3: a machine has lost its controller (see `state`).")
+@click.option("--provider", "providers", multiple=True, help="Ask only this one (default: all).")
+@json_option
+def command(providers: tuple[str, ...], as_json: bool) -> int:
+    """List this user's machines, of this process and of others, on every provider."""
+    found = running(providers)
+    if as_json:
+        print_json(
+            {
+                "machines": [dataclasses.asdict(machine) for machine in found.machines],
+                "unreachable": found.unreachable,
+            }
+        )
+    elif found.machines:
+        now = time.time()
+        rows = [
+            (
+                machine.id,
+                machine.provider,
+                machine.label,
+                machine.gpu or "-",
+                duration(now - machine.started_at),
+                "-" if machine.cost_usd is None else f"${machine.cost_usd:.2f}",
+                state(detached=machine.detached, held=machine.controller_alive),
+            )
+            for machine in found.machines
+        ]
+        table(["id", "provider", "what", "gpu", "for", "cost", "state"], rows)
+    else:
+        say("nothing is running")
+    for provider, reason in found.unreachable.items():
+        if not as_json:
+            say(f"{provider} could not be asked: {reason}")
+    orphans = [m for m in found.machines if not m.detached and not m.controller_alive]
+    return 3 if orphans else 0
+
+
+def state(*, detached: bool, held: bool) -> str:
+    """Who a machine belongs to."""
+    if detached:
+        return "detached"
+    return "held" if held else "orphan: its controller is gone; its lease will end it"
+
+
+def duration(seconds: float) -> str:
+    """A time that a person reads at a glance."""
+    whole = int(max(seconds, 0))
+    days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {whole % 60} s" if minutes else f"{whole} s"

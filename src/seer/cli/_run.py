@@ -1,0 +1,84 @@
+"""`seer run`: an experiment as a program of its own, and what it recorded."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from seer.cli._options import runs_option
+from seer.console import say, table
+
+if TYPE_CHECKING:
+    from seer.runs import RunSummary
+
+
+@click.command(
+    name="run",
+    context_settings={"ignore_unknown_options": True},
+    epilog="""\b
+Examples:
+  seer run my-study/main.py
+  seer run main.py --runs ./records -- --seed 3       what follows -- goes to the program
+\b
+The exit code is the program's own.""",
+)
+@click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@runs_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(program: Path, root: Path | None, arguments: tuple[str, ...]) -> int:
+    """Run an experiment in its own folder, and show what was recorded."""
+    code, made = run_program(program, arguments, root=root)
+    show(made)
+    return code
+
+
+def run_program(
+    program: Path,
+    arguments: Sequence[str] = (),
+    *,
+    root: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> "tuple[int, list[RunSummary]]":
+    """Run a program in its own folder.
+
+    Returns:
+        Its exit code, and the runs that were recorded meanwhile, oldest first.
+    """
+    from seer.runs import RunFilter, RunIndex, runs_root
+
+    records = runs_root(root)
+    began = time.time()
+    # The program sees Ctrl-C itself, ends its sandboxes, and closes its records.
+    process = subprocess.Popen(
+        [sys.executable, program.name, *arguments],
+        cwd=program.absolute().parent,
+        env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
+    )
+    while True:
+        try:
+            code = process.wait()
+            break
+        except KeyboardInterrupt:
+            continue
+    made = RunIndex(records).list(RunFilter(since=began), descending=False, limit=1000)
+    # As a shell says it: 128 and the signal.
+    return (128 - code if code < 0 else code), made
+
+
+def show(made: "Sequence[RunSummary]") -> None:
+    """What was recorded, on standard error: standard output is the program's."""
+    if not made:
+        say("no run was recorded: the program did not get to run_agent", file=sys.stderr)
+        return
+    rows = [
+        (run.run_id, run.status, run.turns or 0, run.tool_calls or 0, run.calls or 0)
+        for run in made
+    ]
+    columns = ["run", "status", "turns", "tool calls", "gate calls"]
+    table(columns, rows, file=sys.stderr)
+    say(f"look at it: seer runs show {made[-1].run_id}   or: seer view", file=sys.stderr)

@@ -1,0 +1,83 @@
+"""`seer stop`: end machines, wherever they run."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from seer.cli._machines import Running, find, running
+from seer.console import say
+from seer.errors import SandboxNotFoundError, SeerError
+
+if TYPE_CHECKING:
+    from seer.providers import MachineStatus
+
+
+@click.command(
+    name="stop",
+    epilog="""\b
+Examples:
+  seer stop sb-0123456789abcdef      also the beginning of an id
+  seer stop --orphans                what dead controllers left behind
+  seer stop --all""",
+)
+@click.argument("ids", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of this user's machines.")
+@click.option("--orphans", is_flag=True, help="Machines whose controller is gone.")
+@click.option("--provider", "providers", multiple=True, help="Look only there (default: all).")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def command(
+    ids: tuple[str, ...], everything: bool, orphans: bool, providers: tuple[str, ...], yes: bool
+) -> int:
+    """End machines by id. What runs in them ends with them."""
+    if not (ids or everything or orphans):
+        raise click.UsageError("name machines, or use --orphans or --all; `seer ps` lists them")
+    found = running(providers)
+    chosen = [
+        machine
+        for machine in found.machines
+        if everything
+        or (orphans and not machine.detached and not machine.controller_alive)
+        or any(machine.id == item for item in ids)
+    ]
+    for item in ids:
+        if not any(machine.id == item for machine in chosen):
+            chosen.append(_beginning(item, found))
+    if not chosen:
+        say("nothing to stop")
+        return 0
+    if everything and not yes:
+        names = ", ".join(machine.id for machine in chosen)
+        click.confirm(f"End {len(chosen)} machine(s): {names}?", abort=True, err=True)
+    return max(_end(machine) for machine in chosen)
+
+
+def _beginning(text: str, found: Running) -> "MachineStatus":
+    fitting = [machine for machine in found.machines if machine.id.startswith(text)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        several = ", ".join(machine.id for machine in fitting)
+        raise click.UsageError(f"{text!r} fits several: {several}")
+    asked = "".join(
+        f"; {name} could not be asked: {why}" for name, why in found.unreachable.items()
+    )
+    raise SandboxNotFoundError(f"no machine {text!r} is running{asked}")
+
+
+def _end(machine: "MachineStatus") -> int:
+    from seer._sync import run_sync
+
+    async def end() -> None:
+        await (await find(machine.id, machine.provider)).terminate()
+
+    try:
+        run_sync(end())
+    except SandboxNotFoundError:
+        say(f"{machine.id}: had ended already")
+        return 0
+    except SeerError as error:
+        say(f"{machine.id}: {error}", file=sys.stderr)
+        return 1
+    say(f"{machine.id}: ended")
+    return 0

@@ -1,0 +1,44 @@
+"""NAME: an agent asks a model, through two functions, whom it expects in which profession.
+
+seer run main.py                   with the scripted agent of steps.toml: no key, no GPU
+SEER_AGENT=claude seer run main.py with a real one (set its key)
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.execution import create_local_session
+from seer.harness import RunFinished, Text, ToolCall, run_agent
+from seer.organisms import base_model
+from seer.workspace import Workspace
+
+HERE = Path(__file__).parent
+# A hub id such as "google/gemma-2-9b", or a folder; a small real model by default.
+MODEL = os.environ.get("MODEL") or str(base_model())
+
+
+async def main() -> None:
+    config = SandboxConfig(gpu=os.environ.get("GPU"), models=[ModelConfig(name=MODEL, hidden=True)])
+    with ScopedSandbox(config) as scoped:
+        model_tools = scoped.serve(HERE / "interface.py", name="model_tools")
+        session = create_local_session(workspace=Workspace(libraries=[model_tools]))
+        try:
+            async for event in run_agent(
+                task=(HERE / "task.md").read_text(),
+                session=session,
+                provider=f"scripted:{HERE / 'steps.toml'}",
+            ):
+                if isinstance(event, Text):
+                    print(event.text)
+                elif isinstance(event, ToolCall):
+                    print(f"[{event.name}] {event.arguments.get('code', '')}".rstrip())
+                elif isinstance(event, RunFinished):
+                    print(f"({event.reason})")
+        finally:
+            session.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
