@@ -1,4 +1,4 @@
-"""What the agent may do with the model. Runs beside it; only functions with @expose can be reached."""
+"""What the agent may do with the model: only functions with @expose can be reached."""
 
 import torch
 from seer.rpc import expose, get_model_path, list_configured_models
