@@ -14,6 +14,9 @@ from seer.errors import SeerError
 from seer.testing.containers._layers import TARGETS, TREES, Layer, LayerStore, lower
 
 _INIT = Path(__file__).with_name("_init.py")
+_CONFINE = Path(__file__).with_name("_confine.py")
+_INSIDE = "/.container/confine.py"
+_PYTHON = f"/opt/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
 _PATIENCE = 60.0
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for, as in most images."""
@@ -45,12 +48,14 @@ class ContainerSpec:
     own_network: bool = False
     """Whether it has no network but its own loopback."""
     hostname: str = ""
+    confined: bool = True
+    """Whether its root lacks what root lacks in vendors' containers: mounts, namespaces."""
 
 
 async def bare_image(store: LayerStore, *, folder: Path) -> Layer:
     """A layer with a working interpreter, the least that an image has; `folder` is for its use."""
     made = store.new(store.base)
-    spec = ContainerSpec(image=store.base, argv=["ldconfig"])
+    spec = ContainerSpec(image=store.base, argv=["ldconfig"], confined=False)
     container = await Container.start(spec, folder=folder, changes=made)
     if await container.ended != 0:
         words = (await container.stderr.read()).decode(errors="replace")
@@ -79,8 +84,16 @@ class Container:
     """A running container. `ended` is done with its exit code once it has ended."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, *, pid: int, held: int, folder: Path, top: Layer
+        self,
+        process: asyncio.subprocess.Process,
+        *,
+        pid: int,
+        held: int,
+        folder: Path,
+        top: Layer,
+        confined: bool,
     ) -> None:
+        self._confined = confined
         self._process = process
         self._held = held
         self._folder = folder
@@ -112,6 +125,9 @@ class Container:
             ],
             "volumes": {target: str(path) for target, path in spec.volumes.items()},
             "own_network": spec.own_network,
+            "confined": spec.confined,
+            "python": _PYTHON,
+            "confine": str(_CONFINE),
             "hostname": spec.hostname,
             "argv": list(spec.argv),
             "env": {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", **spec.env},
@@ -165,7 +181,7 @@ class Container:
         finally:
             os.close(told)
         (pid,) = _children(process.pid)
-        return cls(process, pid=pid, held=held, folder=folder, top=changes)
+        return cls(process, pid=pid, held=held, folder=folder, top=changes, confined=spec.confined)
 
     @property
     def stdout(self) -> asyncio.StreamReader:
@@ -187,6 +203,8 @@ class Container:
         enter = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--ipc", "--uts", "--net"]
         enter += ["--root", "--wd", "--", "/usr/bin/env", "-i", "-C", cwd]
         enter += [f"{name}={value}" for name, value in inside.items()]
+        if self._confined:
+            enter += [_PYTHON, "-I", "-S", _INSIDE]
         process = await asyncio.create_subprocess_exec(
             *enter,
             *argv,

@@ -61,6 +61,9 @@ class Orders(TypedDict):
     trees: list[Tree]
     volumes: dict[str, str]
     own_network: bool
+    confined: bool
+    python: str
+    confine: str
     hostname: str
     argv: list[str]
     env: dict[str, str]
@@ -85,6 +88,7 @@ def _make_root(orders: Orders) -> None:
     _mount("tmpfs", f"{root}/run", "tmpfs", "mode=755")
     for target, volume in orders["volumes"].items():
         _bind(volume, root + target)
+    _bind(orders["confine"], f"{root}/.container/confine.py", read_only=True)
     os.chroot(root)
     os.chdir("/")
 
@@ -105,7 +109,9 @@ def main() -> None:
         socket.sethostname(orders["hostname"])
     _make_root(orders)
     command = subprocess.Popen(
-        orders["argv"],
+        [orders["python"], "-I", "-S", "/.container/confine.py", *orders["argv"]]
+        if orders["confined"]
+        else orders["argv"],
         env=orders["env"],
         cwd=orders["cwd"],
         stdin=subprocess.DEVNULL,
