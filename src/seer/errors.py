@@ -292,3 +292,14 @@ class RemoteError(SeerError):
 
     type_name: str = ""
     remote_traceback: str = ""
+
+
+# --- ready-made interfaces -----------------------------------------------------------------------
+
+
+class ModelInputError(SeerError, ValueError):
+    """What was asked of a model does not fit it (a layer it has not, a text without tokens ...)."""
+
+
+class CallLimitError(ModelInputError):
+    """More was asked than one call may do; the message names the limit and how to ask for less."""
