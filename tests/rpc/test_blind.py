@@ -1,10 +1,13 @@
 """Names of hidden models do not reach an agent in any spelling."""
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
 
 from seer.rpc._blind import Scrubber
+from seer.rpc._values import decode, encode
 
 NAME = "google/gemma-2-9b"
 PATH = "/models/google--gemma-2-9b"
@@ -60,3 +63,57 @@ def test_without_hidden_models_nothing_changes() -> None:
     scrubber = Scrubber({}, {"a/b": "/m"})
     assert scrubber.text("a/b /m") == "a/b /m"
     assert scrubber.data(b"a/b") == b"a/b"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_bytes_are_scrubbed_in_every_usual_encoding(encoding: str) -> None:
+    scrubber = Scrubber({NAME: "model_0"}, {NAME: PATH})
+    data = f"x {PATH}/config.json and GEMMA-2-9b".encode(encoding)
+    assert scrubber.value(data) == "x model_0/config.json and model_0".encode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-32-be"])
+def test_plain_words_in_bytes_are_replaced_only_where_they_stand_alone(encoding: str) -> None:
+    scrubber = Scrubber({"org/base": "model_0"}, {})
+    data = "database of base models".encode(encoding)
+    assert scrubber.value(data) == "database of model_0 models".encode(encoding)
+
+
+def sent(value: object, *, frames: bool = True) -> Any:
+    """What arrives of a value from an interface with a hidden model."""
+    scrubber = Scrubber({NAME: "model_0"}, {NAME: PATH})
+    buffers: list[Any] = []
+    text = scrubber.data(encode(value, buffers, frames=frames, scrub=scrubber.value))
+    return decode(text, [bytes(buffer) for buffer in buffers])
+
+
+def test_bytes_and_arrays_of_text_in_results_are_scrubbed() -> None:
+    texts = np.array([["a", NAME], ["gemma-2-9b!", "b"]])
+    numbers = np.frombuffer(b"gemma-2-9b__", np.uint8)
+    value: dict[object, object] = {
+        "bytes": PATH.encode(),
+        b"google/gemma-2-9b": [bytearray(NAME.encode()), memoryview(NAME.encode())],
+        "texts": texts,
+        "raw": np.array([NAME.encode(), b"ok"]),
+        "item": np.str_(NAME),
+        "numbers": numbers,
+    }
+    found = sent(value)
+    assert found["bytes"] == b"model_0"
+    assert found[b"model_0"] == [b"model_0", b"model_0"]
+    assert found["texts"].tolist() == [["a", "model_0"], ["model_0!", "b"]]
+    assert found["raw"].tolist() == [b"model_0", b"ok"]
+    assert found["item"] == "model_0"
+    assert found["numbers"].tolist() == numbers.tolist()
+    assert sent({"a": NAME.encode(), "b": texts}, frames=False) == {
+        "a": "bW9kZWxfMA==",
+        "b": [["a", "model_0"], ["model_0!", "b"]],
+    }
+
+
+def test_names_that_json_escapes_are_replaced_too() -> None:
+    name = 'söme "quoted" näme'
+    scrubber = Scrubber({name: "model_0"}, {})
+    for ensure_ascii in (True, False):
+        text = json.dumps({"error": f"no {name}"}, ensure_ascii=ensure_ascii)
+        assert json.loads(scrubber.data(text.encode())) == {"error": "no model_0"}

@@ -1,6 +1,7 @@
 """The client: threads, forks, doors, addresses, and that a call is executed at most once."""
 
 import array
+import gc
 import os
 import pickle
 import shutil
@@ -207,6 +208,40 @@ def test_the_shipped_client_works_without_seer(served: Served, tmp_path: Path) -
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
     assert done.stdout.splitlines() == ["2", "_seer_gate.errors", "[]"]
+
+
+@full
+def test_a_gate_that_is_never_closed_ends_silently_with_the_process(served: Served) -> None:
+    program = (
+        "import asyncio, os\n"
+        "from seer.rpc.client import connect\n"
+        f"gate = connect('interface', 'path:{served.socket_path('a')}')\n"
+        "gate.call('small', (1,))\n"
+        "print(asyncio.run(gate.acall('small', (1,))))\n"
+        "child = os.fork()\n"
+        "if child == 0:\n    gate.call('small', (2,))\n"
+        "else:\n    os.waitpid(child, 0)\n"
+    )
+    command = [sys.executable, "-X", "dev", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+@full
+def test_a_gate_that_is_dropped_open_warns_once_and_one_that_is_closed_does_not(
+    served: Served,
+) -> None:
+    address = f"path:{served.socket_path('a')}"
+    with connect("interface", address) as closed:
+        assert closed.call("small", (1,)) == 2
+    del closed
+    gc.collect()
+    left = connect("interface", address)
+    left.call("small", (1,))
+    with pytest.warns(ResourceWarning, match="'interface' was dropped") as caught:
+        del left
+        gc.collect()
+    assert len(caught) == 1
 
 
 @full

@@ -148,6 +148,16 @@ def test_nothing_of_the_output_is_told_with_hidden_models() -> None:
         assert "last words" not in message
 
 
+def test_why_it_could_not_be_loaded_again_is_not_told_with_hidden_models() -> None:
+    with serving(SOURCE, hidden={"org/secret-one": "model_0"}, restart="on-failure") as served:
+        served.write("raise ValueError('no org/secret-one here')")
+        served.kill_interface()
+        wait_until(lambda: served.control("GET", "/v1/health")["state"] == "dead")
+        message = soon(lambda: served.gate().call("leave", (7,)), InterfaceDiedError)
+        assert "loading it again failed" in message
+        assert "secret" not in message
+
+
 def test_a_segfault_is_told_as_such() -> None:
     with serving(SOURCE) as served:
         assert "SIGSEGV" in soon(lambda: served.gate().call("segfault"), CallLostError)

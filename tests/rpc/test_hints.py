@@ -38,6 +38,7 @@ from PIL import Image
 from typing_extensions import TypeAliasType
 
 from seer.errors import ArgumentError
+from seer.rpc import Handle
 from seer.rpc._annotations import Parser, annotation_note
 from seer.rpc._hints import Hint, UnsupportedHintError
 from seer.rpc._schema import Function, Parameter
@@ -127,13 +128,6 @@ T = TypeVar("T")
 @dataclass
 class Box(Generic[T]):
     value: T
-
-
-class Handle:
-    __seer_handle__ = True
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 NAN = float("nan")
@@ -443,6 +437,7 @@ def test_generic_frames_are_hinted_as_such() -> None:
 def test_handles_are_passed_where_asked_for() -> None:
     handle = Handle(3)
     assert convert(Handle, handle) is handle
+    assert convert(Handle[np.ndarray], handle) is handle
 
 
 # --- binding ---------------------------------------------------------------------------------

@@ -4,7 +4,9 @@
 # pyright: reportUnknownMemberType=false
 
 import json
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,3 +138,36 @@ def test_tensors_of_unknown_dtypes_are_a_protocol_error(dtype: Any) -> None:
     text = json.dumps({"$seer": "torch", "buffer": 0, "dtype": dtype, "shape": [2]}).encode()
     with pytest.raises(ProtocolError, match="tensors of dtype"):
         decode(text, [b"12345678"])
+
+
+@pytest.mark.full
+def test_tensors_are_sent_where_numpy_is_not_installed(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(name='numpy')")
+    program = (
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import torch\n"
+        "from seer.rpc._values import decode, encode\n"
+        "values = [torch.arange(6.0).reshape(2, 3).T, torch.tensor([True, False]),\n"
+        "          torch.tensor([1.5, -2], dtype=torch.bfloat16), torch.zeros(0, 4)]\n"
+        "buffers = []\n"
+        "text = encode(values, buffers)\n"
+        "back = decode(text, [bytearray(b) for b in buffers], torch=True)\n"
+        "assert all(torch.equal(a, b) for a, b in zip(values, back, strict=True)), back\n"
+        "print(len(buffers))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["4"], done.stderr
+
+
+def test_the_memory_of_a_tensor_outlives_the_tensor() -> None:
+    buffers: list[Any] = []
+    encode(torch.full((1000,), 7.0), buffers)
+    others = [torch.full((1000,), float(i)) for i in range(50)]
+    assert np.frombuffer(buffers[0], np.float32).tolist() == [7.0] * 1000
+    assert len(others) == 50

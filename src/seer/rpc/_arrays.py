@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._pack import Packer
+    from ._pack import Packer, Scrub
     from ._unpack import Unpacker
 
 PLAIN_ARRAY_ITEMS = 100_000
@@ -119,12 +119,21 @@ def _pack_array(packer: Packer, array: Any) -> Any:
     if isinstance(array, sys.modules["numpy"].ma.MaskedArray):
         raise Unsendable("is a masked array; send `.filled(...)`, or data and mask apart")
     shape = list(array.shape)
+    if packer.scrub is not None and array.dtype.kind in "SU":
+        array = _scrubbed(packer.scrub, array)
+        dtype = array.dtype.str
     if not packer.frames:
         _check_plain(array.size, shape)
         return _plain_list(array)
     if not array.flags.c_contiguous:
         array = array.copy(order="C")
     return {TAG: "array", "buffer": packer.add(_memory(array)), "dtype": dtype, "shape": shape}
+
+
+def _scrubbed(scrub: Scrub, array: Any) -> Any:
+    """An array of texts, each as an agent may see it; as wide as they are then."""
+    items = [scrub(item) for item in array.ravel().tolist()]
+    return sys.modules["numpy"].array(items, dtype=array.dtype.kind).reshape(array.shape)
 
 
 def _memory(array: Any) -> Any:
@@ -175,13 +184,21 @@ def _pack_tensor(packer: Packer, tensor: Any) -> Any:
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         return tensor.tolist()
-    if tensor.device.type == "cpu":
-        buffer: Any = (
-            _memory(tensor.reshape(-1).view(torch.uint8).numpy()) if tensor.numel() else b""
-        )
-    else:
-        buffer = TensorBuffer(tensor)
+    on_cpu = tensor.device.type == "cpu"
+    buffer = _tensor_memory(tensor) if on_cpu else TensorBuffer(tensor)
     return {TAG: "torch", "buffer": packer.add(buffer), "dtype": name, "shape": shape}
+
+
+def _tensor_memory(tensor: Any) -> Any:
+    """The memory of a contiguous tensor on the CPU. Not by way of numpy, which may not be there."""
+    size = tensor.numel() * tensor.element_size()
+    if not size:
+        return b""
+    import ctypes
+
+    memory: Any = (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
+    memory.tensor = tensor  # whoever has a view of the memory keeps it alive
+    return memoryview(memory).cast("B")
 
 
 def _pack_image(packer: Packer, image: Any) -> Any:

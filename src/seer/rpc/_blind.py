@@ -1,20 +1,24 @@
 """Blinding: names and paths of hidden models are replaced wherever an agent could read them.
 
 A hidden model's name shows up in many spellings: the hub id, the folder made from it, the variable
-made from it, the bare last part. `Scrubber` knows them all and puts the alias in their place. It
-works on text; what a model's behaviour gives away it cannot know.
+made from it, the bare last part. `Scrubber` knows them all and puts the alias in their place, in
+text, in JSON and in bytes. It sees what is written out: a name that is cut in pieces, compressed or
+turned into numbers passes, and what a model's behaviour gives away it cannot know.
 """
 
 from __future__ import annotations
 
+import json
 import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _SHORTEST = 4
 """Shorter parts of a name (`org`, `v2`) are ordinary words too often to be replaced."""
+_ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+_INSTEAD = "hidden"
 
 
 class Scrubber:
@@ -26,22 +30,34 @@ class Scrubber:
             for spelling in _spellings(name, models.get(name, "")):
                 if spelling.lower() not in alias.lower():
                     self._aliases.setdefault(spelling.lower(), alias)
-        # The longest first, so that a path goes as a whole.
-        spellings = sorted(self._aliases, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(_pattern, spellings)), re.IGNORECASE)
+        self._replace = _replacer(self._aliases)
+        self._replace_json = _replacer(
+            {
+                json.dumps(key, ensure_ascii=escaped)[1:-1].lower(): alias
+                for key, alias in self._aliases.items()
+                for escaped in (True, False)
+            }
+        )
+        self._replace_bytes = _byte_replacers(self._aliases)
 
     def text(self, text: str) -> str:
         """The text with aliases in place of hidden names."""
-        if not self._aliases:
-            return text
-        # Ignoring case, some letters match others whose lower case they do not share.
-        return self._pattern.sub(lambda match: self._aliases.get(match[0].lower(), "hidden"), text)
+        return self._replace(text)
 
     def data(self, data: bytes) -> bytes:
         """The same for encoded JSON; it stays valid, since aliases need no quoting."""
         if not self._aliases:
             return data
-        return self.text(data.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
+        text = self._replace_json(data.decode("utf-8", "surrogatepass"))
+        return text.encode("utf-8", "surrogatepass")
+
+    def value(self, value: str | bytes) -> str | bytes:
+        """The same for text or bytes on their own; in bytes, for every usual encoding."""
+        if isinstance(value, str):
+            return self._replace(value)
+        for replace in self._replace_bytes:
+            value = replace(value)
+        return value
 
 
 def _spellings(name: str, path: str) -> set[str]:
@@ -52,7 +68,38 @@ def _spellings(name: str, path: str) -> set[str]:
     return {spelling for spelling in found if len(spelling) >= _SHORTEST}
 
 
+def _replacer(aliases: Mapping[str, str]) -> Callable[[str], str]:
+    if not aliases:
+        return lambda text: text
+    pattern = re.compile("|".join(map(_pattern, _longest_first(aliases))), re.IGNORECASE)
+    # Ignoring case, some letters match others whose lower case they do not share.
+    return lambda text: pattern.sub(lambda found: aliases.get(found[0].lower(), _INSTEAD), text)
+
+
 def _pattern(spelling: str) -> str:
     """A plain word is replaced only where it stands alone: `base` is no part of `database`."""
     text = re.escape(spelling)
     return rf"(?<![^\W_]){text}(?![^\W_])" if spelling.isalpha() else text
+
+
+def _byte_replacers(aliases: Mapping[str, str]) -> list[Callable[[bytes], bytes]]:
+    return [_byte_replacer(aliases, encoding) for encoding in _ENCODINGS] if aliases else []
+
+
+def _byte_replacer(aliases: Mapping[str, str], encoding: str) -> Callable[[bytes], bytes]:
+    pad = b"\\x00" * (len("a".encode(encoding)) - 1)
+    letter = pad + b"[0-9A-Za-z]" if encoding.endswith("be") else b"[0-9A-Za-z]" + pad
+    patterns: list[bytes] = []
+    for spelling in _longest_first(aliases):
+        text = re.escape(spelling.encode(encoding))
+        alone = b"(?<!%s)%s(?!%s)" % (letter, text, letter)
+        patterns.append(alone if spelling.isalpha() else text)
+    encoded = {key.encode(encoding): alias.encode(encoding) for key, alias in aliases.items()}
+    instead = _INSTEAD.encode(encoding)
+    pattern = re.compile(b"|".join(patterns), re.IGNORECASE)
+    return lambda data: pattern.sub(lambda found: encoded.get(found[0].lower(), instead), data)
+
+
+def _longest_first(aliases: Mapping[str, str]) -> list[str]:
+    """The longest first, so that a path goes as a whole."""
+    return sorted(aliases, key=len, reverse=True)

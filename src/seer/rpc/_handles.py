@@ -8,16 +8,36 @@ from seer.errors import ArgumentError, HandleError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Generic
+
+    from typing_extensions import TypeVar
+
+    Kept = TypeVar("Kept", default=Any)
+
+    class _OfSome(Generic[Kept]):
+        """`Handle[np.ndarray]` says what is kept, to people and to type checkers."""
+
+else:
+    Kept = None
+
+    class _OfSome:
+        """The same without `typing`, which is slow to import: `Handle[x]` is `Handle`."""
+
+        __slots__ = ()
+
+        def __class_getitem__(cls, item: object) -> type:
+            return cls
+
 
 MAX_HANDLES = 10_000
 
 
-class Handle:
+class Handle(_OfSome[Kept]):
     """A value that stays where it is (on the GPU) while a caller refers to it.
 
     A function hinted `-> Handle` may return any value; its caller gets a handle. A parameter hinted
-    `Handle` gets this object; one with any other hint gets the value itself.
+    `Handle` gets this object; one with any other hint gets the value itself. `Handle[np.ndarray]`
+    means the same, and tells readers what is kept.
 
     Attributes:
         value: The value.
@@ -26,7 +46,7 @@ class Handle:
     __slots__ = ("value",)
     __seer_handle__ = True
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Kept) -> None:
         self.value = value
 
     @property

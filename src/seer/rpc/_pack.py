@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     AnyBuffer = Buffer | TensorBuffer
     Extra = Callable[[object], "dict[str, Any] | None"]
+    Scrub = Callable[[Any], Any]
 
 TAG = "$seer"
 LONG_LIST = 64
@@ -71,14 +72,19 @@ class Unsendable(Exception):
 class Packer:
     """Packs one value: gives a tree that the JSON encoder can write, and collects buffers."""
 
-    __slots__ = ("_numbers", "buffers", "extra", "frames")
+    __slots__ = ("_numbers", "buffers", "extra", "frames", "scrub")
 
     def __init__(
-        self, buffers: list[AnyBuffer], frames: bool = True, extra: Extra | None = None
+        self,
+        buffers: list[AnyBuffer],
+        frames: bool = True,
+        extra: Extra | None = None,
+        scrub: Scrub | None = None,
     ) -> None:
         self.buffers = buffers
         self.frames = frames
         self.extra = extra
+        self.scrub = scrub
         self._numbers = 0
 
     def add(self, buffer: AnyBuffer) -> int:
@@ -177,6 +183,8 @@ class Packer:
     def _pack_bytes(self, value: bytes | bytearray | memoryview) -> Any:
         if isinstance(value, memoryview):
             value = value.tobytes()
+        if self.scrub is not None:
+            value = bytes(self.scrub(bytes(value)))
         if self.frames:
             return {TAG: "bytes", "buffer": self.add(value)}
         import binascii

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from ._pack import AnyBuffer, Extra
+    from ._pack import AnyBuffer, Extra, Scrub
     from ._unpack import Restorers
 
 MODULES = ("_arrays", "_pack", "_restore", "_tables", "_unpack", "_values")
@@ -79,6 +79,7 @@ def encode(
     frames: bool = True,
     function: str = "",
     extra: Extra | None = None,
+    scrub: Scrub | None = None,
 ) -> bytes:
     """Write `value` as JSON text, its bulk data to `buffers`.
 
@@ -91,6 +92,7 @@ def encode(
         function: The function whose result this is, for the error.
         extra: Asked first about a value of a type that JSON lacks; gives its tagged object, or None
             when it does not know it either.
+        scrub: What to make of bytes, and of the items of arrays of text, before they are written.
 
     Raises:
         ResultError: Some part cannot be sent; the message has its path and type. `buffers` is as
@@ -98,7 +100,7 @@ def encode(
     """
     before = len(buffers)
     try:
-        return _encode(value, buffers, frames, extra)
+        return _encode(value, buffers, frames, extra, scrub)
     except Unsendable as problem:
         del buffers[before:]
         which = f"{function}() returned a value that cannot be sent: " if function else ""
@@ -181,9 +183,15 @@ def _parse(string: str) -> Any:
     return value if end == len(string) else json.loads(string)
 
 
-def _encode(value: Any, buffers: list[AnyBuffer], frames: bool, extra: Extra | None) -> bytes:
+def _encode(
+    value: Any,
+    buffers: list[AnyBuffer],
+    frames: bool,
+    extra: Extra | None,
+    scrub: Scrub | None = None,
+) -> bytes:
     if not (frames and _is_plain(value, MAX_DEPTH)):
-        value = Packer(buffers, frames, extra).pack(value, MAX_DEPTH)
+        value = Packer(buffers, frames, extra, scrub).pack(value, MAX_DEPTH)
     try:
         text = _dump(value)
     except ValueError:

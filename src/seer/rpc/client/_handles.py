@@ -39,6 +39,10 @@ class Handle:
         self._finalizer = weakref.finalize(self, gate.dropped_handles.append, self._id)
         self._finalizer.atexit = False
 
+    def __class_getitem__(cls, _item: object) -> type[Handle]:
+        """`Handle[numpy.ndarray]`, for annotations."""
+        return cls
+
     def fetch(self, index: Any = None) -> Any:
         """The value, or the part of it that `index` selects, as for a numpy array.
 

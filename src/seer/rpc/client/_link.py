@@ -8,6 +8,7 @@ each call that runs at the same time. What is sent and what comes of it is the `
 
 from __future__ import annotations
 
+import atexit
 import errno
 import itertools
 import os
@@ -27,7 +28,7 @@ from ._wire import HELLO, VERSION, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Self
 
     from ._responses import Response
 
@@ -68,17 +69,27 @@ class Link:
 
     def after_fork(self) -> None:
         """In a forked process: connections and ids of the parent are not ours."""
-        self.idle = []
-        self.async_idle = []
+        _close_all(self.idle, self.async_idle)
         self._tag = os.urandom(6).hex()
         self._numbers = itertools.count(1)
 
     def close(self) -> None:
         """Close all connections; the gate can still be used, which opens new ones."""
-        for connection in (*self.idle, *self.async_idle):
-            connection.close()
-        self.idle.clear()
-        self.async_idle.clear()
+        _close_all(self.idle, self.async_idle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "idle", None) or getattr(self, "async_idle", None):
+            import warnings
+
+            words = f"the gate {self.name!r} was dropped with open connections; close() it"
+            warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
+            self.close()
 
     def head(self, connection: Connection, path: str, call: str, attempts: Attempts) -> bytes:
         """The head of a call's request, without what describes the body."""
@@ -300,6 +311,19 @@ def read_idempotent(schema: dict[str, Any]) -> dict[str, bool]:
     return {f["name"]: bool(f["options"].get("idempotent")) for f in schema["functions"]}
 
 
+def _close_all(*lists: list[Any]) -> None:
+    """Close idle connections; nothing is sent and nothing awaited."""
+    for connections in lists:
+        while connections:
+            connections.pop().close()
+
+
+def _close_at_exit() -> None:
+    """Generated libraries are imported and never closed, which is no mistake of their user's."""
+    for link in list(_links):
+        link.close()
+
+
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
@@ -309,3 +333,4 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_close_at_exit)

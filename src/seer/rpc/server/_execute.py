@@ -62,6 +62,7 @@ class Executor:
         self.shared = shared
         self.tracebacks = tracebacks
         self.scrubber = scrubber
+        self.scrub = None if scrubber is None else scrubber.value
         self.recorder = recorder
         self.grace = grace
         self._poisoned = poisoned
@@ -146,6 +147,7 @@ class Executor:
                 frames=call.frames,
                 function=call.entry.name,
                 extra=call.owner.describe,
+                scrub=self.scrub,
             )
             reply = Reply(200, b'{"result":%s}' % self.scrubbed(text))
             if buffers:

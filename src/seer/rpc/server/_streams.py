@@ -84,6 +84,7 @@ class Streamer:
             frames=call.frames,
             function=call.entry.name,
             extra=call.owner.describe,
+            scrub=executor.scrub,
         )
         text = executor.scrubbed(text)
         if not buffers:

@@ -231,10 +231,18 @@ class Supervisor:
             self._answer_callers(True)
         else:
             if self.failure is not None:
-                self.ended += f"; loading it again failed: {self.failure['message']}"
+                # The reason is the controller's to hear; it may show what callers must not see.
+                self.ended += "; loading it again failed"
+                if not self._blind:
+                    self.ended += f": {self.failure['message']}"
             self.state = "dead"
             self._answer_callers(True)
         self._control.wake_ready()
+
+    @property
+    def _blind(self) -> bool:
+        """Whether callers must not see anything of the interface's inside."""
+        return bool(self.config.blind or self.config.hidden)
 
     def _may_restart(self) -> bool:
         since = time.monotonic() - RESTART_WINDOW
@@ -254,7 +262,7 @@ class Supervisor:
         elif last:
             names = ", ".join(sorted({f"{function}()" for function in last}))
             ended += f", during or after a call of {names}"
-        if self.config.tracebacks and not self.config.blind and not self.config.hidden:
+        if self.config.tracebacks and not self._blind:
             tail = child.tail(5)
             if tail:
                 ended += f"; its last output was:\n{tail}"
