@@ -68,6 +68,22 @@ class CapacityError(ProviderError):
     """No GPU was free, or to be rented, within `start_timeout`."""
 
 
+class CredentialsError(ProviderError, PermissionError):
+    """A provider's credentials are missing, or it refuses them."""
+
+
+class QuotaError(ProviderError):
+    """The account may not have one more machine: its limit is reached, or its money is used up."""
+
+
+class UnknownGpuError(ProviderError, LookupError):
+    """A provider has no GPU of this name; the message names those it has."""
+
+
+class ImageBuildError(ProviderError):
+    """A provider could not build the machine's image; the message ends with the build's log."""
+
+
 class StartError(SeerError):
     """A sandbox did not start. Nothing of it is left running.
 
@@ -86,6 +102,10 @@ class SandboxNotFoundError(SeerError, LookupError):
 
 class SandboxLostError(SeerError, ConnectionError):
     """The sandbox ended, or can no longer be reached, while it was in use."""
+
+
+class PreemptedError(SandboxLostError):
+    """The provider took the machine away, for a higher bidder or for maintenance."""
 
 
 class SandboxStateError(SeerError, RuntimeError):
