@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -162,14 +163,14 @@ async def measure_crowd(folder: Path, count: int) -> dict[str, float]:
     async def open_one(number: int) -> LocalSession:
         return await acreate_local_session(workspace_dir=folder / f"crowd{number}")
 
-    began = time.perf_counter()
+    began, since = time.perf_counter(), time.time()
     opened = await asyncio.gather(*(open_one(n) for n in range(count)), return_exceptions=True)
     started = time.perf_counter() - began
     sessions = [session for session in opened if isinstance(session, LocalSession)]
     began = time.perf_counter()
     results = await asyncio.gather(*(session.aexec("1 + 1") for session in sessions))
     answered = time.perf_counter() - began
-    each = _memory(sessions) / max(len(sessions), 1)
+    each = _memory(since) / max(len(sessions), 1)
     await asyncio.gather(*(session.aclose() for session in sessions))
     failed = count - sum(result.value == "2" for result in results)
     return {
@@ -181,18 +182,18 @@ async def measure_crowd(folder: Path, count: int) -> dict[str, float]:
     }
 
 
-def _memory(sessions: Sequence[LocalSession]) -> float:
-    """Bytes of everything that runs for these sessions: keepers, jails, stewards, kernels.
+def _memory(since: float) -> float:
+    """Bytes of all that runs for sessions opened since then: keepers, jails, stewards, kernels.
 
     Pages that several processes share count for each of them in part.
     """
-    marks = [f"/k1-{session.session_id[-6:]}" for session in sessions]
+    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     total = 0.0
-    for process in psutil.process_iter(["cmdline"]):
+    for process in psutil.process_iter(["cmdline", "create_time"]):
         command = " ".join(process.info["cmdline"] or ())
-        if "kernel_main.py" in command and any(mark in command for mark in marks):
+        if "kernel_main.py" in command and process.info["create_time"] >= since:
             chain = [process, *process.parents()]
-            total += sum(one.memory_full_info().pss for one in chain if one.pid != 1)
+            total += sum(one.memory_full_info().pss for one in chain if one.pid not in own)
     return total
 
 

@@ -57,8 +57,19 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
     assert not left
     assert not _of(state)
     assert list((state / "seer" / "machines").iterdir()) == []
+    assert not _wait_for_no_folders(state / "seer" / "sessions")
     assert str(state) not in Path("/proc/self/mountinfo").read_text()
     assert str(state) not in Path("/proc/net/unix").read_text()
+
+
+def _wait_for_no_folders(root: Path) -> list[Path]:
+    """The folders that are still there after some seconds."""
+    until = time.monotonic() + 15
+    while left := [path for path in root.iterdir() if path.is_dir()]:
+        if time.monotonic() > until:
+            break
+        select.select([], [], [], 0.05)
+    return left
 
 
 def _of(state: Path) -> list[int]:

@@ -1,6 +1,7 @@
 """What an execution prints: whole on disk, bounded in memory, short for the agent."""
 
 import base64
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,24 @@ def test_text_may_come_after_the_file_was_closed(tmp_path: Path) -> None:
     transcript.write("a" * SHOWN * 2)
     transcript.close()
     transcript.write("late")
-    transcript.close()
     assert transcript.read(SHOWN * 2, 10) == "late"
+    assert str(tmp_path / "t") not in _open_files()
+
+
+def _open_files() -> list[str]:
+    found: list[str] = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this very listing
+            found.append(str(entry.readlink()))
+    return found
+
+
+def test_text_that_comes_after_all_was_discarded_makes_no_file(tmp_path: Path) -> None:
+    transcript = Transcript(tmp_path / "t")
+    transcript.write("a" * SHOWN * 2)
+    transcript.discard()
+    transcript.write("b" * SHOWN * 2)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_characters_cut_by_an_offset_are_left_out(tmp_path: Path) -> None:

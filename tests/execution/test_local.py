@@ -1,6 +1,7 @@
 """What a local session does beyond the contract: rich output, crashes, and a hostile kernel."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
@@ -276,3 +277,19 @@ async def test_a_kernel_that_cannot_start_says_why(
     monkeypatch.setattr("seer.execution._site.PACKAGES", ("numpy",))
     with pytest.raises(StartError, match="ipykernel"):
         await acreate_local_session(Workspace(libraries=[library, broken]), tmp_path / "work")
+
+
+def command_lines() -> list[bytes]:
+    """What every user of the host can read of its processes."""
+    found: list[bytes] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.append((entry / "cmdline").read_bytes())
+    return found
+
+
+async def test_the_kernels_key_can_be_read_by_no_other_user(session: LocalSession) -> None:
+    key = session._signer.key.encode()  # pyright: ignore[reportPrivateUsage]
+    assert not [line for line in await asyncio.to_thread(command_lines) if key in line]
+    asked = await session.aexec("import subprocess; subprocess.run(['cat'], timeout=20).returncode")
+    assert asked.value == "0"  # and its standard input is at its end

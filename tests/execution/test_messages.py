@@ -125,3 +125,15 @@ def test_half_a_character_is_replaced_and_whole_ones_are_kept(text: str, read: s
     message = signer.read(signer.request("stream", content)[1])
     assert message.content["text"] == read
     assert read in message.content
+
+
+def test_names_of_forms_and_displays_have_bounds(tmp_path: Path) -> None:
+    capture = Capture("e1", tmp_path)
+    huge = "m" * 10_000_000
+    content = {"data": {huge: "x", "text/plain": "kept"}, "transient": {"display_id": huge}}
+    publish(Message(kind="display_data", parent="", content=content), capture)
+    publish(Message(kind="update_display_data", parent="", content=content), capture)
+    assert [output.data for output in capture.outputs if isinstance(output, RichOutput)] == [
+        {"text/plain": "kept"}
+    ]
+    assert capture.memory < 1000

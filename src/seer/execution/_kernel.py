@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
-from seer.errors import ProtocolError, SandboxLostError, StartError
+from seer.errors import ProtocolError, SandboxLostError, SandboxStateError, StartError
 from seer.execution._capture import Capture
 from seer.execution._dial import dial
 from seer.execution._messages import Message, Signer
@@ -94,11 +94,13 @@ class Kernel:
             StartError: It did not start; the message has what it printed.
             SandboxLostError: The machine is gone.
         """
+        # The key comes by standard input: arguments can be read by every user of the host.
         settings = json.dumps({"folder": folder, "key": signer.key, "path": list(path)})
-        process = await machine.spawn([machine.layout.python, launcher, settings], env=env)
+        process = await machine.spawn([machine.layout.python, launcher], env=env, stdin=True)
         self = cls(process, signer, folder)
         try:
             async with asyncio.timeout(patience):
+                await self._hand_over(settings)
                 await self._connect(machine, folder)
         except TimeoutError:
             await self.close()
@@ -163,6 +165,13 @@ class Kernel:
         for connection in (self._shell, self._iopub):
             if connection is not None:
                 await connection.close()
+
+    async def _hand_over(self, settings: str) -> None:
+        try:
+            await self._process.write(settings.encode() + b"\n")
+            await self._process.close_stdin()
+        except SandboxStateError:
+            logger.debug("the kernel ended before it had read its settings")
 
     async def _connect(self, machine: Machine, folder: str) -> None:
         self._spawn(self._watch_output())

@@ -4,9 +4,11 @@ import fcntl
 import os
 import secrets
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager
+import sys
+import threading
 from pathlib import Path
+
+from seer.execution import _janitor
 
 
 class PrivateFolder:
@@ -16,12 +18,13 @@ class PrivateFolder:
         root = _root()
         self.name = f"{prefix}-{secrets.token_hex(6)}"
         self.path = root / self.name
-        with _locked(root):
-            _sweep(root)
+        _janitor.sweep(str(root))
+        with _janitor.locked(str(root)):
             self.path.mkdir(mode=0o700)
             # Held while this process lives, so that others can tell a live folder from a leftover.
-            self._lock = _open_lock(self.path)
+            self._lock = _janitor.open_lock(str(self.path))
             fcntl.flock(self._lock, fcntl.LOCK_EX)
+        _watcher.add(self.path)
         self.outputs = self.folder("outputs")
 
     def folder(self, name: str, mode: int = 0o700) -> Path:
@@ -38,35 +41,57 @@ class PrivateFolder:
             self._lock = -1
 
 
-def _sweep(root: Path) -> None:
-    """Remove folders whose process has ended without doing so."""
-    for path in root.iterdir():
-        if not path.is_dir():
-            continue
-        lock = _open_lock(path)
+class _Watcher:
+    """The janitor of this process, started with the first folder."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._owner = 0
+        self._pipe = -1
+
+    def add(self, folder: Path) -> None:
+        """Have `folder` removed when this process ends without doing so."""
+        line = os.fsencode(folder) + b"\n"
+        with self._lock:
+            # A fork has the parent's pipe, which is the parent's to keep open.
+            if self._owner == os.getpid() and self._tell(line):
+                return
+            self._start()
+            self._tell(line)
+
+    def _tell(self, line: bytes) -> bool:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
-            shutil.rmtree(path, ignore_errors=True)
+            os.write(self._pipe, line)
+        except BrokenPipeError:
+            os.waitpid(self._pid, 0)
+            return False
+        return True
+
+    def _start(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        reader, self._pipe = os.pipe()
+        try:
+            # Its own session, no environment and no output: it outlives its owner by moments,
+            # and nobody who waits for the owner's output waits for it.
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", _janitor.__file__],
+                {},
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, reader, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setsid=True,
+            )
         finally:
-            os.close(lock)
+            os.close(reader)
+        self._owner = os.getpid()
 
 
-@contextmanager
-def _locked(root: Path) -> Generator[None]:
-    """Keep other processes from sweeping a folder that is only half made."""
-    lock = _open_lock(root)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
-
-
-def _open_lock(folder: Path) -> int:
-    return os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+_watcher = _Watcher()
 
 
 def _root() -> Path:

@@ -9,6 +9,8 @@ from seer.execution._result import ExecutionError
 from seer.execution._transcript import tidy
 
 _MAX_FORMS = 20
+_MAX_NAME = 200
+"""Characters of a form's or a display's name."""
 _MAX_FRAMES = 100
 _MAX_TRACEBACK = 100_000
 _MAX_MESSAGE = 10_000
@@ -44,6 +46,8 @@ def _forms(content: object) -> dict[str, str]:
     data = _dict(_dict(content).get("data"))
     forms: dict[str, str] = {}
     for mime, value in list(data.items())[:_MAX_FORMS]:
+        if len(mime) > _MAX_NAME:
+            continue
         if isinstance(value, str):
             forms[mime] = value
         elif isinstance(value, list):
@@ -57,7 +61,7 @@ def _forms(content: object) -> dict[str, str]:
 
 def _display_id(content: object) -> str:
     value = _dict(_dict(content).get("transient")).get("display_id")
-    return value if isinstance(value, str) else ""
+    return value if isinstance(value, str) and len(value) <= _MAX_NAME else ""
 
 
 def _error(content: object) -> ExecutionError:

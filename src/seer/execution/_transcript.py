@@ -24,6 +24,8 @@ class Transcript:
         self._tail = bytearray()
         self._file: int | None = None
         self._spilled = False
+        self._closed = False
+        self._discarded = False
         self.length = 0
         """Bytes written, kept or not."""
 
@@ -40,6 +42,8 @@ class Transcript:
 
     def write(self, text: str) -> None:
         """Append text."""
+        if self._discarded:
+            return
         data = text.encode(errors="replace")
         kept = data[: max(0, ON_DISK - self.length)]
         before = self.length
@@ -75,6 +79,10 @@ class Transcript:
 
     def close(self) -> None:
         """Release the file's descriptor; the text stays readable and may still grow."""
+        self._closed = True
+        self._release()
+
+    def _release(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -85,8 +93,9 @@ class Transcript:
         return min(self.length, ON_DISK) if self._spilled else 0
 
     def discard(self) -> None:
-        """Remove the file; what was in it is gone."""
+        """Remove the file; what was in it is gone, and what comes late is not kept."""
         self.close()
+        self._discarded = True
         if self._spilled:
             self._path.unlink(missing_ok=True)
 
@@ -100,6 +109,8 @@ class Transcript:
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
+        if self._closed:
+            self._release()  # late output comes seldom, and from as many executions as are kept
 
 
 def tidy(text: str) -> str:

@@ -89,9 +89,11 @@ def pack(message: Any) -> bytes:
 
 
 def main() -> None:
-    """Start the kernel described by the JSON object in the first argument."""
-    settings = json.loads(sys.argv[1])
-    del sys.argv[1:]
+    """Start the kernel described by the JSON object on standard input."""
+    settings = json.loads(sys.stdin.readline())
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # what the agent starts must find an end there
+    os.close(nothing)
     workdir = Path.cwd()
     folder = Path(settings["folder"])
     # Socket paths are short when relative; the limit for absolute ones is 107 bytes.
