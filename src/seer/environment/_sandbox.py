@@ -171,8 +171,9 @@ class Sandbox:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Terminate the sandbox."""
-        self.terminate()
+        """Terminate the sandbox, unless it was detached."""
+        if not self._is_detached:
+            self.terminate()
 
     async def __aenter__(self) -> Self:
         """Start the sandbox, unless it runs already."""
@@ -184,8 +185,13 @@ class Sandbox:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Terminate the sandbox."""
-        await self.aterminate()
+        """Terminate the sandbox, unless it was detached."""
+        if not self._is_detached:
+            await self.aterminate()
+
+    @property
+    def _is_detached(self) -> bool:
+        return self._started is not None and self._started.machine.detached
 
     def __del__(self) -> None:
         """Warn of a forgotten `terminate`; the machine ends with this process."""

@@ -26,7 +26,7 @@ Braces that are no reference to a saved result stay as they are.
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -54,12 +54,13 @@ class Expect:
     """Whether the tool must fail; `any`: it may."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Call:
     """One tool call of a step."""
 
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    _: KW_ONLY
     save: str | None = None
     expect: Expect | Callable[[ToolOutcome], object] | None = None
     """A function may look at the result itself: it raises, or returns False, to fail the step."""
@@ -71,7 +72,7 @@ class Step:
 
     text: str | None = None
     thinking: str | None = None
-    calls: tuple[Call, ...] = ()
+    calls: Sequence[Call] = ()
     usage: Mapping[str, int] = field(default_factory=dict[str, int])
     """Token counts to report for this turn, to try limits without a model."""
 
