@@ -129,7 +129,4 @@ def _show(interface: Path, found: "InterfaceDescription", doubts: list[str]) -> 
 
 
 def _options(function: Any) -> str:
-    from seer.rpc._options import Options
-
-    plain = Options().to_json()
-    return ", ".join(f"{k}={v}" for k, v in function.options.items() if v != plain[k])
+    return ", ".join(f"{name}={value}" for name, value in function.options.items())
