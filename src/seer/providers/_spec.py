@@ -45,6 +45,10 @@ class MachineSpec:
     """A folder of its host that becomes the machine's working folder."""
     python_env: Path | None = None
     """A package environment of its host to put before the interpreter's own."""
+    python_version: str | None = None
+    """The Python to have, such as `3.12`, where the provider builds an image for the machine."""
+    system_packages: tuple[str, ...] = ()
+    """The system's packages to have, where the provider builds an image for the machine."""
     devices: tuple[int, ...] | None = None
     """Which of the host's GPUs, by CUDA's number, where they were chosen already."""
     options: object = None
