@@ -84,7 +84,7 @@ Examples:
   seer doctor                        what works here
   seer init my-study && seer run my-study/main.py
   seer check interface.py            what an agent would be able to call
-  seer runs list --status failed     then: seer runs show RUN
+  seer runs list --status error     then: seer runs show RUN
 \b
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 done but problems were found, 130 interrupted.
 Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (also zsh_source, fish_source)""",

@@ -1,6 +1,7 @@
 """Reading a record: of a run that ended, that is running, or whose writer was killed."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -117,6 +118,22 @@ def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     if fitting:
         raise RunNotFoundError(f"{text!r} fits several runs: {', '.join(fitting[:10])}")
     raise RunNotFoundError(f"no run {text!r} in {where}; `seer runs` lists them")
+
+
+def delete_run(run: Run) -> None:
+    """Remove a run's folder and all in it.
+
+    Raises:
+        RecordError: The run is running, or its folder cannot be removed.
+    """
+    if run.status == "running":
+        raise RecordError(f"{run.run_id} is running; stop it first")
+    try:
+        # The record first: a removal that breaks off leaves a folder that is no run any more.
+        (run.folder / "run.json").unlink()
+        shutil.rmtree(run.folder)
+    except OSError as error:
+        raise RecordError(f"{run.folder} cannot be removed: {error.strerror}") from error
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,216 @@
+"""`seer runs`: the records of runs, from a terminal."""
+
+import dataclasses
+import json
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from seer.cli._options import json_option, print_json, runs_option
+from seer.cli._ps import duration
+from seer.console import say, table
+
+if TYPE_CHECKING:
+    from seer.runs import Run, RunSummary
+
+_STATUSES = ["running", "completed", "limit", "cancelled", "error", "crashed"]
+_CALL_COLUMNS = [
+    *("call", "caller", "function", "outcome", "queued ms", "ran ms", "batch", "bytes in", "out"),
+]
+_FOUND = 3
+
+
+@click.group(
+    name="runs",
+    epilog="""\b
+Examples:
+  seer runs list --status error --search "hidden preference"
+  seer runs show 4f2a9c1b            the beginning or end of an id is enough
+  seer runs diff RUN OTHER           where two runs part
+  seer runs export RUN run.eval      for `inspect view`""",
+)
+def command() -> None:
+    """List, show, compare, export and delete recorded runs."""
+
+
+@command.command("list")
+@runs_option
+@click.option("--status", help=f"One of {', '.join(_STATUSES)}.")
+@click.option("--agent", "provider", help="The agent that was run, such as claude.")
+@click.option("--model", help="The agent's model.")
+@click.option("--name", help="The run's name; a * at the end stands for any rest.")
+@click.option("--search", help="Words in the name, task, prompt or result.")
+@click.option("--order", default="created", help="created, ended, cost_usd, tokens, turns, ...")
+@click.option("--limit", default=20, type=click.IntRange(1), help="How many (default 20).")
+@click.option("--offset", default=0, type=click.IntRange(0), help="How many to skip.")
+@json_option
+def list_runs(
+    root: Path | None, order: Any, limit: int, offset: int, as_json: bool, **where: Any
+) -> None:
+    """List runs, newest first."""
+    from seer.errors import ConfigError
+    from seer.runs import RunFilter, RunIndex
+
+    if where["status"] not in (None, *_STATUSES):
+        raise ConfigError("--status", where["status"], f"must be one of {', '.join(_STATUSES)}")
+    index = RunIndex(root)
+    chosen = RunFilter(**where)
+    found = index.list(chosen, order=order, limit=limit, offset=offset)
+    if as_json:
+        print_json([dataclasses.asdict(run) for run in found])
+        return
+    if not found:
+        say(f"no runs in {index.root}" + (" fit" if any(where.values()) else ""))
+        return
+    rows = [_row(run) for run in found]
+    columns = ["run", "when", "status", "agent", "took", "turns", "calls", "cost", "task"]
+    table(columns, rows)
+    total = index.count(chosen)
+    if total > len(found):
+        say(f"{offset + 1} to {offset + len(found)} of {total}; --limit and --offset show others")
+
+
+def _row(run: "RunSummary") -> tuple[object, ...]:
+    agent = run.provider or "-"
+    end = run.ended if run.ended is not None else time.time()
+    return (
+        run.run_id,
+        datetime.fromtimestamp(run.created).strftime("%Y-%m-%d %H:%M"),
+        run.status,
+        f"{agent}/{run.model}" if run.model else agent,
+        duration(end - run.created),
+        run.turns or 0,
+        run.calls or 0,
+        "-" if run.cost_usd is None else f"${run.cost_usd:.2f}",
+        " ".join((run.name or run.task).split())[:50],
+    )
+
+
+@command.command("show")
+@click.argument("run")
+@runs_option
+@click.option("--calls", is_flag=True, help="The calls of the gate instead of the transcript.")
+@json_option
+def show(run: str, root: Path | None, calls: bool, as_json: bool) -> None:
+    """Show what happened in a run."""
+    from seer.runs import open_run
+
+    found = open_run(run, root)
+    if as_json:
+        lines = found.calls() if calls else found.events()
+        print_json({"run": found.meta, "calls" if calls else "events": list(lines)})
+    elif calls:
+        _show_calls(found)
+    else:
+        _show_transcript(found)
+
+
+def _show_transcript(run: "Run") -> None:
+    from seer.harness import ErrorEvent, LimitReached, RunFinished, RunStarted, Text
+    from seer.harness import Thinking, ToolCall, ToolResult, UserMessage, event_from_json
+
+    meta = run.meta
+    say(
+        f"run {run.run_id}: {run.status}, {meta.get('provider')} {meta.get('model') or ''}".rstrip()
+    )
+    for recorded in run.events():
+        event = event_from_json(recorded)
+        if isinstance(event, RunStarted):
+            say(f"\n> {_indented(event.task)}")
+        elif isinstance(event, UserMessage):
+            say(f"\n> {_indented(event.text)}")
+        elif isinstance(event, Text):
+            say(f"\n{event.text.rstrip()}")
+        elif isinstance(event, Thinking):
+            say(f"\n(thinks) {event.text.rstrip()}")
+        elif isinstance(event, ToolCall):
+            code = event.arguments.get("code")
+            said = code if isinstance(code, str) else json.dumps(dict(event.arguments))
+            say(f"\n[{event.name}] {_indented(said)}")
+        elif isinstance(event, ToolResult):
+            mark = "!" if event.is_error else "="
+            say(f"  {mark} {_indented(event.text)}" + " (image)" * len(event.images))
+        elif isinstance(event, LimitReached):
+            say(f"\nlimit reached: {event.limit}")
+        elif isinstance(event, ErrorEvent):
+            say(f"\nerror ({event.kind}): {event.message}")
+        elif isinstance(event, RunFinished):
+            cost = "" if event.cost_usd is None else f", ${event.cost_usd:.4f}"
+            say(f"\n{event.reason} after {event.turns} turns, {event.seconds:.1f} s{cost}")
+    say(f"the record is in {run.folder}")
+
+
+def _indented(text: str) -> str:
+    return text.strip().replace("\n", "\n    ")
+
+
+def _show_calls(run: "Run") -> None:
+    from seer.runs import GateCall
+
+    rows: list[tuple[object, ...]] = []
+    for line in run.calls():
+        call = GateCall.from_json(line)
+        times = (round(call.queue * 1000, 2), round(call.run * 1000, 2))
+        sizes = (call.batch or 1, call.bytes_in, call.bytes_out)
+        rows.append((call.call, call.caller, call.function, call.outcome, *times, *sizes))
+    if rows:
+        table(_CALL_COLUMNS, rows)
+    else:
+        say("no calls of a gate are recorded")
+
+
+@command.command("diff")
+@click.argument("left")
+@click.argument("right")
+@runs_option
+@json_option
+def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
+    """Show where two runs part; exit code 3 when they do."""
+    from seer.runs import compare_runs, open_run
+
+    found = compare_runs(open_run(left, root), open_run(right, root))
+    if as_json:
+        print_json({**dataclasses.asdict(found), "equal": found.equal})
+    elif found.equal:
+        say(f"the same: {found.same} steps")
+    else:
+        say(f"{found.same} steps are the same, then:")
+        for mark, step in (("<", found.left), (">", found.right)):
+            said = "(the run ends here)"
+            if step is not None:
+                fields = json.dumps(dict(step.fields), indent=2, ensure_ascii=False)
+                said = f"event {step.position}: {step.type} {fields}"
+            say(f"{mark} " + said.replace("\n", f"\n{mark} "))
+    return 0 if found.equal else _FOUND
+
+
+@command.command("export")
+@click.argument("run")
+@click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
+@runs_option
+def export(run: str, target: Path, root: Path | None) -> None:
+    """Write a run as a log of Inspect (TARGET ends in .eval or .json)."""
+    from seer.runs import export_inspect, open_run
+
+    say(str(export_inspect(open_run(run, root), target)))
+
+
+@command.command("delete")
+@click.argument("runs", nargs=-1, required=True)
+@runs_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def delete(runs: tuple[str, ...], root: Path | None, yes: bool) -> None:
+    """Remove runs for good."""
+    from seer.runs import delete_run, open_run
+
+    found = [open_run(run, root) for run in runs]
+    if not yes:
+        names = ", ".join(run.run_id for run in found)
+        click.confirm(f"Remove {len(found)} run(s) for good: {names}?", abort=True, err=True)
+    for run in found:
+        delete_run(run)
+        say(f"{run.run_id}: removed", file=sys.stderr)

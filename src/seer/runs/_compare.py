@@ -1,0 +1,74 @@
+"""Where two runs part: the first thing that was said or done differently.
+
+Times, ids, token counts and the names of servers differ between any two runs, and are left out.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from seer.runs._reader import Run
+
+_KEPT: Mapping[str, tuple[str, ...]] = {
+    "run_started": ("provider", "model", "system_prompt", "task"),
+    "user_message": ("text",),
+    "text": ("text",),
+    "thinking": ("text",),
+    "tool_call": ("name", "arguments"),
+    "tool_result": ("name", "content", "is_error"),
+    "limit_reached": ("limit",),
+    "error": ("kind", "message"),
+    "run_finished": ("reason",),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that was said or done."""
+
+    position: int
+    """Which event of the record it is, from 0."""
+    type: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs next to each other."""
+
+    same: int
+    """How many steps are the same, from the start."""
+    left: Step | None
+    """The first step of the one that the other does not have; None where it had ended."""
+    right: Step | None
+    calls: tuple[int, int]
+    """How many calls of the gate each made."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether the two runs say and do the same."""
+        return self.left is None and self.right is None
+
+
+def compare_runs(left: Run, right: Run) -> Comparison:
+    """Find where two runs part.
+
+    Raises:
+        RecordError: A record was changed after it was written.
+    """
+    same = 0
+    calls = (sum(1 for _ in left.calls()), sum(1 for _ in right.calls()))
+    for a, b in itertools.zip_longest(steps(left), steps(right)):
+        if a is None or b is None or (a.type, a.fields) != (b.type, b.fields):
+            return Comparison(same, a, b, calls)
+        same += 1
+    return Comparison(same, None, None, calls)
+
+
+def steps(run: Run) -> Iterator[Step]:
+    """What was said and done in a run, in order."""
+    for position, event in enumerate(run.events()):
+        kept = _KEPT.get(event.get("type", ""))
+        if kept is not None:
+            yield Step(position, event["type"], {name: event.get(name) for name in kept})
