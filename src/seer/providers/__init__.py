@@ -1,6 +1,15 @@
 """Machines, wherever they come from: one small protocol, and the providers that keep it."""
 
-from seer.providers._base import CAPTURE_LIMIT, Channel, Host, Listener, Machine, Process, Provider
+from seer.providers._base import (
+    CAPTURE_LIMIT,
+    Channel,
+    Host,
+    Listener,
+    Machine,
+    Process,
+    Provider,
+    Way,
+)
 from seer.providers._bundle import bundle
 from seer.providers._registry import (
     get_provider,
@@ -39,6 +48,7 @@ __all__ = [
     "Provider",
     "Stream",
     "TerminalSize",
+    "Way",
     "bundle",
     "get_provider",
     "provider_names",

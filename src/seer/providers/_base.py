@@ -156,6 +156,19 @@ class Process(ABC):
         """Let go of it: if it still runs, it is killed with everything it started."""
 
 
+class Way:
+    """A socket of a machine, as a file of this host."""
+
+    relayed = False
+    """Whether bytes are passed on: no descriptors go through, and the line may break."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    async def close(self) -> None:
+        """Close it; what it leads to stays. Closing twice is harmless."""
+
+
 class Machine(ABC):
     """A started machine. The controller holds its lease until `terminate` or `detach`."""
 
@@ -274,6 +287,26 @@ class Machine(ABC):
     def socket_path(self, path: str) -> Path | None:
         """The host path of a Unix socket of the machine, where they share a host; else None."""
         return None
+
+    def about(self) -> dict[str, Any]:
+        """What bounds it, as plain data for the records of runs. No secrets."""
+        return {"id": self.id, "provider": self.provider}
+
+    async def reach(self, path: str) -> "Way":
+        """Make a Unix socket of the machine available as a file of this host.
+
+        Where they share a host that is the socket itself; else one that passes every connection
+        on, for as long as the way is open.
+
+        Raises:
+            OSError: The socket cannot be made on this host.
+        """
+        found = self.socket_path(path)
+        if found is not None:
+            return Way(found)
+        from seer.providers._relay import Relay
+
+        return await Relay.open(self, path)
 
     async def exec(
         self,
@@ -411,6 +444,11 @@ class Provider(ABC):
     name: str
     shares_host: bool = False
     """Whether machines run on this host, so that its paths can be mounted into them."""
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether packages, models and repositories would be of no use to its machines."""
+        return False
 
     def unavailable(self) -> str | None:
         """Why it cannot be used here, such as an account that is not set up; None when it can.

@@ -3,7 +3,8 @@
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -41,6 +42,8 @@ class LocalRecord:
     """The user that owns the machine's files, where that is another than this one."""
     layout: Layout
     mounts: tuple[Seen, ...]
+    policy: Mapping[str, object] = field(default_factory=dict[str, object])
+    """What else bounds its jail: network, memory, processes, disk."""
 
 
 def machines_dir() -> Path:
@@ -65,7 +68,16 @@ def read_record(folder: Path) -> LocalRecord:
         OSError: The machine is gone, or was never complete.
         ValueError: It is not a record.
     """
-    fields = cast("dict[str, object]", json.loads((folder / "machine.json").read_text()))
+    return parse_record((folder / "machine.json").read_text())
+
+
+def parse_record(text: str) -> LocalRecord:
+    """A record from its text.
+
+    Raises:
+        ValueError: It is none.
+    """
+    fields = cast("dict[str, object]", json.loads(text))
     try:
         layout = Layout(**cast("dict[str, str]", fields.pop("layout")))
         mounts = cast("list[dict[str, object]]", fields.pop("mounts"))
@@ -75,7 +87,7 @@ def read_record(folder: Path) -> LocalRecord:
             **fields,  # pyright: ignore[reportArgumentType]
         )
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{str(folder)!r} holds no record of a machine: {error}") from None
+        raise ValueError(f"no record of a machine: {error}") from None
 
 
 def how_it_ended(machine_id: str) -> tuple[str, float] | None:

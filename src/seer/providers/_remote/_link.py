@@ -36,6 +36,9 @@ class Link(ABC):
 
     name: str
     """What people call the host, for messages."""
+    pump: tuple[str, ...] = ()
+    """A program of the host that, given a socket's path, connects it with its standard input and
+    output; it says an empty line first. Known once the kit is there."""
 
     @abstractmethod
     async def run(

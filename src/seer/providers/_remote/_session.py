@@ -59,6 +59,11 @@ class Session:
         self.cuts = 0
         """How often a new wire took over from one that broke."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a wire just now."""
+        return self._wire is not None
+
     async def start(self) -> None:
         """Make the first wire.
 

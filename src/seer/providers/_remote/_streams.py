@@ -76,7 +76,7 @@ class StreamTransport(asyncio.Transport):
 
     # --- asyncio's side -----------------------------------------------------------------------
 
-    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+    def write(self, data: "bytes | bytearray | memoryview[Any]") -> None:
         """Send `data`, now or when the other side has room."""
         if self._closing or self._ends:
             return

@@ -6,8 +6,8 @@ seconds. Then its streams are closed, which is how keeper and steward learn that
 gone. The porter ends with the machine.
 
 Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER`: the two numbers are inherited
-descriptors, the second of them the line to the keeper that holds the machine from its birth. The
-first session's line to the keeper is that one; where none comes, it is closed.
+descriptors, the second of them the line to the keeper that holds the machine from its birth, or
+-1. The first session's line to the keeper is that one; where none comes, it is closed.
 """
 
 # pathlib would be most of what this process imports.
@@ -94,8 +94,9 @@ class Porter:
         self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._listener = socket.socket(fileno=listener)
         self._listener.setblocking(False)
-        self._control: socket.socket | None = socket.socket(fileno=control)
-        self._control.setblocking(False)
+        self._control = socket.socket(fileno=control) if control >= 0 else None
+        if self._control is not None:
+            self._control.setblocking(False)
         self._lease = lease
         self._sessions: dict[bytes, _Session] = {}
         self._wires: dict[int, _Wire] = {}

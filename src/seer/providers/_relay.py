@@ -1,0 +1,100 @@
+"""A socket of this host that leads to one in a machine elsewhere.
+
+Whoever may connect to the file is one caller, as with a gate's own socket; the way to the machine,
+with all its credentials, is the controller's. Each connection is passed on by itself. One that
+breaks is closed here, and the caller, who has its calls' ids, may come again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+from seer.errors import RemoteFileError, SandboxLostError
+from seer.providers._base import Channel, Machine, Way
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 256 * 1024
+
+
+class Relay(Way):
+    """Passes connections on until it is closed."""
+
+    relayed = True
+
+    def __init__(self, machine: Machine, target: str, listener: socket.socket, path: Path) -> None:
+        super().__init__(path)
+        self._machine = machine
+        self._target = target
+        self._listener = listener
+        self._passing: set[asyncio.Task[None]] = set()
+        self._accepting = asyncio.create_task(self._accept())
+
+    @classmethod
+    async def open(cls, machine: Machine, target: str) -> "Relay":
+        """Listen in a fresh folder for connections to `target` in the machine."""
+        # Short: tools such as curl take no path of more than 107 bytes.
+        folder = Path(tempfile.mkdtemp(prefix="seer-gate-"))
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            path = folder / "gate.sock"
+            listener.bind(str(path))
+            listener.listen(512)
+        except BaseException:
+            listener.close()
+            shutil.rmtree(folder)
+            raise
+        return cls(machine, target, listener, path)
+
+    async def close(self) -> None:
+        """Stop listening, and break every connection."""
+        tasks = [self._accepting, *self._passing]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            connection, _ = await loop.sock_accept(self._listener)
+            task = asyncio.create_task(self._pass(connection))
+            self._passing.add(task)
+            task.add_done_callback(self._passing.discard)
+
+    async def _pass(self, near: socket.socket) -> None:
+        far: Channel | None = None
+        try:
+            far = await self._machine.connect(self._target)
+            ways = [asyncio.create_task(_out(near, far)), asyncio.create_task(_back(far, near))]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+        except (SandboxLostError, RemoteFileError) as error:
+            logger.info("a connection to %s was not passed on: %s", self._target, error)
+        finally:
+            near.close()
+            if far is not None:
+                await far.close()
+
+
+async def _out(near: socket.socket, far: Channel) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):
+        while data := await loop.sock_recv(near, _CHUNK):
+            await far.write(data)
+
+
+async def _back(far: Channel, near: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError):
+        while data := await far.read(_CHUNK):
+            await loop.sock_sendall(near, data)

@@ -1,0 +1,107 @@
+"""A machine on a host elsewhere: a keeper and a steward, at the far end of a session's streams."""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from seer.errors import SandboxLostError, SeerError
+from seer.providers._keeper_client import KeeperClient
+from seer.providers._kept import CountedProtocol, KeptMachine
+from seer.providers._local_record import LocalRecord
+from seer.providers._remote._session import Session
+from seer.providers._wire_io import Connection
+
+if TYPE_CHECKING:
+    from seer.providers._remote._host import RemoteHost
+
+_ASK_PATIENCE = 15.0
+
+
+class RemoteMachine(KeptMachine):
+    """A machine on a host elsewhere."""
+
+    def __init__(
+        self,
+        host: "RemoteHost",
+        record: LocalRecord,
+        keeper: KeeperClient,
+        session: Session,
+    ) -> None:
+        self._host = host
+        self._session = session
+        super().__init__(record, keeper)
+        self.id = f"{record.id}@{host.place}"
+        self.provider = host.provider
+
+    @classmethod
+    async def attach(
+        cls, host: "RemoteHost", record: LocalRecord, porter: str, *, hold: bool
+    ) -> "RemoteMachine":
+        """Come to a machine through its porter.
+
+        Args:
+            host: Where it runs.
+            record: What it is.
+            porter: The porter's socket.
+            hold: Whether it must be taken over; one that was just started is held already.
+
+        Raises:
+            HostUnreachableError: The connection broke.
+            SandboxLostError: It has ended.
+        """
+        session = Session(host.link, porter, lease=record.lease)
+        await session.start()
+        try:
+            reader, writer = await session.open("keeper", asyncio.StreamReaderProtocol)
+            keeper = KeeperClient(Connection(reader, writer, _keeper_gone))
+            if hold:
+                await keeper.request("hold")
+        except BaseException:
+            await asyncio.shield(session.close())
+            raise
+        return cls(host, record, keeper, session)
+
+    @property
+    def cuts(self) -> int:
+        """How often the connection broke and was made again."""
+        return self._session.cuts
+
+    async def terminate(self) -> None:
+        """End the machine and everything in it."""
+        try:
+            await super().terminate()
+        except SandboxLostError as error:
+            if self._session.connected:
+                raise
+            raise SandboxLostError(
+                f"sandbox {self.id!r}: {self._host.name} cannot be reached; the sandbox ends by "
+                f"itself when its lease of {self._record.lease:g} s is over"
+            ) from error
+        await self._host.machine_ended()
+
+    async def _released(self) -> None:
+        await self._session.close()
+
+    async def _ended_because(self) -> str | None:
+        with contextlib.suppress(SeerError, TimeoutError):
+            async with asyncio.timeout(_ASK_PATIENCE):
+                reason = await self._host.how_it_ended(self._record.id)
+                if reason is not None:
+                    return reason
+        return str(self._session.over) if self._session.over is not None else None
+
+    async def _dial(self) -> Connection:
+        if self._keeper.ended.is_set():
+            raise await self._why_lost()
+        try:
+            reader, writer = await self._session.open(
+                "steward", lambda reader: CountedProtocol(reader, self._closed)
+            )
+            await self._used()
+        except SandboxLostError:
+            raise await self._why_lost() from None
+        return Connection(reader, writer, self._why_lost)
+
+
+async def _keeper_gone() -> SandboxLostError:
+    return SandboxLostError("the sandbox's keeper is gone")

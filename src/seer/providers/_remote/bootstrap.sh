@@ -1,0 +1,39 @@
+# First contact with a host: find a Python for it, and see to its copy of Seer's kit.
+# Run as: sh -c "$(this file)" seer MODE ROOT KIT PYTHON
+# MODE look: say what is there. MODE unpack: the kit comes on standard input, as a gzipped tar.
+# Says one line: PYTHON VERSION HAS_KIT ROOT, separated by tabs.
+set -eu
+umask 077
+mode=$1 root=$2 kit=$3 wanted=$4
+case $root in
+  '') root=$HOME/.seer ;;
+  '~/'*) root=$HOME/${root#'~/'} ;;
+esac
+
+python=
+for candidate in ${wanted:+"$wanted"} "$root/python/bin/python3" python3 python3.14 python3.13 python3.12 python3.11; do
+  if found=$(command -v "$candidate" 2>/dev/null) &&
+    version=$("$found" -I -S -c 'import sys; print("%d.%d.%d" % sys.version_info[:3]); sys.exit(sys.version_info < (3, 11))' 2>/dev/null); then
+    python=$found
+    break
+  fi
+  # A Python that was asked for by name is the one, or none.
+  if [ -n "$wanted" ]; then break; fi
+done
+if [ -z "$python" ]; then
+  printf 'no python\n'
+  exit 0
+fi
+
+has=0
+[ -d "$root/kits/$kit" ] && has=1
+if [ "$mode" = unpack ] && [ $has = 0 ]; then
+  mkdir -p "$root/kits"
+  draft=$(mktemp -d "$root/kits/.draft-XXXXXX")
+  trap 'rm -rf "$draft"' EXIT
+  tar -xzf - -C "$draft"
+  # Another process may have been faster; its copy is the same.
+  mv "$draft" "$root/kits/$kit" 2>/dev/null || [ -d "$root/kits/$kit" ]
+  has=1
+fi
+printf '%s\t%s\t%s\t%s\n' "$python" "$version" "$has" "$root"

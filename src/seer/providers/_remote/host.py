@@ -1,0 +1,310 @@
+"""What runs on a host elsewhere when its controller asks for something: one operation.
+
+    python -I -c "... main()" ROOT OPERATION [ARGUMENT]
+
+Everything of Seer's on the host lies under ROOT. The request is JSON on standard input, the answer
+JSON lines on standard output, the last of them `{"ok": ...}` or `{"error": ...}`. The machines
+that it starts outlive it: their keepers and porters are processes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import importlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any, cast
+
+from seer import errors
+from seer.errors import HostFullError, SandboxNotFoundError, SeerError
+from seer.isolation import Mount
+from seer.providers._local_record import how_it_ended, machines_dir, read_record
+from seer.providers._places import cache_dir, state_dir
+from seer.providers._remote import gpus
+from seer.providers._spec import MachineSpec
+from seer.providers._sweep import sweep
+from seer.providers.local import LocalProvider, launch
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PORTER = "from seer_remote.porter import main; main()"
+_EXTRA = "remote.json"
+_STORE_LIFE = 30 * 86400
+
+
+def main() -> None:
+    """Do the operation that the command line names."""
+    root, operation, *arguments = sys.argv[1:]
+    os.umask(0o022)
+    for variable, folder in (("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")):
+        os.environ[variable] = f"{root}/{folder}"
+    try:
+        _say({"ok": _OPERATIONS[operation](*arguments)})
+    except SeerError as error:
+        _say({"error": _describe(error)})
+    except OSError as error:
+        kind = HostFullError if error.errno in _FULL else errors.ProviderError
+        _say({"error": {"type": kind.__name__, "message": f"on the host: {error}"}})
+
+
+def _say(message: Mapping[str, object]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _describe(error: SeerError) -> dict[str, object]:
+    known = type(error).__name__ if hasattr(errors, type(error).__name__) else "ProviderError"
+    return {"type": known, "message": str(error)}
+
+
+def _request() -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(sys.stdin.buffer.read()))
+
+
+# --- machines ----------------------------------------------------------------------------------
+
+
+def _start() -> dict[str, object]:
+    request = _request()
+    spec = read_spec(request["spec"])
+    with _gpus_locked():
+        if spec.gpu is not None:
+            chosen = gpus.pick(
+                gpus.look(),
+                spec.gpu,
+                spec.gpu_count,
+                taken=_taken(),
+                share=bool(request["share_gpus"]),
+            )
+            spec = replace(spec, devices=chosen)
+        answer = asyncio.run(_bring_up(spec, request))
+    try:
+        _say({"ok": answer})
+    except BrokenPipeError:
+        # Whoever wanted it has gone.
+        asyncio.run(_end(str(answer["id"])))
+    os._exit(0)
+
+
+async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
+    born, keeper = await launch(spec)
+    control = os.dup(born.control.fileno())
+    try:
+        extra = {"devices": spec.devices, "price": request["price"]}
+        (born.folder / _EXTRA).write_text(json.dumps(extra))
+        _spawn_porter(born.folder, control, spec.lease)
+    except BaseException:
+        await keeper.tell("terminate")
+        await keeper.ended.wait()
+        raise
+    finally:
+        os.close(control)
+        await keeper.close()
+    return _answer(born.folder)
+
+
+async def _end(machine_id: str) -> None:
+    machine = await LocalProvider().find(machine_id)
+    await machine.terminate()
+
+
+def _answer(folder: Path) -> dict[str, object]:
+    record = read_record(folder)
+    return {
+        "id": record.id,
+        "record": json.dumps(asdict(record)),
+        "porter": str(folder / "porter.sock"),
+        **json.loads((folder / _EXTRA).read_text()),
+    }
+
+
+def _spawn_porter(folder: Path, control: int, lease: float) -> None:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        # A porter that was killed leaves its socket.
+        (folder / "porter.sock").unlink(missing_ok=True)
+        listener.bind(f"/proc/self/fd/{inside}/porter.sock")
+        listener.listen(64)
+        kit = str(Path(__file__).parents[3])
+        code = f"import sys; sys.path.insert(0, {kit!r}); {_PORTER}"
+        numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", code, *numbers, str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            pass_fds=(listener.fileno(), *([control] if control >= 0 else [])),
+            start_new_session=True,
+        )
+    finally:
+        listener.close()
+        os.close(inside)
+
+
+def _find(machine_id: str) -> dict[str, object]:
+    folder = machines_dir() / machine_id
+    sweep(machine_id)
+    try:
+        record = read_record(folder)
+    except (OSError, ValueError):
+        known = how_it_ended(machine_id)
+        if known is None:
+            raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs there") from None
+        raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}") from None
+    if not _is_served(folder):
+        _spawn_porter(folder, -1, record.lease)
+    return _answer(folder)
+
+
+def _is_served(folder: Path) -> bool:
+    inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.connect(f"/proc/self/fd/{inside}/porter.sock")
+    except OSError:
+        return False
+    finally:
+        os.close(inside)
+    return True
+
+
+def _list() -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for status in asyncio.run(LocalProvider().list()):
+        with contextlib.suppress(OSError, ValueError):
+            extra = json.loads((machines_dir() / status.id / _EXTRA).read_text())
+            found.append({**asdict(status), **extra})
+    return found
+
+
+def _ended(machine_id: str) -> str | None:
+    known = how_it_ended(machine_id)
+    return known[0] if known is not None else None
+
+
+def read_spec(given: Mapping[str, Any]) -> MachineSpec:
+    """A spec from what `write_spec` made of it."""
+    values = dict(given)
+    values["mounts"] = tuple(
+        Mount(Path(source), target, writable=writable)
+        for source, target, writable in values["mounts"]
+    )
+    for name in ("workdir", "python_env"):
+        values[name] = Path(values[name]) if values[name] is not None else None
+    if not isinstance(values["network"], str):
+        values["network"] = tuple(values["network"])
+    return MachineSpec(**values)
+
+
+def write_spec(spec: MachineSpec) -> dict[str, object]:
+    """A spec as plain data. It leaves out what means nothing on another host."""
+    left_out = {"gates", "options", "host", "devices"}
+    values: dict[str, object] = {
+        field.name: getattr(spec, field.name)
+        for field in fields(spec)
+        if field.name not in left_out
+    }
+    values["env"], values["path_env"] = dict(spec.env), dict(spec.path_env)
+    values["mounts"] = [(str(m.source), m.target, m.writable) for m in spec.mounts]
+    for name in ("workdir", "python_env"):
+        path: Path | None = getattr(spec, name)
+        values[name] = str(path) if path is not None else None
+    return values
+
+
+# --- GPUs --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _gpus_locked() -> Generator[None]:
+    """One start at a time looks for free GPUs, until its machine has them."""
+    with (state_dir() / "gpus.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _taken() -> set[int]:
+    sweep()
+    taken: set[int] = set()
+    for file in machines_dir().glob(f"*/{_EXTRA}"):
+        with contextlib.suppress(OSError, ValueError):
+            taken.update(json.loads(file.read_text())["devices"] or ())
+    return taken
+
+
+# --- files -------------------------------------------------------------------------------------
+
+
+def _has(name: str) -> str | None:
+    folder = cache_dir() / "store" / name
+    if not folder.is_dir():
+        return None
+    os.utime(folder)
+    return str(folder)
+
+
+def _store(name: str) -> str:
+    """Unpack a tar from standard input, under a name that says what is in it."""
+    store = cache_dir() / "store"
+    store.mkdir(mode=0o700, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=store))
+    try:
+        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
+            archive.extractall(draft, filter="tar")
+        draft.chmod(0o755)
+        with contextlib.suppress(FileExistsError, OSError):
+            draft.rename(store / name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    _prune(store)
+    found = _has(name)
+    if found is None:
+        raise errors.ProviderError(f"the copy {name!r} could not be put in its place")
+    return found
+
+
+def _prune(store: Path) -> None:
+    for folder in store.iterdir():
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_mtime < time.time() - _STORE_LIFE:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- programs ----------------------------------------------------------------------------------
+
+
+def _run(module: str) -> object:
+    """Run the `main` of a module of the kit with the request; what it reports is passed on."""
+    if not module.startswith("seer."):
+        raise errors.ProviderError(f"{module!r} is no module of the kit")
+    work = cast(
+        "Callable[[Mapping[str, Any], Callable[[Mapping[str, object]], None]], object]",
+        importlib.import_module(module).main,
+    )
+    return work(_request(), lambda message: _say({"message": message}))
+
+
+_OPERATIONS: dict[str, Callable[..., object]] = {
+    "start": _start,
+    "find": _find,
+    "list": _list,
+    "ended": _ended,
+    "has": _has,
+    "store": _store,
+    "run": _run,
+}

@@ -1,0 +1,74 @@
+"""The `ssh` provider: machines on hosts that you can log in to."""
+
+import asyncio
+import dataclasses
+
+from seer.errors import ConfigError
+from seer.providers._remote._host import RemoteHost
+from seer.providers._remote._known import recall, remember
+from seer.providers._remote._provider import RemoteProvider
+from seer.providers._spec import MachineSpec
+from seer.providers._ssh_link import SshLink
+from seer.providers._ssh_options import SshOptions, read_options
+
+__all__ = ["SshOptions", "SshProvider"]
+
+
+class SshProvider(RemoteProvider):
+    """Machines on hosts that you can log in to."""
+
+    name = "ssh"
+
+    def __init__(self) -> None:
+        self._hosts: dict[SshOptions, RemoteHost] = {}
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be used here: no host is named."""
+        try:
+            read_options(None)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    async def _acquire(self, spec: MachineSpec) -> RemoteHost:
+        options = read_options(spec.options)
+        return await self._host(options)
+
+    async def _host(self, options: SshOptions) -> RemoteHost:
+        host = self._hosts.get(options)
+        if host is None:
+            host = RemoteHost(
+                SshLink(options),
+                provider=self.name,
+                place=place_of(options),
+                root=options.root,
+                python=options.python,
+                price=options.price_per_hour / 3600 or None,
+                share_gpus=options.share_gpus,
+            )
+            self._hosts[options] = host
+            fields = dataclasses.asdict(options)
+            await asyncio.to_thread(remember, self.name, host.place, fields)
+        return host
+
+    async def _host_at(self, place: str) -> RemoteHost | None:
+        fields = (await self._known()).get(place)
+        return await self._host(fields) if fields is not None else None
+
+    async def _places(self) -> list[str]:
+        return list(await self._known())
+
+    async def _known(self) -> dict[str, SshOptions]:
+        known = await asyncio.to_thread(recall, self.name)
+        found = {place: SshOptions(**fields) for place, fields in known.items()}
+        if self.unavailable() is None:
+            # The host that the environment names counts as known before its first use.
+            options = read_options(None)
+            found[place_of(options)] = options
+        return found
+
+
+def place_of(options: SshOptions) -> str:
+    """What follows the `@` in ids of this host's machines."""
+    place = f"{options.user}@{options.host}" if options.user else options.host
+    return f"{place}:{options.port}" if options.port else place
