@@ -1,7 +1,5 @@
 """A recorded run runs again without its interface, to the same results, or says where not."""
 
-import functools
-from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +7,6 @@ import anyio
 import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
-from seer.environment import _scoped as scoped_module
-from seer.environment._served import Served, ServeRequest
 from seer.errors import GateError
 from seer.execution import acreate_local_session
 from seer.harness import (
@@ -26,9 +22,7 @@ from seer.harness import (
     ToolResult,
     run_agent,
 )
-from seer.providers import Provider, get_provider
-from seer.providers import _registry as registry
-from seer.runs import GateCall, ReplayProvider, Run, open_run
+from seer.runs import GateCall, Run, open_run
 from seer.workspace import Workspace
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -75,39 +69,6 @@ def steps(cells: tuple[str, ...] = CELLS) -> list[Step]:
         for n, code in enumerate(cells)
     ]
     return [*made, Step(text="done")]
-
-
-@pytest.fixture(autouse=True)
-def recorded_gates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interfaces are served with a record that runs can read."""
-    monkeypatch.setattr(scoped_module, "ServeRequest", functools.partial(ServeRequest, record=True))
-
-    def about(self: Served) -> Mapping[str, Any]:
-        return {"schema": self.schema.to_json()}
-
-    def records(self: Served, after: int = 0) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-        return self.control.records(after)
-
-    async def read_blob(self: Served, digest: str) -> bytes:
-        folder: str = self._folder  # pyright: ignore[reportPrivateUsage]
-        machine = self._machine  # pyright: ignore[reportPrivateUsage]
-        return await machine.read_file(f"{folder}/record/blobs/{digest}")
-
-    for name, value in {"about": about, "records": records, "read_blob": read_blob}.items():
-        monkeypatch.setattr(Served, name, value, raising=False)
-    monkeypatch.setattr(Served, "name", property(lambda self: self.request.name), raising=False)
-
-
-@pytest.fixture(autouse=True)
-def replay_provider(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The provider `replay` is registered, as the installed distribution does it."""
-    real = registry._load  # pyright: ignore[reportPrivateUsage]
-
-    def load(name: str) -> Provider:
-        return ReplayProvider() if name == "replay" else real(name)
-
-    monkeypatch.setattr(registry, "_load", load)
-    assert get_provider("replay").name == "replay"
 
 
 def write_interface(folder: Path) -> Path:

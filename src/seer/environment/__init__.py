@@ -9,6 +9,7 @@ from seer.environment._config import (
 from seer.environment._description import FunctionDescription, InterfaceDescription
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._output import Output
+from seer.environment._recorded import gates_behind
 from seer.environment._sandbox import Sandbox
 from seer.environment._scoped import ScopedSandbox
 
@@ -24,4 +25,5 @@ __all__ = [
     "Sandbox",
     "SandboxConfig",
     "ScopedSandbox",
+    "gates_behind",
 ]

@@ -7,9 +7,11 @@ scoped machine's files, so it can be believed as much as the interfaces themselv
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from seer.environment._origins import ModelOrigin
 from seer.environment._served import Served, ServeRequest
 from seer.errors import InterfaceDiedError, RemoteFileError
 from seer.providers import Machine
@@ -58,6 +60,8 @@ def _to_json(request: ServeRequest) -> dict[str, Any]:
         "models": dict(request.models),
         "hidden": dict(request.hidden),
         "budget": None if request.budget is None else request.budget.to_json(),
+        "origins": [asdict(origin) for origin in request.origins],
+        "packages": dict(request.packages),
     }
 
 
@@ -66,5 +70,6 @@ def _from_json(data: dict[str, Any]) -> ServeRequest:
     return ServeRequest(
         file=Path(data.pop("file")),
         budget=None if budget is None else Budget.from_json(budget),
+        origins=tuple(ModelOrigin(**origin) for origin in data.pop("origins")),
         **data,
     )

@@ -18,6 +18,7 @@ from seer.environment._config import ModelConfig, assign_var_names
 from seer.environment._handles import ModelHandle
 from seer.environment._model_view import ModelSource, View, make_view
 from seer.environment._names import is_local_model, model_env_name, model_slug
+from seer.environment._origins import ModelOrigin
 from seer.environment._process import run_program
 from seer.errors import ConfigError, ModelError
 from seer.isolation import Mount
@@ -42,6 +43,7 @@ class PreparedModel:
     """All that the sandbox needs mounted for this model, its base included."""
     commit: str | None
     """The commit on the hub; None for a folder of this machine."""
+    origin: ModelOrigin
 
 
 @dataclass(frozen=True)
@@ -180,16 +182,43 @@ async def _prepare(
             base, hidden_as=names.base_folder if config.hidden else None, secrets=secrets
         )
         mounts += _mounts(base_view, base_path)
-    handle = ModelHandle(
+    handle = _handle(config, names, variable, root=root)
+    return PreparedModel(
+        config=config,
+        host_path=view.folder,
+        handle=handle,
+        mounts=mounts,
+        commit=source.commit,
+        origin=ModelOrigin(
+            name=config.name,
+            revision=config.revision,
+            source=source.name,
+            commit=source.commit,
+            folder=str(source.folder),
+        ),
+    )
+
+
+def model_handles(
+    models: Sequence[ModelConfig], *, models_root: str = "/models"
+) -> tuple[ModelHandle, ...]:
+    """The handles that prepared models would have, without preparing any."""
+    return tuple(
+        _handle(config, names, variable, root=models_root)
+        for config, names, variable in zip(
+            models, assign_names(models), assign_var_names(models), strict=True
+        )
+    )
+
+
+def _handle(config: ModelConfig, names: ModelNames, variable: str, *, root: str) -> ModelHandle:
+    return ModelHandle(
         name=names.visible,
-        path=path,
+        path=f"{root}/{names.folder}",
         var_name=variable,
         env_name=model_env_name(names.visible),
         hidden=config.hidden,
-        base_path=base_path,
-    )
-    return PreparedModel(
-        config=config, host_path=view.folder, handle=handle, mounts=mounts, commit=source.commit
+        base_path=f"{root}/{names.base_folder}" if names.base_folder is not None else None,
     )
 
 

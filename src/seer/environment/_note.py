@@ -7,11 +7,12 @@ configuration by name only.
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from seer.environment._config import ExecutionMode, ModelConfig, RepoConfig, SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
+from seer.environment._origins import ModelOrigin
 from seer.errors import SandboxNotFoundError
 
 
@@ -23,6 +24,8 @@ class Note:
     config: SandboxConfig
     models: tuple[ModelHandle, ...]
     repos: tuple[RepoHandle, ...]
+    origins: tuple[ModelOrigin, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def write_note(note: Note) -> str:
@@ -33,6 +36,8 @@ def write_note(note: Note) -> str:
             "config": config_to_dict(note.config),
             "models": [dataclasses.asdict(handle) for handle in note.models],
             "repos": [dataclasses.asdict(handle) for handle in note.repos],
+            "origins": [dataclasses.asdict(origin) for origin in note.origins],
+            "packages": dict(note.packages),
         }
     )
 
@@ -50,6 +55,8 @@ def read_note(text: str) -> Note:
             config=config_from_dict(data["config"]),
             models=tuple(ModelHandle(**handle) for handle in data["models"]),
             repos=tuple(RepoHandle(**handle) for handle in data["repos"]),
+            origins=tuple(ModelOrigin(**origin) for origin in data["origins"]),
+            packages=data["packages"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise SandboxNotFoundError(

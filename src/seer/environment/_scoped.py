@@ -11,6 +11,7 @@ from seer.console import progress
 from seer.environment._config import SandboxConfig
 from seer.environment._description import InterfaceDescription, describe
 from seer.environment._detached import find_interfaces, release_interfaces
+from seer.environment._recorded import BehindDoor, note_door
 from seer.environment._sandbox import Sandbox
 from seer.environment._served import GATE_FILES, Served, ServeRequest
 from seer.errors import ConfigError, SandboxStateError, ServeError
@@ -214,6 +215,8 @@ class ScopedSandbox(Sandbox):
             budget=budget,
             restart=restart,
             tracebacks=tracebacks and not running.hidden_names,
+            origins=running.origins,
+            packages=running.packages,
         )
 
     async def _load(self, request: ServeRequest) -> Served:
@@ -235,8 +238,10 @@ class ScopedSandbox(Sandbox):
             return Skill.from_markdown(render_skill(schema))
         if expose_as == "mcp":
             # Loaded by name: MCP lies above this package, and is slow to import.
-            door = await _open_interface_door()(served)
+            behind = BehindDoor(served)
+            door = await _open_interface_door()(behind)
             self._doors.append(door)
+            note_door(door.mcp_config, behind)
             return door.mcp_config
         assert_never(expose_as)
 
@@ -303,6 +308,6 @@ class _Closable(Protocol):
     async def close(self) -> None: ...
 
 
-def _open_interface_door() -> Callable[[Served], Awaitable[_Closable]]:
+def _open_interface_door() -> Callable[[BehindDoor], Awaitable[_Closable]]:
     module = importlib.import_module("seer.mcp")
-    return cast("Callable[[Served], Awaitable[_Closable]]", module.open_interface_door)
+    return cast("Callable[[BehindDoor], Awaitable[_Closable]]", module.open_interface_door)

@@ -11,11 +11,12 @@ import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seer.environment._origins import ModelOrigin, fingerprint
 from seer.errors import RemoteFileError, SandboxStateError, ServeError
 from seer.providers import Channel, Machine, Process
 from seer.rpc._budget import Budget
@@ -44,7 +45,11 @@ class ServeRequest:
     budget: Budget | None = None
     restart: str = "never"
     tracebacks: bool = True
-    record: bool = False
+    record: bool = True
+    """Whether every call is written down, for the records of runs."""
+    origins: tuple[ModelOrigin, ...] = ()
+    """What the models really are; for records only."""
+    packages: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Caller:
@@ -181,6 +186,53 @@ class Served:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.gather(self._draining, return_exceptions=True)
+
+    # --- for the records of runs ---------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What agents call it."""
+        return self.request.name
+
+    def about(self) -> dict[str, Any]:
+        """What it is, as plain data: schema and source, the models and what bounds the machine."""
+        request = self.request
+        return {
+            "schema": self.schema.to_json(),
+            "source": self.schema.source_hash,
+            "file": str(request.file),
+            "budget": request.budget.to_json() if request.budget is not None else {},
+            "models": [asdict(origin) for origin in request.origins],
+            "packages": dict(request.packages),
+            "machine": self._machine.about(),
+        }
+
+    async def weights(self) -> dict[str, Any]:
+        """The hashes of its models' files by the models' names; of large ones this takes time."""
+        found: dict[str, Any] = {}
+        for origin in self.request.origins:
+            try:
+                found[origin.name] = await asyncio.to_thread(fingerprint, Path(origin.folder))
+            except OSError as error:
+                # Prepared on another host, or removed since.
+                found[origin.name] = {"error": str(error)}
+        return found
+
+    def records(self, after: int = 0) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+        """Its calls from an offset of the gate's record on, as they are made."""
+        return self.control.records(after)
+
+    async def flush(self) -> int:
+        """Have all calls that were answered written down; where the gate's record then ends."""
+        return await self.control.flush()
+
+    async def read_blob(self, sha256: str) -> bytes:
+        """A large value of the gate's record.
+
+        Raises:
+            RemoteFileError: It is not there.
+        """
+        return await self._machine.read_file(f"{self.folder}/record/blobs/{sha256}")
 
     async def _launch(self) -> None:
         await self._send_file()

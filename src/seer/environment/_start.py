@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,9 @@ from pathlib import Path
 from seer.console import Phase, Progress, progress
 from seer.environment._config import ExecutionMode, SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
-from seer.environment._models import PreparedModel, prepare_models
+from seer.environment._models import PreparedModel, model_handles, prepare_models
 from seer.environment._note import Note, read_note, write_note
+from seer.environment._origins import ModelOrigin, package_versions
 from seer.environment._packages import (
     build_environment,
     check_python_version,
@@ -56,6 +57,9 @@ class Started:
     """Every name under which an interface may ask for a model -> its folder in the machine."""
     hidden_names: dict[str, str] = field(default_factory=dict[str, str])
     """Names of models that no agent may learn -> what they are called instead."""
+    origins: tuple[ModelOrigin, ...] = ()
+    packages: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The versions of the packages in it, as far as they were asked for."""
 
 
 async def start(
@@ -80,7 +84,7 @@ async def start(
         SecretMissingError: A secret is not set.
     """
     provider = get_provider(resolve_provider(config.provider))
-    secrets = load_secrets(config.secrets)
+    secrets = Secrets({}) if provider.runs_nothing else load_secrets(config.secrets)
     if secrets.names and kind == "sandbox":
         logger.warning("the agent in this sandbox can read: %s", ", ".join(secrets.names))
     starter = _Starter(
@@ -132,9 +136,7 @@ class _Starter:
         machine: Machine | None = None
         try:
             async with asyncio.timeout(config.start_timeout):
-                environment = await self._packages(display)
-                models = await self._models(display)
-                repos = await self._repos(display)
+                environment, models, repos = await self._prepare(display)
                 async with self._in_phase(display, "machine"):
                     machine = await self._provider.start(self._spec(environment, models, repos))
                 return await self._fill(display, machine, models, repos)
@@ -156,6 +158,15 @@ class _Starter:
         with display.phase(name) as phase:
             yield phase
         logger.info("phase %s took %.3f s", name, time.monotonic() - began)
+
+    async def _prepare(
+        self, display: Progress
+    ) -> tuple[Path | None, tuple[PreparedModel, ...], tuple[PreparedRepo, ...]]:
+        if self._provider.runs_nothing:
+            return None, (), ()
+        environment = await self._packages(display)
+        models = await self._models(display)
+        return environment, models, await self._repos(display)
 
     async def _packages(self, display: Progress) -> Path | None:
         config = self._config
@@ -199,11 +210,15 @@ class _Starter:
     ) -> MachineSpec:
         config = self._config
         handles = tuple(model.handle for model in models)
+        if self._provider.runs_nothing:
+            handles = model_handles(config.models)
         note = Note(
             kind=self._kind,
             config=config,
             models=handles,
             repos=_repo_handles(config, repos),
+            origins=tuple(model.origin for model in models),
+            packages=package_versions(environment, config.python_packages),
         )
         mounts = [*self._mounts, *(mount for model in models for mount in model.mounts)]
         mounts += [Mount(repo.host_path, f"{_REPOS}/{repo.name}") for repo in repos]
@@ -241,7 +256,7 @@ class _Starter:
                 if self._snapshot is not None:
                     await restore_snapshot(machine, self._snapshot)
                 await _copy_files(machine, config)
-        for repo, wanted in zip(repos, config.repos, strict=True):
+        for repo, wanted in zip(repos, config.repos, strict=not self._provider.runs_nothing):
             async with self._in_phase(display, f"repo {repo.name}") as phase:
                 await _check_out(machine, repo, wanted.install, phase)
         return _started(machine, read_note(machine.note))
@@ -289,6 +304,8 @@ def _started(machine: Machine, note: Note) -> Started:
         repos=tuple(dataclasses.replace(r, path=f"{workdir}/{r.path}") for r in note.repos),
         model_paths=paths,
         hidden_names=hidden,
+        origins=note.origins,
+        packages=note.packages,
     )
 
 
@@ -298,7 +315,7 @@ def _repo_handles(config: SandboxConfig, repos: Sequence[PreparedRepo]) -> tuple
         RepoHandle(
             name=repo.name, path=repo.name, url=wanted.url, ref=wanted.ref, commit=repo.commit
         )
-        for repo, wanted in zip(repos, config.repos, strict=True)
+        for repo, wanted in zip(repos, config.repos, strict=False)
     )
 
 

@@ -67,6 +67,15 @@ class Session(ABC):
         return self._site.workspace_dir
 
     @property
+    def callers(self) -> dict[str, str]:
+        """What the record of each served library's gate calls this session."""
+        return self._site.callers
+
+    def about(self) -> dict[str, Any]:
+        """What the session is and what bounds it, as plain data for the records of runs."""
+        return {"kind": self.kind, "name": self.name, **self._site.about()}
+
+    @property
     def model_info_text(self) -> str:
         """What the agent should be told about the session: models, libraries, skills."""
         parts = [

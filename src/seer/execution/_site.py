@@ -12,9 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from seer.environment import ModelHandle
+from seer.environment._origins import package_versions
 from seer.environment._packages import build_environment
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.execution._folder import HostFolder
@@ -75,6 +76,16 @@ class Site(ABC):
     @abstractmethod
     def workspace_dir(self) -> PurePath:
         """The session's folder."""
+
+    @property
+    def callers(self) -> dict[str, str]:
+        """What the record of each served library's gate calls this session."""
+        return {library: getattr(caller, "name", "") for library, caller in self._callers.items()}
+
+    def about(self) -> dict[str, Any]:
+        """What bounds the session, as plain data for the records of runs."""
+        machine = {} if self._ground is None else self._ground.machine.about()
+        return {"workspace_dir": str(self.workspace_dir), "machine": machine}
 
     async def ground(self) -> Ground:
         """The machine, made ready when it was not.
@@ -137,6 +148,11 @@ class LocalSite(Site):
         self._packages = tuple(packages)
         self._isolation: Isolation = isolation
         self._memory = memory
+        self._versions: dict[str, str] = {}
+
+    def about(self) -> dict[str, Any]:
+        """See `Site.about`."""
+        return {**super().about(), "packages": self._versions}
 
     @property
     def workspace_dir(self) -> Path:
@@ -151,6 +167,7 @@ class LocalSite(Site):
         await host.ensure_dir("lib")
         await install_libraries(self._workspace, host, root="lib")
         environment = await build_environment([*PACKAGES, *self._packages])
+        self._versions = package_versions(environment, [*PACKAGES, *self._packages])
         spec = MachineSpec(
             label="session",
             note=self._name,

@@ -6,20 +6,21 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dotenv import dotenv_values
 
+from seer._redact import register_secrets
 from seer.errors import SeerError
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._events import Event, FinishReason, RunFinished, raw_json
-from seer.harness._request import SessionLike, open_sessions
+from seer.harness._request import SessionLike
+from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
 from seer.runs import (
     CallCollector,
-    RecordedGate,
+    Followed,
     RecordError,
-    Redactor,
     RunRecord,
     Tracing,
     runs_root,
@@ -27,6 +28,8 @@ from seer.runs import (
 
 logger = logging.getLogger(__name__)
 
+_SHORTEST = 8
+"""Shorter values of variables that only sound secret may well be ordinary words."""
 _SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
 
 
@@ -44,7 +47,14 @@ class Recording:
         self._notebook: Path | None = None
         self.folder: Path | None = None
 
-    def open(self, agent: Agent, request: AgentRequest, *, session: SessionLike | None) -> None:
+    def open(
+        self,
+        agent: Agent,
+        request: AgentRequest,
+        *,
+        session: SessionLike | None,
+        servers: Sequence[ServerSpec] = (),
+    ) -> None:
         """Start the record.
 
         Raises:
@@ -52,6 +62,7 @@ class Recording:
         """
         if self._root is None:
             return
+        register_secrets((*agent.secrets(request), *_environment_secrets()))
         self._record = RunRecord.create(
             self._root,
             request.run_id,
@@ -64,18 +75,17 @@ class Recording:
                 "system_prompt": request.system_prompt,
                 "session": session.session_id if session is not None else None,
                 "limits": request.limits.as_dict(),
-                "program": {"argv": sys.argv, "cwd": str(Path.cwd())},
+                "program": {"argv": sys.argv, "command": sys.orig_argv, "cwd": str(Path.cwd())},
+                "replay_of": os.environ.get("SEER_REPLAY") or None,
+                "jail": _about(session),
             },
-            redactor=Redactor((*agent.secrets(request), *_environment_secrets())),
         )
         self.folder = self._record.folder
         self._notebook = getattr(session, "notebook_path", None)
         if self._notebook is not None:
             self._record.update({"notebook": str(self._notebook)})
-        self._collector = CallCollector(
-            self._record, wanted=_own_callers(session), on_call=self._tracing.call
-        )
-        self._collector.follow(_gates(session))
+        self._collector = CallCollector(self._record, on_call=self._tracing.call)
+        self._collector.follow(_gates(session, servers))
 
     def event(self, event: Event) -> None:
         """Write one event."""
@@ -108,7 +118,9 @@ class Recording:
     async def settle(self) -> None:
         """Take the last calls of the gates, which write theirs down with a delay."""
         if self._collector is not None:
-            await self._collector.stop()
+            missing = await self._collector.stop()
+            if missing:
+                self._totals["missing"] = missing
         if self._record is not None and self._notebook is not None:
             self._keep_notebook(self._record, self._notebook)
 
@@ -132,26 +144,42 @@ class Recording:
             logger.exception("the record of a run could not be closed")
 
 
-def _gates(session: SessionLike | None) -> list[RecordedGate]:
-    """The served interfaces whose calls belong into the record."""
+def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[Followed]:
+    """The served interfaces that the run can reach, and whose calls belong into its record.
+
+    Those are the run's own, made in its session or through its tool servers, and those of the
+    user's own script, without which the program could not run again from its record.
+    """
+    reached: dict[int, tuple[Any, set[str]]] = {}
     workspace = getattr(session, "workspace", None)
-    libraries: Sequence[Any] = getattr(workspace, "libraries", ())
-    found: list[Any] = [library.gate for library in libraries]
+    for library in cast("Sequence[Any]", getattr(workspace, "libraries", ())):
+        if hasattr(library.gate, "read_blob"):
+            reached[id(library.gate)] = (library.gate, set())
     # Nobody serves an interface who has not imported the package.
     environment = sys.modules.get("seer.environment")
-    found += getattr(environment, "recorded_gates", list)()
-    gates = {id(gate): gate for gate in found if hasattr(gate, "read_blob")}
-    return list(gates.values())
-
-
-def _own_callers(session: SessionLike | None) -> Callable[[str], bool]:
-    """Whose calls belong into the record: all but those of other sessions."""
-    others = [
-        re.compile(re.sub(r"[^A-Za-z0-9_.-]", "-", other.name)[:60] + r"-\d+")
-        for other in open_sessions()
-        if session is not None and other.session_id != session.session_id
+    if environment is not None:
+        commands = [[spec.command, *spec.args] for spec in servers]
+        for gate, caller in environment.gates_behind(commands):
+            reached.setdefault(id(gate), (gate, set()))[1].add(caller)
+    return [
+        Followed(gate, _wanted(gate.name, callers, session)) for gate, callers in reached.values()
     ]
-    return lambda caller: not any(pattern.fullmatch(caller) for pattern in others)
+
+
+def _wanted(interface: str, doors: set[str], session: SessionLike | None) -> Callable[[str], bool]:
+    script = f"{interface}-in-a-script-"
+
+    def wanted(caller: str) -> bool:
+        # Asked each time: a session may open its callers late.
+        own = getattr(session, "callers", {}).get(interface)
+        return caller == own or caller in doors or caller.startswith(script)
+
+    return wanted
+
+
+def _about(session: SessionLike | None) -> Mapping[str, Any]:
+    about = getattr(session, "about", None)
+    return {} if about is None else about()
 
 
 def _environment_secrets() -> tuple[str, ...]:
@@ -160,4 +188,8 @@ def _environment_secrets() -> tuple[str, ...]:
     file = Path(".env")
     if file.is_file():
         given = {**dotenv_values(file, interpolate=False), **given}
-    return tuple(value for name, value in given.items() if value and _SECRET_NAMES.search(name))
+    return tuple(
+        value
+        for name, value in given.items()
+        if value and len(value) >= _SHORTEST and _SECRET_NAMES.search(name)
+    )

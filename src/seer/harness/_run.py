@@ -15,6 +15,7 @@ from typing import Any
 
 import anyio
 
+from seer._redact import Redactor
 from seer._sync import background_loop
 from seer.errors import ConfigError, ScriptError
 from seer.harness._agent import Agent, AgentRequest
@@ -40,7 +41,7 @@ from seer.harness._request import (
 from seer.harness._seat import RunOver, Seat
 from seer.harness._servers import ServerSpec
 from seer.harness._toolbox import open_toolbox
-from seer.runs import Redactor, new_run_id
+from seer.runs import new_run_id
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +155,9 @@ class AgentRun(AsyncIterator[Event]):
     async def _work(self) -> None:
         reason: FinishReason = "cancelled"
         message = "the run was cancelled"
-        self._recording.open(self._agent, self._request, session=self._session)
+        self._recording.open(
+            self._agent, self._request, session=self._session, servers=self._servers
+        )
         try:
             async with (
                 control_door(self._recording.folder, self._controlled),

@@ -9,6 +9,7 @@ import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 from seer.errors import SandboxLostError
 from seer.providers._keeper_client import KeeperClient
@@ -115,6 +116,20 @@ class KeptMachine(StewardMachine):
     def _closed(self) -> None:
         self._open -= 1
         self._last_use = time.monotonic()
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        """See `Machine.about`."""
+        record = self._record
+        return {
+            **super().about(),
+            "gpu": record.gpu,
+            "isolation": record.isolation,
+            "user": record.uid,
+            **record.policy,
+            "mounts": [{"at": item.seen, "writable": item.writable} for item in record.mounts],
+        }
 
     # --- paths --------------------------------------------------------------------------------
 

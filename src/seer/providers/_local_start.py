@@ -174,6 +174,12 @@ def _spawn(
         uid=inside.uid,
         layout=inside.layout,
         mounts=inside.seen,
+        policy={
+            "network": spec.network,
+            "memory": spec.memory,
+            "processes": PROCESSES,
+            "disk": spec.disk,
+        },
     )
     write_record(folder, record)
     network = proxy_environment() if wants_proxy else {}

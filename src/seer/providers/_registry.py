@@ -79,15 +79,18 @@ def why_unavailable(name: str) -> str | None:
 def resolve_provider(name: str) -> str:
     """The provider that a configuration's name stands for.
 
-    The default, "modal", stands for `SEER_PROVIDER` if that is set, else for Modal if its
-    credentials are configured, else for this machine. Every other name stands for itself.
+    While `SEER_REPLAY` names a recorded run, every name stands for its replay. The default,
+    "modal", stands for `SEER_PROVIDER` if that is set, else for Modal if its credentials are
+    configured, else for this machine. Every other name stands for itself.
     """
+    if os.environ.get("SEER_REPLAY", "").strip():
+        return _announce("replay", "SEER_REPLAY names a run")
     if name != DEFAULT:
         return name
     chosen = os.environ.get("SEER_PROVIDER", "").strip()
     if chosen:
         return _announce(chosen, "SEER_PROVIDER says so")
-    if _has_modal_credentials():
+    if has_modal_credentials():
         return DEFAULT
     return _announce("local", "no Modal credentials are configured and SEER_PROVIDER is not set")
 
@@ -98,7 +101,7 @@ def _announce(name: str, reason: str) -> str:
     return name
 
 
-def _has_modal_credentials() -> bool:
+def has_modal_credentials() -> bool:
     """Whether Modal's own client would find a token; none is read."""
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return True

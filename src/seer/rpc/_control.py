@@ -85,10 +85,11 @@ class GateControl:
         """
         while True:
             found = await self._ask("GET", f"/v1/records/{after}")
-            after = found["next"]
             lines: list[str] = found["lines"]
             for line in lines:
+                after += len(line.encode("utf-8", "surrogatepass")) + 1
                 yield after, json.loads(line)
+            after = found["next"]
 
     async def flush(self) -> int:
         """Have every call that was answered written down; the offset where the record ends."""

@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from seer._redact import Redactor
 from seer.errors import RecordError, ReplayDivergenceError, RunNotFoundError
 from seer.runs._calls import GateCall
-from seer.runs._gate_calls import CallCollector, RecordedGate
+from seer.runs._compare import Comparison, compare_runs
+from seer.runs._gate_calls import CallCollector, Followed, RecordedGate
 from seer.runs._index import Order, RunFilter, RunIndex, RunPage, RunSummary
 from seer.runs._inspect import export_inspect
 from seer.runs._places import new_run_id, runs_root
-from seer.runs._reader import Run, open_run
+from seer.runs._reader import Run, delete_run, open_run
 from seer.runs._record import RunRecord, Status
 from seer.runs._tracing import Tracing
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallCollector",
+    "Comparison",
+    "Followed",
     "GateCall",
     "Order",
     "RecordError",
     "RecordedGate",
-    "Redactor",
     "ReplayDivergenceError",
     "ReplayProvider",
     "Run",
@@ -34,6 +35,8 @@ __all__ = [
     "RunSummary",
     "Status",
     "Tracing",
+    "compare_runs",
+    "delete_run",
     "export_inspect",
     "new_run_id",
     "open_run",

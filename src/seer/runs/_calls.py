@@ -29,6 +29,8 @@ class GateCall:
     result_digest: str = ""
     source: str = ""
     """The hash of the interface's source."""
+    model: str = ""
+    """The models behind the interface, each as `name@commit`."""
     call: str = ""
     time: float = 0.0
     """When it was answered; Unix time."""
@@ -49,6 +51,12 @@ class GateCall:
         return call_key(self.function, self.arguments, self.argument_buffers)
 
     @property
+    def address(self) -> str:
+        """What makes two calls comparable: code, models, function and arguments in one hash."""
+        text = canonical([self.source, self.model, self.key])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
     def seed(self) -> Any:
         """The seed among the arguments by name, where there is one."""
         try:
@@ -63,6 +71,7 @@ class GateCall:
             "argument_buffers": list(self.argument_buffers),
             "result_buffers": list(self.result_buffers),
             "key": self.key,
+            "address": self.address,
             "seed": self.seed,
         }
 
@@ -76,7 +85,7 @@ class GateCall:
         )
 
     @classmethod
-    def from_gate(cls, interface: str, line: Mapping[str, Any]) -> "GateCall":
+    def from_gate(cls, interface: str, line: Mapping[str, Any], *, model: str = "") -> "GateCall":
         """The call in a line of a gate's own record."""
         refused = bool(line.get("refused"))
         request = str(line.get("request", ""))
@@ -93,6 +102,7 @@ class GateCall:
             result_buffers=_hashes(line.get("result_buffers")),
             result_digest=str(line.get("result_digest", "")),
             source=str(line.get("source", "")),
+            model=model,
             call=str(line.get("call", "")),
             time=float(line.get("time", 0.0)),
             queue=float(line.get("queue", 0.0)),
@@ -102,10 +112,26 @@ class GateCall:
             bytes_out=int(line.get("bytes_out", 0)),
         )
 
+    def to_gate(self) -> dict[str, Any]:
+        """The call as a gate would have written it down; `from_gate` reads it."""
+        line: dict[str, Any] = {name: getattr(self, name) for name in _MEASURED}
+        line |= {"result": json.loads(self.result), "result_digest": self.result_digest}
+        if self.arguments is None:
+            line |= {"refused": True, "request": f"/v1/call/{self.function}"}
+        else:
+            line["arguments"] = json.loads(self.arguments)
+        for name in ("argument_buffers", "result_buffers"):
+            line[name] = [{"sha256": digest} for digest in getattr(self, name)]
+        return line
 
+
+_MEASURED = (
+    *("caller", "function", "outcome", "source", "call", "time"),
+    *("queue", "run", "batch", "bytes_in", "bytes_out"),
+)
 _PLAIN = (
     *("interface", "caller", "function", "arguments", "outcome", "result", "result_digest"),
-    *("source", "call", "time", "queue", "run", "batch", "bytes_in", "bytes_out"),
+    *("source", "model", "call", "time", "queue", "run", "batch", "bytes_in", "bytes_out"),
 )
 
 
@@ -117,12 +143,6 @@ def call_key(function: str, arguments: str | None, buffers: Sequence[str]) -> st
         form = arguments
     text = canonical([function, form, list(buffers)])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def blobs_of(line: Mapping[str, Any]) -> list[str]:
-    """The hashes of all blobs that a line of a gate's own record refers to."""
-    found = [*_hashes(line.get("argument_buffers")), *_hashes(line.get("result_buffers"))]
-    return found + [blob for key in ("arguments", "result") if (blob := blob_of(line.get(key)))]
 
 
 def blob_of(value: object) -> str | None:

@@ -12,10 +12,13 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from seer._redact import Redactor
 from seer.errors import GateError, ProtocolError, ReplayDivergenceError
 from seer.rpc._wire import Request, WireError, head_prefix, parse_request
 from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
@@ -24,6 +27,7 @@ from seer.rpc.server._failures import STATUS, error_text
 from seer.rpc.server._replies import Reply, plain_message
 from seer.runs._calls import GateCall
 from seer.runs._replay_match import Tapes
+from seer.runs._scrub import scrub_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -53,16 +57,27 @@ class Asked:
             found = [found.get("args", []), found.get("kwargs", {})]  # pyright: ignore[reportUnknownMemberType]
         return json.dumps(found, separators=(",", ":"))
 
-    @property
-    def hashes(self) -> list[str]:
-        """The hashes of the arrays."""
-        return [hashlib.sha256(buffer).hexdigest() for buffer in self.buffers]
+    def hashes(self, redactor: Redactor) -> list[str]:
+        """The hashes of the arrays, as a record would have them."""
+        clean = (scrub_bytes(buffer, redactor) for buffer in self.buffers)
+        return [hashlib.sha256(buffer).hexdigest() for buffer in clean]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a live gate answered."""
+
+    raw: bytes
+    """All of it, to be passed on."""
+    status: int
+    text: str
+    buffers: tuple[bytes, ...]
 
 
 class Beyond(Protocol):
     """Where to go on when the record does not answer."""
 
-    def answer(self, interface: str, caller: str, asked: Asked) -> bytes:
+    def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
         """The whole answer of the live gate to a request.
 
         Raises:
@@ -116,6 +131,11 @@ class ReplayGate:
         self._kept: dict[tuple[str, str], bytes] = {}
         self._closed = False
         self._prefix = head_prefix(EPOCH)
+        self._redactor = Redactor()
+        self._log = bytearray()
+        """The gate's own record of this replay, in the form that live gates have."""
+        self._logged = threading.Condition()
+        self._live_blobs: dict[str, bytes] = {}
 
     # --- sockets -----------------------------------------------------------------------------
 
@@ -136,6 +156,17 @@ class ReplayGate:
             self._listeners.clear()
         for item in sockets:
             _shut(item)
+        with self._logged:
+            self._logged.notify_all()
+
+    def blob(self, sha256: str) -> bytes:
+        """An array of a call that was answered.
+
+        Raises:
+            RecordError: There is none of this hash.
+        """
+        found = self._live_blobs.get(sha256)
+        return self._read_blob(sha256) if found is None else found
 
     def _listen(self, name: str, path: str, handle: Callable[[Asked], bytes], *, mode: int) -> None:
         target = self._host_path(path)
@@ -221,7 +252,10 @@ class ReplayGate:
         if beyond is not None and beyond.live:
             return self._ask_beyond(beyond, caller, asked)
         try:
-            recorded = self.tapes.tape(caller).match(function, asked.arguments, asked.hashes)
+            # As the record has it: without secrets.
+            arguments = self._redactor.redact(asked.arguments)
+            hashes = asked.hashes(self._redactor)
+            recorded = self.tapes.tape(caller).match(function, arguments, hashes)
         except ValueError:
             return self._error(400, "ProtocolError", "the arguments are not JSON")
         except ReplayDivergenceError as error:
@@ -232,13 +266,48 @@ class ReplayGate:
                 self.divergence = self.divergence or error
             logger.error("replay of %r: %s", self.name, error)
             return self._error(409, "GateError", f"replay: {error}")
+        self._note(replace(recorded, caller=caller, time=time.time()))
         return self.render(recorded)
 
     def _ask_beyond(self, beyond: Beyond, caller: str, asked: Asked) -> bytes:
+        began = time.time()
         try:
-            return beyond.answer(self.name, caller, asked)
+            answered = beyond.answer(self.name, caller, asked)
         except GateError as error:
             return self._error(503, type(error).__name__, str(error))
+        now = time.time()
+        call = GateCall(
+            interface=self.name,
+            caller=caller,
+            function=asked.request.path.rpartition("/")[2],
+            arguments=asked.arguments,
+            argument_buffers=self._keep(asked.buffers),
+            outcome="ok" if answered.status == 200 else _error_type(answered.text),
+            result=answered.text,
+            result_buffers=self._keep(answered.buffers),
+            call=asked.request.call,
+            time=now,
+            run=now - began,
+        )
+        self._note(call)
+        return answered.raw
+
+    def _keep(self, buffers: Sequence[bytes]) -> tuple[str, ...]:
+        found = {hashlib.sha256(data).hexdigest(): data for data in buffers}
+        self._live_blobs.update(found)
+        return tuple(hashlib.sha256(data).hexdigest() for data in buffers)
+
+    def _note(self, call: GateCall) -> None:
+        with self._logged:
+            self._log += json.dumps(call.to_gate()).encode() + b"\n"
+            self._logged.notify_all()
+
+    def _records(self, after: int) -> bytes:
+        """The record's lines from an offset on; waits until there are some."""
+        with self._logged:
+            self._logged.wait_for(lambda: len(self._log) > after or self._closed)
+            lines = self._log[after:].decode().split("\n")[:-1]
+            return self._plain({"next": len(self._log), "lines": lines})
 
     def render(self, recorded: GateCall) -> bytes:
         """A recorded answer as it goes over the wire."""
@@ -268,6 +337,10 @@ class ReplayGate:
             if listener is not None:
                 _shut(listener)
             return self._plain({})
+        if kind == "records":
+            return self._records(int(parts[3]))
+        if kind == "flush":
+            return self._plain({"end": len(self._log)})
         if kind == "health":
             return self._plain({"state": "up", "epoch": EPOCH, "restarts": 0, "notes": []})
         if kind == "budget":
@@ -281,6 +354,13 @@ class ReplayGate:
 
     def _error(self, status: int, kind: str, message: str) -> bytes:
         return plain_message(status, self._prefix, error_text(kind, message))
+
+
+def _error_type(text: str) -> str:
+    try:
+        return str(json.loads(text)["error"]["type"])
+    except (ValueError, LookupError, TypeError):
+        return "GateError"
 
 
 class _Reader:

@@ -10,9 +10,7 @@ import asyncio
 import json
 import logging
 import re
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,8 +30,9 @@ from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader
 from seer.rpc.client._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from seer.runs._calls import GateCall
-from seer.runs._replay_gate import Asked, ReplayGate
-from seer.runs._replay_machine import GateMaker
+from seer.runs._replay_gate import Answered, Asked, ReplayGate
+from seer.runs._replay_machine import GateMaker, SocketChannel
+from seer.runs._transient import TransientFolder
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Takeover:
                 self._live = True
             return True
 
-    def answer(self, interface: str, caller: str, asked: Asked) -> bytes:
+    def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
         """What the live interface answers.
 
         Raises:
@@ -98,7 +97,7 @@ class Takeover:
         message = _message(path, [], (call.arguments or "").encode(), buffers)
         self._exchange(call.interface, caller, message)
 
-    def _exchange(self, interface: str, caller: str, message: bytes) -> bytes:
+    def _exchange(self, interface: str, caller: str, message: bytes) -> Answered:
         path = self._sockets.get((interface, caller))
         if path is None:
             raise GateError(f"replay: the live {interface!r} does not know the caller {caller!r}")
@@ -122,7 +121,7 @@ class LiveAfterMachine(Machine):
         self._real = real
         self._make_gate = make_gate
         self._takeover = takeover
-        self._folder = Path(tempfile.mkdtemp(prefix="seer-replay-"))
+        self._folder = TransientFolder("seer-replay-")
         self._interfaces: dict[str, ReplayGate] = {}
         self._callers: dict[str, str] = {}
         self._paths: dict[str, Path] = {}
@@ -139,7 +138,7 @@ class LiveAfterMachine(Machine):
         if real is None or caller is None or gate is None:
             return real
         if path not in self._paths:
-            front = self._folder / f"{len(self._paths)}.sock"
+            front = self._folder.path / f"{len(self._paths)}.sock"
             self._takeover.add_caller(gate.name, caller, real)
             gate.serve_caller(caller, str(front))
             self._paths[path] = front
@@ -168,7 +167,8 @@ class LiveAfterMachine(Machine):
         folder, _, name = path.rpartition("/")
         if name == "serve.json":
             interface = str(json.loads(data)["name"])
-            self._interfaces[folder] = self._make_gate(interface, Path)
+            gate = self._interfaces[folder] = self._make_gate(interface, Path)
+            gate.serve_control(str(self._control(folder)))
         await self._real.write_file(path, data, mode=mode, append=append)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
@@ -190,9 +190,14 @@ class LiveAfterMachine(Machine):
     async def connect(self, address: str | int) -> Channel:
         """See `Machine.connect`; on control sockets the making of callers is noted."""
         channel = await self._real.connect(address)
-        if isinstance(address, str) and address.rpartition("/")[0] in self._interfaces:
-            return _Listening(channel, self._callers)
+        folder = address.rpartition("/")[0] if isinstance(address, str) else ""
+        if folder in self._interfaces:
+            return _Listening(channel, self._callers, self._control(folder))
         return channel
+
+    def _control(self, folder: str) -> Path:
+        number = list(self._interfaces).index(folder)
+        return self._folder.path / f"control-{number}.sock"
 
     def listen(self, path: str) -> Listener:
         """See `Machine.listen`."""
@@ -206,16 +211,21 @@ class LiveAfterMachine(Machine):
         """See `Machine.terminate`."""
         for gate in self._interfaces.values():
             gate.close()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(self._folder.remove)
         await self._real.terminate()
 
 
 class _Listening(Channel):
-    """Passes a control connection on, and notes which caller gets which socket."""
+    """Passes a control connection on, and notes which caller gets which socket.
 
-    def __init__(self, real: Channel, callers: dict[str, str]) -> None:
+    What asks for the record of calls is led to the gate in front: it knows those that the record
+    answered, and those that it passed on.
+    """
+
+    def __init__(self, real: Channel, callers: dict[str, str], front: Path) -> None:
         self._real = real
         self._callers = callers
+        self._front = front
 
     async def read(self, n: int = 65536) -> bytes:
         return await self._real.read(n)
@@ -225,6 +235,9 @@ class _Listening(Channel):
         if re.match(rb"POST /v1/callers ", head):
             asked = json.loads(body)
             self._callers[str(asked["socket"])] = str(asked["name"])
+        elif re.match(rb"(GET /v1/records/|POST /v1/flush )", head):
+            await self._real.close()
+            self._real = await SocketChannel.open(self._front)
         await self._real.write(data)
 
     async def close(self) -> None:
@@ -247,7 +260,7 @@ def _message(path: str, head: Sequence[str], text: bytes, buffers: Sequence[byte
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def _whole_answer(connected: socket.socket) -> bytes:
+def _whole_answer(connected: socket.socket) -> Answered:
     """Everything up to the end of one answer, also of a streamed one."""
     reader, raw = ResponseReader(), b""
     while True:
@@ -267,4 +280,9 @@ def _whole_answer(connected: socket.socket) -> bytes:
                 raise ConnectionResetError("the gate closed the connection")
             raw += data
             ended = None in chunks.feed(data)
-    return raw
+        return Answered(raw, response.status, '{"end":null}', ())
+    places = [(piece.offset, piece.offset + piece.size) for piece in response.pieces]
+    buffers = tuple(bytes(response.body[start:end]) for start, end in places)
+    return Answered(
+        raw, response.status, bytes(response.text).decode("utf-8", "surrogatepass"), buffers
+    )

@@ -8,10 +8,10 @@ import asyncio
 import errno
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -30,6 +30,7 @@ from seer.providers import (
     TerminalSize,
 )
 from seer.runs._replay_gate import ReplayGate
+from seer.runs._transient import TransientFolder
 
 GateMaker = Callable[[str, Callable[[str], Path]], ReplayGate]
 """Makes the gate for an interface's name, given where paths of the machine lie on the host."""
@@ -54,7 +55,8 @@ class ReplayMachine(Machine):
         self.id = f"replay-{secrets.token_hex(8)}"
         self.note = spec.note
         self._make_gate = make_gate
-        self._root = Path(tempfile.mkdtemp(prefix="seer-replay-"))
+        self._folder = TransientFolder("seer-replay-")
+        self._root = self._folder.path
         for folder in (_LAYOUT.workdir, _LAYOUT.run, _LAYOUT.tmp, _LAYOUT.home):
             self._host(folder).mkdir(parents=True, exist_ok=True)
         self._gates: list[ReplayGate] = []
@@ -92,7 +94,11 @@ class ReplayMachine(Machine):
         return _GateProcess(gate)
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """See `Machine.read_file`."""
+        """See `Machine.read_file`; arrays of recorded calls are where a gate would keep them."""
+        blob = re.search(r"/record/blobs/([0-9a-f]{64})$", path)
+        if blob is not None and self._gates:
+            data = self._gates[0].blob(blob[1])
+            return data[offset:] if length is None else data[offset : offset + length]
         with _as_remote(path), self._host(path).open("rb") as file:
             file.seek(offset)
             return file.read(-1 if length is None else length)
@@ -147,8 +153,7 @@ class ReplayMachine(Machine):
         if isinstance(address, int):
             raise RemoteFileError(errno.ECONNREFUSED, "nothing listens in a replay", str(address))
         with _as_remote(address):
-            reader, writer = await asyncio.open_unix_connection(str(self._host(address)))
-        return _SocketChannel(reader, writer)
+            return await SocketChannel.open(self._host(address))
 
     def listen(self, path: str) -> Listener:
         """Nothing runs that could connect.
@@ -171,7 +176,7 @@ class ReplayMachine(Machine):
         self._ended = True
         for gate in self._gates:
             gate.close()
-        await asyncio.to_thread(shutil.rmtree, self._root, ignore_errors=True)
+        await asyncio.to_thread(self._folder.remove)
 
     def socket_path(self, path: str) -> Path | None:
         """Where a socket of the machine lies on this host."""
@@ -228,7 +233,18 @@ class _GateProcess(Process):
         await self.kill()
 
 
-class _SocketChannel(Channel):
+class SocketChannel(Channel):
+    """A connection to a Unix socket of this host."""
+
+    @classmethod
+    async def open(cls, path: Path) -> "SocketChannel":
+        """Connect.
+
+        Raises:
+            OSError: Nothing listens there.
+        """
+        return cls(*await asyncio.open_unix_connection(str(path)))
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
