@@ -15,6 +15,8 @@ from pathlib import Path
 
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._base import Channel, Machine, Way
+from seer.providers._channel import StreamChannel
+from seer.providers._wire_io import READ_LIMIT
 
 logger = logging.getLogger(__name__)
 
@@ -68,33 +70,40 @@ class Relay(Way):
             task.add_done_callback(self._passing.discard)
 
     async def _pass(self, near: socket.socket) -> None:
-        far: Channel | None = None
+        reader, writer = await asyncio.open_unix_connection(sock=near, limit=READ_LIMIT)
+        channel = StreamChannel(reader, writer, _hung_up)
         try:
             far = await self._machine.connect(self._target)
-            ways = [asyncio.create_task(_out(near, far)), asyncio.create_task(_back(far, near))]
-            try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for way in ways:
-                    way.cancel()
-                await asyncio.gather(*ways, return_exceptions=True)
         except (SandboxLostError, RemoteFileError) as error:
             logger.info("a connection to %s was not passed on: %s", self._target, error)
-        finally:
-            near.close()
-            if far is not None:
-                await far.close()
+            await channel.close()
+            return
+        except BaseException:
+            await asyncio.shield(channel.close())
+            raise
+        await relay(channel, far)
 
 
-async def _out(near: socket.socket, far: Channel) -> None:
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):
-        while data := await loop.sock_recv(near, _CHUNK):
-            await far.write(data)
+async def relay(one: Channel, other: Channel) -> None:
+    """Pass bytes both ways until either side ends; then both are closed."""
+
+    async def copy(source: Channel, target: Channel) -> None:
+        with contextlib.suppress(SandboxLostError):
+            while data := await source.read(_CHUNK):
+                await target.write(data)
+
+    ways = [asyncio.create_task(copy(one, other)), asyncio.create_task(copy(other, one))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        try:
+            await asyncio.gather(*ways, return_exceptions=True)
+        finally:  # a second cancellation, while the first is being obeyed, must not leak them
+            await one.close()
+            await other.close()
 
 
-async def _back(far: Channel, near: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError):
-        while data := await far.read(_CHUNK):
-            await loop.sock_sendall(near, data)
+async def _hung_up() -> SandboxLostError:
+    return SandboxLostError("the other side has hung up")

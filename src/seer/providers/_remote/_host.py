@@ -100,19 +100,16 @@ class RemoteHost(Host):
             ProviderError: It could not be started; nothing is left running.
             IsolationError: The boundary could not be set up there.
         """
-        if spec.gates:
-            raise ProviderError(
-                f"gates={sorted(spec.gates)}: a machine elsewhere cannot see sockets of this host; "
-                f"let it listen instead"
-            )
         request = {
             "spec": write_spec(spec),
             "share_gpus": self._share_gpus,
             "price": self.price,
+            "gates": sorted(spec.gates),
         }
         found = await self._start_when_free(request, spec.start_timeout)
         record = parse_record(found["record"])
-        return await RemoteMachine.attach(self, record, found["porter"], hold=False)
+        porter: str = found["porter"]
+        return await RemoteMachine.attach(self, record, porter, hold=False, gates=spec.gates)
 
     async def _start_when_free(
         self, request: Mapping[str, object], patience: float

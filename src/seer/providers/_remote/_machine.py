@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seer.errors import SandboxLostError, SeerError
@@ -35,7 +37,13 @@ class RemoteMachine(KeptMachine):
 
     @classmethod
     async def attach(
-        cls, host: "RemoteHost", record: LocalRecord, porter: str, *, hold: bool
+        cls,
+        host: "RemoteHost",
+        record: LocalRecord,
+        porter: str,
+        *,
+        hold: bool,
+        gates: Mapping[str, Path] | None = None,
     ) -> "RemoteMachine":
         """Come to a machine through its porter.
 
@@ -44,12 +52,13 @@ class RemoteMachine(KeptMachine):
             record: What it is.
             porter: The porter's socket.
             hold: Whether it must be taken over; one that was just started is held already.
+            gates: Sockets of this host that programs in the machine can reach by name.
 
         Raises:
             HostUnreachableError: The connection broke.
             SandboxLostError: It has ended.
         """
-        session = Session(host.link, porter, lease=record.lease)
+        session = Session(host.link, porter, lease=record.lease, gates=gates or {})
         await session.start()
         try:
             reader, writer = await session.open("keeper", asyncio.StreamReaderProtocol)

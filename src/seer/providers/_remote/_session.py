@@ -10,9 +10,12 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from seer.errors import HostUnreachableError, SandboxLostError, SeerError
+from seer.providers._channel import StreamChannel
+from seer.providers._relay import relay
 from seer.providers._remote import frames
 from seer.providers._remote._link import Link, Wire
 from seer.providers._remote._streams import StreamTransport
@@ -33,17 +36,22 @@ def _now() -> float:
 class Session:
     """All streams of this controller to one machine."""
 
-    def __init__(self, link: Link, path: str, *, lease: float) -> None:
+    def __init__(
+        self, link: Link, path: str, *, lease: float, gates: Mapping[str, Path] | None = None
+    ) -> None:
         """Describe it; `start` makes the first wire.
 
         Args:
             link: The way to the host.
             path: The porter's socket there.
             lease: Seconds for which porter and controller wait for each other.
+            gates: Sockets of this host that streams from the machine may lead to, by name.
         """
         self._link = link
         self._path = path
         self._lease = lease
+        self._gates = dict(gates or {})
+        self._passing: set[asyncio.Task[None]] = set()
         self._beat = min(max(lease / 8, 0.1), 5.0)
         self._token = secrets.token_bytes(frames.TOKEN_BYTES)
         self._reliable = frames.Reliable()
@@ -92,16 +100,38 @@ class Session:
         if self.over is not None:
             raise SandboxLostError(str(self.over))
         self._numbers += 1
-        number = self._numbers
+        self._post(frames.OPEN, self._numbers, target.encode())
+        return self._stream(self._numbers, made)
+
+    def _stream(
+        self, number: int, made: Callable[[asyncio.StreamReader], asyncio.StreamReaderProtocol]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         transport = StreamTransport(number, self._post, self._forget)
         reader = asyncio.StreamReader(limit=READ_LIMIT)
         protocol = made(reader)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         self._streams[number] = transport
-        self._post(frames.OPEN, number, target.encode())
         loop = asyncio.get_running_loop()
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+    def _admit(self, number: int, name: str) -> None:
+        """Pass a connection that a program in the machine made on to a gate of this host."""
+        reader, writer = self._stream(number, asyncio.StreamReaderProtocol)
+        far = StreamChannel(reader, writer, _hung_up)
+        task = asyncio.create_task(self._pass_on(far, name))
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
+
+    async def _pass_on(self, far: StreamChannel, name: str) -> None:
+        try:
+            path = self._gates[name]
+            reader, writer = await asyncio.open_unix_connection(path, limit=READ_LIMIT)
+        except (KeyError, OSError) as error:
+            logger.warning("gate %r cannot be reached: %s", name, error)
+            await far.close()
+            return
+        await relay(far, StreamChannel(reader, writer, _hung_up))
 
     async def close(self) -> None:
         """End the session now: the porter closes its streams and waits no longer."""
@@ -112,6 +142,9 @@ class Session:
             self._wire.write(frames.frame(frames.BYE, 0))
         self._hang_up()
         self._end(SandboxLostError("the connection to the machine was closed"))
+        for task in self._passing:
+            task.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
 
     # --- the wire -----------------------------------------------------------------------------
 
@@ -224,6 +257,9 @@ class Session:
             return
         if self._reliable.took(payload) and self._wire is not None:
             self._wire.write(self._reliable.ack())
+        if kind == frames.OPEN and number > frames.INCOMING:
+            self._admit(number, payload.decode(errors="replace"))
+            return
         stream = self._streams.get(number)
         if stream is not None:
             # One that is closed on this side may still be spoken to for a moment.
@@ -239,6 +275,10 @@ class Session:
             self.over = reason
         for stream in list(self._streams.values()):
             stream.lose(ConnectionAbortedError(str(reason)))
+
+
+async def _hung_up() -> SandboxLostError:
+    return SandboxLostError("the other side has hung up")
 
 
 class _Attempt:

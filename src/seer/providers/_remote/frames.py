@@ -22,6 +22,8 @@ OPEN, DATA, CREDIT, END, CLOSE, ACK, ATTACH, ATTACHED, BYE = range(1, 10)
 """OPEN: payload is what to connect to. END: no more data will come this way. CLOSE: the stream is
 gone in both directions; a payload is an errno."""
 
+INCOMING = 1 << 31
+"""Streams that the host opens are numbered from here on."""
 WINDOW = 1 << 20
 """Bytes that a stream may be ahead of its reader."""
 CHUNK = 64 * 1024

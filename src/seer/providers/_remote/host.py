@@ -16,6 +16,7 @@ import fcntl
 import importlib
 import json
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -23,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -31,7 +32,9 @@ from typing import Any, cast
 from seer import errors
 from seer.errors import HostFullError, SandboxNotFoundError, SeerError
 from seer.isolation import Mount
+from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import how_it_ended, machines_dir, read_record
+from seer.providers._local_start import Born
 from seer.providers._places import cache_dir, state_dir
 from seer.providers._remote import gpus
 from seer.providers._spec import MachineSpec
@@ -99,12 +102,25 @@ def _start() -> dict[str, object]:
 
 
 async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
-    born, keeper = await launch(spec)
+    with _listening(request["gates"]) as gates:
+        paths = {name: Path(gate.getsockname()) for name, gate in gates.items()}
+        born, keeper = await launch(replace(spec, gates=paths))
+        return await _hand_over(born, keeper, spec, request, gates)
+
+
+async def _hand_over(
+    born: Born,
+    keeper: KeeperClient,
+    spec: MachineSpec,
+    request: Mapping[str, Any],
+    gates: Mapping[str, socket.socket],
+) -> dict[str, object]:
+    """Leave a porter with the machine, which holds it until its controller comes."""
     control = os.dup(born.control.fileno())
     try:
         extra = {"devices": spec.devices, "price": request["price"]}
         (born.folder / _EXTRA).write_text(json.dumps(extra))
-        _spawn_porter(born.folder, control, spec.lease)
+        _spawn_porter(born.folder, control, spec.lease, gates=gates)
     except BaseException:
         await keeper.tell("terminate")
         await keeper.ended.wait()
@@ -130,7 +146,38 @@ def _answer(folder: Path) -> dict[str, object]:
     }
 
 
-def _spawn_porter(folder: Path, control: int, lease: float) -> None:
+@contextlib.contextmanager
+def _listening(names: Sequence[str]) -> Generator[dict[str, socket.socket]]:
+    """Sockets for the gates that a machine may talk to; its porter serves them."""
+    root = state_dir() / "gates"
+    for left in root.glob("*") if names else ():
+        _remove_unserved(left)
+    folder = root / secrets.token_hex(6)
+    with contextlib.ExitStack() as opened:
+        gates: dict[str, socket.socket] = {}
+        for name in names:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            gate = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            gate.bind(str(folder / f"{name}.sock"))
+            # The folder is closed to others; in the jail the socket is all there is of it.
+            (folder / f"{name}.sock").chmod(0o666)
+            gate.listen(512)
+            gates[name] = gate
+        yield gates
+
+
+def _remove_unserved(folder: Path) -> None:
+    for path in folder.glob("*.sock"):
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with probe, contextlib.suppress(OSError):
+            probe.connect(str(path))
+            return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _spawn_porter(
+    folder: Path, control: int, lease: float, *, gates: Mapping[str, socket.socket] | None = None
+) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     try:
@@ -141,14 +188,16 @@ def _spawn_porter(folder: Path, control: int, lease: float) -> None:
         kit = str(Path(__file__).parents[3])
         code = f"import sys; sys.path.insert(0, {kit!r}); {_PORTER}"
         numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
+        doors = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
+        passed = [gate.fileno() for gate in (gates or {}).values()]
         subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", code, *numbers, str(folder)],
+            [sys.executable, "-I", "-S", "-c", code, *numbers, str(folder), *doors],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={},
-            pass_fds=(listener.fileno(), *([control] if control >= 0 else [])),
+            pass_fds=(listener.fileno(), *passed, *([control] if control >= 0 else [])),
             start_new_session=True,
         )
     finally:

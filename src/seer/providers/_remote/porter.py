@@ -5,9 +5,10 @@ Streams lead to the machine's steward and keeper and nowhere else. Controllers c
 seconds. Then its streams are closed, which is how keeper and steward learn that a controller is
 gone. The porter ends with the machine.
 
-Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER`: the two numbers are inherited
-descriptors, the second of them the line to the keeper that holds the machine from its birth, or
--1. The first session's line to the keeper is that one; where none comes, it is closed.
+Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`. CONTROL is a line to
+the keeper that holds the machine from its birth, or -1: the first session's line to the keeper is
+that one, and where no session comes, it is closed. NAME=FD are listening sockets of gates: what
+programs in the machine connect to them becomes streams towards the controller.
 """
 
 # pathlib would be most of what this process imports.
@@ -37,8 +38,9 @@ _READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDH
 
 def main() -> None:
     """Serve until the machine has ended."""
-    listener, control, lease_ms, folder = sys.argv[1:5]
-    Porter(int(listener), int(control), int(lease_ms) / 1000, os.fsencode(folder)).run()
+    listener, control, lease_ms, folder, *gates = sys.argv[1:]
+    doors = {int(fd): name for name, _, fd in (gate.partition("=") for gate in gates)}
+    Porter(int(listener), int(control), int(lease_ms) / 1000, os.fsencode(folder), doors).run()
 
 
 class _Stream:
@@ -90,7 +92,9 @@ class _Wire:
 class Porter:
     """The loop and all it looks after."""
 
-    def __init__(self, listener: int, control: int, lease: float, folder: bytes) -> None:
+    def __init__(
+        self, listener: int, control: int, lease: float, folder: bytes, gates: dict[int, str]
+    ) -> None:
         self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._listener = socket.socket(fileno=listener)
         self._listener.setblocking(False)
@@ -106,6 +110,11 @@ class Porter:
         self._watch = self._connect(b"keeper.sock")
         for fd in (self._listener.fileno(), self._watch.fileno()):
             self._epoll.register(fd, select.EPOLLIN)
+        self._gates = {fd: (socket.socket(fileno=fd), name) for fd, name in gates.items()}
+        for fd, (gate, _) in self._gates.items():
+            gate.setblocking(False)
+            self._epoll.register(fd, select.EPOLLIN)
+        self._incoming = 0
         self._born_at = time.monotonic()
         self._ended_at: float | None = None
 
@@ -118,6 +127,8 @@ class Porter:
                     self._welcome()
                 elif fd == self._watch.fileno():
                     self._hear_keeper()
+                elif fd in self._gates:
+                    self._admit(*self._gates[fd])
                 elif fd in self._wires:
                     self._serve_wire(self._wires[fd], events)
                 elif fd in self._streams:
@@ -314,6 +325,25 @@ class Porter:
         stream = _Stream(number, connected)
         session.streams[number] = stream
         self._streams[stream.fd] = session, stream
+        self._watch_fd(stream.fd, stream.interest)
+
+    def _admit(self, gate: socket.socket, name: str) -> None:
+        """Pass a connection from the machine on to a controller; to any that can be heard."""
+        try:
+            connected, _ = gate.accept()
+        except OSError:
+            return
+        heard = [session for session in self._sessions.values() if session.wire is not None]
+        session = next(iter(heard or self._sessions.values()), None)
+        if session is None or len(self._streams) >= _MOST_STREAMS:
+            connected.close()
+            return
+        connected.setblocking(False)
+        self._incoming += 1
+        stream = _Stream(frames.INCOMING + self._incoming, connected)
+        session.streams[stream.number] = stream
+        self._streams[stream.fd] = session, stream
+        self._tell(session, frames.OPEN, stream.number, name.encode())
         self._watch_fd(stream.fd, stream.interest)
 
     def _act(self, session: _Session, stream: _Stream, kind: int, payload: bytes) -> None:

@@ -147,7 +147,7 @@ async def a_machine_can_be_found_from_this_process(subject: Subject) -> None:
 
 
 async def a_machine_can_be_adopted_from_another_process(subject: Subject) -> None:
-    first = await subject.controller(_START, "60", "detach")
+    first = await subject.controller(_START, "5", "detach")
     second = None
     try:
         machine_id = await first.line()
