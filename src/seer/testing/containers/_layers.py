@@ -21,6 +21,18 @@ _FOLDERS = ("dev", "home", "mnt", "opt/python", "proc", "root", "run", "sys", "t
 _MORE = ("var/lib", "var/log", "var/tmp", "var/cache", "srv")
 
 
+_APT = """#!/bin/sh
+for word; do
+  case $word in -*|update|install|upgrade) continue ;; esac
+  if ! grep -qx "$word" /usr/local/share/packages && ! command -v "$word" >/dev/null; then
+    echo "E: Unable to locate package $word" >&2
+    exit 100
+  fi
+  echo "$word is already the newest version."
+done
+"""
+
+
 @dataclass(frozen=True)
 class Layer:
     """Changes to a root, and the layer that they were made on."""
@@ -90,11 +102,27 @@ class LayerStore:
                 (programs / name).symlink_to(f"/opt/python/bin/python{version}")
         for tree in TREES:
             (base.folder / tree).mkdir(exist_ok=True)
+        _offer_packages(base)
         # The interpreter lies elsewhere than where it was built for, and so does its library.
         libraries = base.folder / "etc" / "ld.so.conf.d"
         libraries.mkdir(exist_ok=True)
         (libraries / "00-python.conf").write_text("/opt/python/lib\n")
         return base
+
+
+def _offer_packages(base: Layer) -> None:
+    """Let what is installed on this host be what can be installed in images, without a network."""
+    known = base.folder / "usr" / "local" / "share" / "packages"
+    known.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        text = Path("/var/lib/dpkg/status").read_text(errors="replace")
+    except OSError:
+        text = ""
+    names = [line[9:] for line in text.splitlines() if line.startswith("Package: ")]
+    known.write_text("".join(f"{name}\n" for name in names))
+    program = base.folder / "usr" / "local" / "bin" / "apt-get"
+    program.write_text(_APT)
+    program.chmod(0o755)
 
 
 def lower(tree: str, layers: Sequence[Layer]) -> str:

@@ -135,13 +135,9 @@ class ControlPlane(Service):
             position += len(fresh)
             done = image.result is not None
             if fresh or done:
-                logs = [
-                    api_pb2.TaskLogs(data=text, file_descriptor=api_pb2.FILE_DESCRIPTOR_STDOUT)
-                    for text in fresh
-                ]
                 await stream.send_message(
                     api_pb2.ImageJoinStreamingResponse(
-                        task_logs=logs,
+                        task_logs=_log_items(image, position - len(fresh)),
                         entry_id=str(position),
                         result=image.result,
                         metadata=_metadata(image),
@@ -156,6 +152,30 @@ class ControlPlane(Service):
                     await image.news.wait()
             except TimeoutError:
                 return
+
+    async def ImageBuildChainGet(self, stream: AnyStream) -> None:
+        image = self._images.get((await receive(stream)).image_id)
+        step = api_pb2.ImageBuildStep(
+            image_id=image.id, builder_app_id="ap-builder", builder_task_id=f"ta-{image.id}"
+        )
+        step.started_at.FromSeconds(int(image.began))
+        step.finished_at.FromSeconds(int(time.time()) + 1)
+        await stream.send_message(api_pb2.ImageBuildChainGetResponse(build_steps=[step]))
+
+    async def AppCountLogs(self, stream: AnyStream) -> None:
+        request = await receive(stream)
+        image = self._images.get(request.task_id.removeprefix("ta-"))
+        bucket = api_pb2.AppCountLogsResponse.LogBucket(stdout_logs=len(image.log))
+        bucket.bucket_start_at.CopyFrom(request.since)
+        await stream.send_message(api_pb2.AppCountLogsResponse(buckets=[bucket]))
+
+    async def AppFetchLogs(self, stream: AnyStream) -> None:
+        request = await receive(stream)
+        image = self._images.get(request.task_id.removeprefix("ta-"))
+        batch = api_pb2.TaskLogsBatch(
+            task_id=request.task_id, image_id=image.id, items=_log_items(image, 0)
+        )
+        await stream.send_message(api_pb2.AppFetchLogsResponse(batches=[batch]))
 
     # --- sandboxes ----------------------------------------------------------------------------
 
@@ -296,6 +316,17 @@ def _metadata(image: Image) -> api_pb2.ImageMetadata | None:
     if image.result is None or image.result.status != _SUCCESS:
         return None
     return api_pb2.ImageMetadata(workdir=image.workdir, image_builder_version=BUILDER_VERSION)
+
+
+def _log_items(image: Image, start: int) -> list[api_pb2.TaskLogs]:
+    return [
+        api_pb2.TaskLogs(
+            data=text,
+            timestamp=image.began + 0.001 * number,
+            file_descriptor=api_pb2.FILE_DESCRIPTOR_STDOUT,
+        )
+        for number, text in enumerate(image.log[start:], start)
+    ]
 
 
 def _handle(sandbox: Sandbox) -> api_pb2.SandboxHandleMetadata:

@@ -7,6 +7,7 @@ those commands are recorded and not run. Every layer above is built for real.
 import asyncio
 import hashlib
 import shlex
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,7 @@ class Image:
     env: dict[str, str] = field(default_factory=dict[str, str])
     workdir: str = "/root"
     log: list[str] = field(default_factory=list[str])
+    began: float = field(default_factory=time.time)
     result: api_pb2.GenericResult | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 

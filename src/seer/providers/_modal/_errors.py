@@ -1,0 +1,161 @@
+"""Modal's errors as Seer's: one map, used through one context manager.
+
+Every message carries Modal's own words and then what to do.
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from grpclib import GRPCError
+from grpclib.exceptions import StreamTerminatedError
+from modal import exception as modal
+
+from seer.errors import (
+    CapacityError,
+    CredentialsError,
+    HostUnreachableError,
+    ImageBuildError,
+    ProviderError,
+    QuotaError,
+    SandboxLostError,
+    SeerError,
+    SnapshotError,
+    UnknownGpuError,
+)
+
+_Make = Callable[[str], SeerError]
+
+
+def _credentials(words: str) -> SeerError:
+    return CredentialsError(
+        f"Modal refuses the credentials: {words}; run `modal token new`, or set MODAL_TOKEN_ID and "
+        f"MODAL_TOKEN_SECRET"
+    )
+
+
+def _denied(words: str) -> SeerError:
+    return CredentialsError(
+        f"Modal does not permit this: {words}; ask the workspace's owner, or use another token"
+    )
+
+
+def _exhausted(words: str) -> SeerError:
+    if "capacity" in words.lower():
+        return CapacityError(f"Modal: {words}")
+    return QuotaError(
+        f"Modal: {words}; end sandboxes that are not needed (`seer ps`), or raise the limit at "
+        f"modal.com/settings"
+    )
+
+
+def _invalid(words: str) -> SeerError:
+    if "gpu" in words.lower():
+        return UnknownGpuError(
+            f"Modal: {words}; choose one of T4, L4, A10, L40S, A100, A100-40GB, A100-80GB, "
+            f"RTX-PRO-6000, H100, H200, B200"
+        )
+    return ProviderError(f"Modal refuses the request: {words}; check provider_options")
+
+
+def _gone(words: str) -> SeerError:
+    return SandboxLostError(f"Modal: {words}")
+
+
+def _build(words: str) -> SeerError:
+    return ImageBuildError(f"Modal could not build the image: {words}")
+
+
+def _passing(words: str) -> SeerError:
+    return HostUnreachableError(f"Modal cannot be reached: {words}; see status.modal.com")
+
+
+def _outdated(words: str) -> SeerError:
+    return ProviderError(f"Modal: {words}; upgrade it with `pip install -U 'seer[modal]'`")
+
+
+def _other(words: str) -> SeerError:
+    return ProviderError(f"Modal: {words}")
+
+
+def _snapshot(words: str) -> SeerError:
+    return SnapshotError(f"Modal: {words}")
+
+
+def _timed_out(words: str) -> SeerError:
+    return SandboxLostError("its timeout passed" + (f" ({words})" if words else ""))
+
+
+def _terminated(words: str) -> SeerError:
+    return SandboxLostError("terminated" + (f" ({words})" if words else ""))
+
+
+MAP: dict[type[BaseException], _Make] = {
+    modal.Error: _other,
+    modal.AlreadyExistsError: _other,
+    modal.AuthError: _credentials,
+    modal.InternalError: _passing,
+    modal.InvalidError: _invalid,
+    modal.ConflictError: _gone,
+    modal.DataLossError: _other,
+    modal.NotFoundError: _gone,
+    modal.PermissionDeniedError: _denied,
+    modal.ResourceExhaustedError: _exhausted,
+    modal.ServiceError: _passing,
+    modal.UnimplementedError: _outdated,
+    modal.RemoteError: _other,
+    modal.WorkspaceManagementError: _denied,
+    modal.TimeoutError: _passing,
+    modal.SandboxTimeoutError: _timed_out,
+    modal.SnapshotCreationError: _snapshot,
+    modal.ExecTimeoutError: _passing,
+    modal.SandboxTerminatedError: _terminated,
+    modal.FunctionTimeoutError: _other,
+    modal.MountUploadTimeoutError: _passing,
+    modal.VolumeUploadTimeoutError: _passing,
+    modal.LogsFetchError: _other,
+    modal.InteractiveTimeoutError: _passing,
+    modal.OutputExpiredError: _other,
+    modal.ConnectionError: _passing,
+    modal.VersionError: _outdated,
+    modal.ExecutionError: _other,
+    modal.DeserializationError: _other,
+    modal.SerializationError: _other,
+    modal.RequestSizeError: _other,
+    modal.InternalFailure: _passing,
+    modal.ClientClosed: _passing,
+    modal.SandboxFilesystemError: _other,
+    modal.SandboxFilesystemNotFoundError: _other,
+    modal.SandboxFilesystemDirectoryNotEmptyError: _other,
+    modal.SandboxFilesystemIsADirectoryError: _other,
+    modal.SandboxFilesystemNotADirectoryError: _other,
+    modal.SandboxFilesystemPermissionError: _other,
+    modal.SandboxFilesystemFileTooLargeError: _other,
+    modal.SandboxFilesystemPathAlreadyExistsError: _other,
+    modal.ImageBuildError: _build,
+    GRPCError: _passing,
+    StreamTerminatedError: _passing,
+    OSError: _passing,
+}
+"""Modal's exception -> Seer's. The class itself counts, not those it inherits from."""
+
+
+def translate(error: BaseException) -> SeerError | None:
+    """Seer's error for one of Modal's; None for what is none of Modal's."""
+    for kind in type(error).__mro__:
+        if kind in MAP:
+            return MAP[kind](str(error).strip() or type(error).__name__)
+    return None
+
+
+@contextmanager
+def translated() -> Generator[None]:
+    """Raise Seer's errors in place of Modal's."""
+    try:
+        yield
+    except SeerError:
+        raise
+    except Exception as error:
+        made = translate(error)
+        if made is None:
+            raise
+        raise made from error

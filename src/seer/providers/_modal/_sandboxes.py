@@ -1,0 +1,211 @@
+"""Create, find and list Modal's sandboxes."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import modal
+
+from seer.errors import (
+    HostUnreachableError,
+    ImageBuildError,
+    PreemptedError,
+    SandboxLostError,
+    SandboxNotFoundError,
+)
+from seer.providers._modal._errors import translated
+from seer.providers._modal._image import build_log, image_for
+from seer.providers._modal._options import MOST_SECONDS, ModalOptions
+from seer.providers._modal._prices import price_per_second
+from seer.providers._rented import warden
+from seer.providers._rented._host import CACHE, ROOT
+from seer.providers._rented._reasons import CODES, reason_of
+from seer.providers._rented._rental import Rental
+from seer.providers._spec import MachineSpec
+
+logger = logging.getLogger(__name__)
+
+TAG = "seer"
+_GRACE = 60
+"""Seconds that Modal's own limit comes after Seer's."""
+_LOG_TAIL = 4000
+_END_PATIENCE = 60.0
+_TIMED_OUT, _TERMINATED = 124, 137
+"""Return codes with which the SDK tells Modal's own ways of ending a sandbox."""
+
+
+class ModalRental(Rental):
+    """A sandbox of Modal's."""
+
+    def __init__(self, sandbox: modal.Sandbox, price: float | None) -> None:
+        self.id: str = sandbox.object_id
+        self.price = price
+        self.sandbox = sandbox
+        self._ended_by_us = False
+
+    async def lost(self) -> SandboxLostError | None:
+        """How it ended; None while it is there."""
+        with translated():
+            code: int | None = await self.sandbox.poll.aio()
+        if code is None:
+            return None
+        reason = reason_of(code)
+        if reason is not None:
+            return SandboxLostError(reason)
+        if code == _TIMED_OUT:
+            return SandboxLostError("its timeout passed (Modal's own limit)")
+        if code == _TERMINATED and self._ended_by_us:
+            return SandboxLostError("terminated")
+        if code == _TERMINATED:
+            return PreemptedError(
+                "terminated by Modal, or from its dashboard: preempted, or stopped by somebody; "
+                "start again"
+            )
+        return SandboxLostError(f"its first process ended with exit code {code}")
+
+    async def gone(self, patience: float) -> bool:
+        """Wait at most `patience` seconds for it to end by itself; whether it has."""
+        try:
+            with translated():
+                async with asyncio.timeout(patience):
+                    await self.sandbox.wait.aio(raise_on_termination=False)  # pyright: ignore[reportUnknownMemberType]
+        except (TimeoutError, HostUnreachableError):
+            return False
+        except SandboxLostError:
+            return True
+        return True
+
+    async def end(self) -> None:
+        """Give it back, and wait until Modal has taken it."""
+        if await self.lost() is not None:
+            return
+        self._ended_by_us = True
+        with translated():
+            await self.sandbox.terminate.aio()
+            async with asyncio.timeout(_END_PATIENCE):
+                await self.sandbox.wait.aio(raise_on_termination=False)  # pyright: ignore[reportUnknownMemberType]
+
+
+async def app_of(options: ModalOptions) -> modal.App:
+    """The app that sandboxes belong to, made if it is not there."""
+    with translated():
+        return await modal.App.lookup.aio(
+            options.app, create_if_missing=True, environment_name=options.environment
+        )
+
+
+async def create(
+    spec: MachineSpec, options: ModalOptions, *, lease: float, purpose: str
+) -> ModalRental:
+    """Create a sandbox whose first process is the warden.
+
+    Raises:
+        ProviderError: With Modal's words: credentials, quota, capacity, GPU, image.
+    """
+    app = await app_of(options)
+    image = image_for(spec, options)
+    price = price_per_second(spec.gpu, spec.gpu_count, cores=spec.cpus, memory=spec.memory)
+    life = min(int(spec.timeout or MOST_SECONDS), MOST_SECONDS - _GRACE)
+    settings = {
+        "root": ROOT,
+        "lease": lease,
+        "lifetime": life,
+        "give_back": "exit",
+        "codes": CODES,
+    }
+    volumes: dict[str | Path, modal.Volume] = {}
+    if options.volume is not None:
+        volumes[CACHE] = modal.Volume.from_name(
+            options.volume, create_if_missing=True, environment_name=options.environment
+        )
+    tags = {TAG: purpose, "label": spec.label[:60], "started": str(time.time())}
+    if price is not None:
+        tags["price"] = repr(price)
+    began = time.monotonic()
+    try:
+        with translated():
+            sandbox = await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType]
+                "python3",
+                "-I",
+                "-S",
+                "-c",
+                _warden(),
+                json.dumps(settings),
+                app=app,
+                image=image,
+                gpu=_gpu(spec),
+                cpu=spec.cpus,
+                memory=spec.memory >> 20 if spec.memory else None,
+                timeout=life + _GRACE,
+                block_network=spec.network == "none",
+                outbound_domain_allowlist=_domains(spec),
+                volumes=volumes,  # pyright: ignore[reportArgumentType]
+                secrets=[
+                    modal.Secret.from_name(
+                        name, required_keys=list(keys), environment_name=options.environment
+                    )
+                    for name, keys in options.secrets.items()
+                ],
+                region=options.region,
+                cloud=options.cloud,
+                tags=tags,
+            )
+    except ImageBuildError as error:
+        raise await _with_log(error) from error.__cause__
+    logger.info("Modal sandbox %s: %.1f s", sandbox.object_id, time.monotonic() - began)
+    return ModalRental(sandbox, price)
+
+
+@cache
+def _warden() -> str:
+    return Path(warden.__file__).read_text()
+
+
+async def _with_log(error: ImageBuildError) -> ImageBuildError:
+    image_id = str(getattr(error.__cause__, "image_id", ""))
+    if not image_id:
+        return error
+    with translated():
+        log = await build_log(image_id, most=_LOG_TAIL)
+    for line in log.splitlines():
+        logger.warning("image %s: %s", image_id, line)
+    return ImageBuildError(f"{error}\n{log}")
+
+
+def _gpu(spec: MachineSpec) -> str | None:
+    if spec.gpu is None:
+        return None
+    return spec.gpu if spec.gpu_count == 1 else f"{spec.gpu}:{spec.gpu_count}"
+
+
+def _domains(spec: MachineSpec) -> Sequence[str] | None:
+    return None if isinstance(spec.network, str) else list(spec.network)
+
+
+async def find(sandbox_id: str) -> ModalRental:
+    """A sandbox by Modal's id.
+
+    Raises:
+        SandboxNotFoundError: Modal knows none.
+    """
+    try:
+        with translated():
+            sandbox = await modal.Sandbox.from_id.aio(sandbox_id)
+            tags = await sandbox.get_tags.aio()
+    except SandboxLostError as error:
+        raise SandboxNotFoundError(str(error)) from error
+    return ModalRental(sandbox, float(tags["price"]) if "price" in tags else None)
+
+
+async def running(options: ModalOptions) -> list[ModalRental]:
+    """All sandboxes of the app that hold a machine."""
+    app = await app_of(options)
+    found: list[ModalRental] = []
+    with translated():
+        async for sandbox in modal.Sandbox.list.aio(app_id=app.app_id, tags={TAG: "machine"}):
+            found.append(ModalRental(sandbox, None))
+    return found

@@ -1,0 +1,14 @@
+"""Machines that are rented for one sandbox: what Modal and RunPod have in common.
+
+A provider brings a `Rental` (one rented machine: is it there, how did it end, end it) and a link to
+it. Modules without an underscore run on the rented machine and use the standard library only:
+
+    warden.py      its first process: ends it when nobody needs it any more
+
+Those with one run in the controller:
+
+    _rental.py     what a provider must be able to do with a rented machine
+    _host.py       a rented machine as a host: signs of life, the machine on it, letting go of it
+    _waiting.py    no capacity: wait for it, visibly and not for ever
+    _reasons.py    how a machine ended, in few bytes
+"""

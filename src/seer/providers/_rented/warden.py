@@ -1,0 +1,155 @@
+"""The first process of a rented machine: ends it when nobody needs it any more.
+
+Started with its settings as JSON. Three things keep a rented machine: a sandbox whose keeper lives;
+before there is one, signs of life from the controller that prepares it (a file that it touches);
+and at most `lifetime` seconds. When none of them holds, the machine is given back: by leaving,
+where the vendor takes that as the end (`exit`), or by telling the vendor with the key that it gave
+this machine for itself (`runpod`). That key never reaches the sandbox's programs: they are another
+user, who cannot read this process.
+
+A keeper's own lease is what ends a sandbox whose controller is gone; this draws the conclusion.
+"""
+
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH116, PTH118, PTH123, PTH208
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+
+_LOOK = 0.25
+_AGAIN = 5.0
+_TERMINATE = "mutation ($input: PodTerminateInput!) { podTerminate(input: $input) }"
+
+
+class Warden:
+    """Looks, and ends."""
+
+    def __init__(self, root: str, *, lease: float, lifetime: float) -> None:
+        self._state = os.path.join(root, "state", "seer")
+        self._beat = os.path.join(root, "beat")
+        self._lease = lease
+        self._lifetime = lifetime
+        self._began = time.monotonic()
+        self._had_one = False
+        os.makedirs(root, mode=0o711, exist_ok=True)  # noqa: PTH103
+        with open(self._beat, "w"):
+            pass
+
+    def watch(self) -> str:
+        """Wait until the machine is needed no more; the reason."""
+        while True:
+            reason = self.look()
+            if reason is not None:
+                return reason
+            time.sleep(_LOOK)
+            self._collect()
+
+    def look(self) -> str | None:
+        """Why the machine is needed no more; None while it is."""
+        if self._lifetime and time.monotonic() - self._began > self._lifetime:
+            return "its timeout passed"
+        if self._lives():
+            self._had_one = True
+            return None
+        if self._had_one:
+            return self._last_words()
+        try:
+            silent = time.time() - os.stat(self._beat).st_mtime
+        except OSError:
+            silent = time.monotonic() - self._began
+        # A clock that was set cannot make a machine live for ever.
+        if silent > self._lease or silent < -self._lease:
+            return (
+                f"its controller was silent for longer than the lease of {self._lease:g} s "
+                f"while it was prepared"
+            )
+        return None
+
+    def _lives(self) -> bool:
+        folder = os.path.join(self._state, "machines")
+        try:
+            names = os.listdir(folder)
+        except OSError:
+            return False
+        return any(self._is_kept(os.path.join(folder, name)) for name in names)
+
+    def _is_kept(self, folder: str) -> bool:
+        """Whether somebody holds the lock of a sandbox's folder."""
+        try:
+            fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            # It is being made; whoever makes it gives signs of life.
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def _last_words(self) -> str:
+        try:
+            with open(os.path.join(self._state, "ended.jsonl"), encoding="utf-8") as file:
+                last = file.readlines()[-1]
+            return str(json.loads(last)["reason"])
+        except (OSError, ValueError, LookupError):
+            return "its keeper was killed"
+
+    def _collect(self) -> None:
+        """Collect processes whose parents have ended; the first process inherits them."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def give_back_runpod() -> None:
+    """Tell RunPod that this pod is over, until it listens. Does not return."""
+    base = os.environ.get("RUNPOD_API_BASE_URL", "https://api.runpod.io")
+    pod = os.environ.get("RUNPOD_POD_ID", "")
+    body = json.dumps({"query": _TERMINATE, "variables": {"input": {"podId": pod}}})
+    headers = {
+        "content-type": "application/json",
+        "authorization": "Bearer " + os.environ.get("RUNPOD_API_KEY", ""),
+        "user-agent": "seer",
+    }
+    while True:
+        request = urllib.request.Request(base + "/graphql", body.encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                answer.read()
+        except OSError as error:
+            sys.stderr.write(f"RunPod does not take this pod back yet: {error}\n")
+        time.sleep(_AGAIN)
+
+
+def _leave(number: int, frame: object) -> None:
+    del number, frame
+    sys.exit(0)
+
+
+def main() -> None:
+    """Watch, then give the machine back."""
+    settings = json.loads(sys.argv[1])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    warden = Warden(settings["root"], lease=settings["lease"], lifetime=settings["lifetime"])
+    reason = warden.watch()
+    sys.stdout.write(f"seer: {reason}\n")
+    sys.stdout.flush()
+    if settings["give_back"] == "runpod":
+        give_back_runpod()
+    codes = settings["codes"]
+    for words, code in codes.items():
+        if words in reason:
+            sys.exit(code)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

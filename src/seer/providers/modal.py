@@ -1,0 +1,89 @@
+"""The `modal` provider: machines are sandboxes of Modal's."""
+
+import dataclasses
+import logging
+
+from seer.errors import CredentialsError, IsolationError, SandboxNotFoundError
+from seer.providers._modal import _sandboxes
+from seer.providers._modal._link import ModalLink
+from seer.providers._modal._options import ModalOptions, read_options
+from seer.providers._modal._prices import PRICES_OF
+from seer.providers._modal._sandboxes import ModalRental
+from seer.providers._registry import has_modal_credentials
+from seer.providers._remote._host import RemoteHost
+from seer.providers._remote._machine import RemoteMachine
+from seer.providers._remote._provider import RemoteProvider
+from seer.providers._rented._host import RentedHost
+from seer.providers._rented._waiting import when_there_is_room
+from seer.providers._spec import MachineSpec
+
+__all__ = ["ModalOptions", "ModalProvider"]
+
+logger = logging.getLogger(__name__)
+
+
+class ModalHost(RentedHost):
+    """A sandbox of Modal's, with a machine on it."""
+
+    def __init__(self, rental: ModalRental, *, lease: float) -> None:
+        super().__init__(ModalLink(rental.sandbox, rental), rental, provider="modal", lease=lease)
+
+    async def start(self, spec: MachineSpec) -> RemoteMachine:
+        """Start the machine, with what Modal sees to left to Modal."""
+        return await super().start(inside(spec))
+
+
+def inside(spec: MachineSpec) -> MachineSpec:
+    """What is left of a spec for the inside of a sandbox.
+
+    Modal itself keeps the network and is the outer boundary; inside, programs are another user
+    than the keeper. A hidden model needs more, and that is refused where it cannot be had.
+    """
+    isolation = spec.isolation
+    if isolation == "auto":
+        isolation = "bubblewrap" if spec.hidden else "container"
+    return dataclasses.replace(spec, isolation=isolation, network="host")
+
+
+class ModalProvider(RemoteProvider):
+    """Machines in Modal's cloud."""
+
+    name = "modal"
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be used here: there are no credentials."""
+        if has_modal_credentials():
+            return None
+        return "no Modal credentials are configured; run `modal token new`"
+
+    async def _acquire(self, spec: MachineSpec) -> RemoteHost:
+        reason = self.unavailable()
+        if reason is not None:
+            raise CredentialsError(reason)
+        if isinstance(spec.network, tuple) and not spec.network:
+            raise IsolationError("network=(): name hosts, or say 'none'")
+        options = read_options(spec.options)
+        rental = await when_there_is_room(
+            lambda _: _sandboxes.create(spec, options, lease=spec.lease, purpose="machine"),
+            what=f"gpu={spec.gpu!r} at Modal",
+            patience=spec.start_timeout,
+        )
+        if rental.price is not None:
+            logger.info(
+                "%s: $%.2f per hour (Modal's list prices of %s)",
+                rental.id,
+                rental.price * 3600,
+                PRICES_OF,
+            )
+        host = ModalHost(rental, lease=spec.lease)
+        host.keep()
+        return host
+
+    async def _host_at(self, place: str) -> RemoteHost | None:
+        try:
+            return ModalHost(await _sandboxes.find(place), lease=60.0)
+        except SandboxNotFoundError:
+            return None
+
+    async def _places(self) -> list[str]:
+        return [rental.id for rental in await _sandboxes.running(read_options(None))]
