@@ -110,8 +110,18 @@ def show(run: str, root: Path | None, calls: bool, as_json: bool) -> None:
 
 
 def _show_transcript(run: "Run") -> None:
-    from seer.harness import ErrorEvent, LimitReached, RunFinished, RunStarted, Text
-    from seer.harness import Thinking, ToolCall, ToolResult, UserMessage, event_from_json
+    from seer.harness import (
+        ErrorEvent,
+        LimitReached,
+        RunFinished,
+        RunStarted,
+        Text,
+        Thinking,
+        ToolCall,
+        ToolResult,
+        UserMessage,
+        event_from_json,
+    )
 
     meta = run.meta
     say(

@@ -1,6 +1,6 @@
 """Where two runs part: the first thing that was said or done differently.
 
-Times, ids, token counts and the names of servers differ between any two runs, and are left out.
+Times, ids, token counts, names of agents, sessions and servers differ between any two runs, and are left out.
 """
 
 import itertools
@@ -11,7 +11,7 @@ from typing import Any
 from seer.runs._reader import Run
 
 _KEPT: Mapping[str, tuple[str, ...]] = {
-    "run_started": ("provider", "model", "system_prompt", "task"),
+    "run_started": ("task",),
     "user_message": ("text",),
     "text": ("text",),
     "thinking": ("text",),

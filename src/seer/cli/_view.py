@@ -1,0 +1,47 @@
+"""`seer view`: runs in the browser, or one run as a file to share."""
+
+from pathlib import Path
+
+import click
+
+from seer.cli._options import runs_option
+from seer.console import say
+
+
+@click.command(
+    name="view",
+    epilog="""\b
+Examples:
+  seer view                              all runs, live, on loopback
+  seer view --allow-control              also stop runs, talk to agents, raise limits
+  seer view --share RUN -o run.html      one self-contained file, without secrets and paths""",
+)
+@runs_option
+@click.option("--port", default=0, help="The port (default: a free one).")
+@click.option("--allow-control", is_flag=True, help="Let the page change runs that are running.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.option("--share", "shared", metavar="RUN", help="Write this run as one HTML file instead.")
+@click.option(
+    "-o", "target", type=click.Path(dir_okay=False, path_type=Path), help="Where to write it."
+)
+@click.option("--hide", "fields", multiple=True, help="A field to leave out of the shared file.")
+def command(
+    root: Path | None,
+    port: int,
+    allow_control: bool,
+    no_browser: bool,
+    shared: str | None,
+    target: Path | None,
+    fields: tuple[str, ...],
+) -> None:
+    """Look at runs in the browser: the page is served on this machine only."""
+    from seer.viewer import Redaction, serve, share
+
+    if shared is None:
+        serve(root, port=port, allow_control=allow_control, open_browser=not no_browser)
+        return
+    from seer.runs import open_run
+
+    run = open_run(shared, root)
+    where = target or Path(f"{run.run_id}.html")
+    say(str(share(run, where, redact=Redaction(fields=fields))))

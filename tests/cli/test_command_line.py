@@ -1,0 +1,158 @@
+"""The command line in this process: what it prints, and with which exit code it ends."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from seer.cli import main
+from seer.cli._app import _COMMANDS  # pyright: ignore[reportPrivateUsage]
+from seer.cli._check import secrets_in
+from seer.cli._ps import duration
+from seer.runs import RunRecord, new_run_id, open_run
+
+
+def new_record(root: Path, task: str) -> RunRecord:
+    return RunRecord.create(root, new_run_id(), meta={"provider": "scripted", "task": task})
+
+
+@pytest.fixture
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two finished runs that part at the answer."""
+    root = tmp_path / "runs"
+    monkeypatch.setenv("SEER_RUNS", str(root))
+    for answer in ("blue", "green"):
+        record = new_record(root, f"colour? {answer}")
+        started = {"type": "run_started", "provider": "scripted", "model": None, "task": "colour?"}
+        record.event({**started, "run_id": record.run_id, "system_prompt": ""})
+        record.event({"type": "text", "text": f"It is {answer}."})
+        record.close("completed")
+    return root
+
+
+def run_ids(root: Path) -> list[str]:
+    return sorted(folder.name for folder in root.iterdir() if folder.is_dir())
+
+
+def test_help_lists_every_command_without_importing_any() -> None:
+    code = (
+        "import sys; from seer.cli import main; code = main(['--help']);"
+        "print([m for m in sys.modules if m.startswith('seer.')], file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert all(f"\n  {name} " in done.stdout for name in _COMMANDS)
+    loaded = eval(done.stderr)
+    assert not [name for name in loaded if name.split(".")[1] not in ("cli", "console", "errors")]
+
+
+@pytest.mark.parametrize("name", list(_COMMANDS))
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert "Usage: seer " + name in capsys.readouterr().out
+
+
+def test_an_unknown_command_suggests_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["srve"]) == 2
+    assert "did you mean 'serve'?" in capsys.readouterr().err
+
+
+def test_a_failure_is_one_line_and_exit_code_1(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "show", "nowhere"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: no run 'nowhere'")
+    assert shown.err.count("\n") == 1
+
+
+def test_runs_are_listed_as_a_table_and_as_json(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "list"]) == 0
+    assert "colour? green" in capsys.readouterr().out
+    assert main(["runs", "list", "--search", "blue", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [run["task"] for run in found] == ["colour? blue"]
+    assert main(["runs", "list", "--status", "splendid"]) == 1
+
+
+def test_a_run_is_shown_from_a_part_of_its_id(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = run_ids(records)[0]
+    assert main(["runs", "show", whole[-8:]]) == 0
+    assert "It is " in capsys.readouterr().out
+
+
+def test_diff_shows_where_runs_part(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left, right = run_ids(records)
+    assert main(["runs", "diff", left, left]) == 0
+    assert main(["runs", "diff", left, right]) == 3
+    shown = capsys.readouterr().out
+    assert "1 steps are the same, then:" in shown
+    assert "< event 1: text" in shown and "> event 1: text" in shown
+
+
+def test_delete_asks_and_removes(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    first, second = run_ids(records)
+    assert main(["runs", "delete", first]) == 130  # no answer on standard input
+    assert run_ids(records) == [first, second]
+    assert main(["runs", "delete", first, "--yes"]) == 0
+    assert run_ids(records) == [second]
+
+
+def test_a_running_run_is_not_deleted(records: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = new_record(records, "goes on")
+    try:
+        assert main(["runs", "delete", record.run_id, "--yes"]) == 1
+        assert "is running" in capsys.readouterr().err
+        assert open_run(record.run_id, records).status == "running"
+    finally:
+        record.close("completed")
+
+
+def test_init_writes_an_experiment_and_never_overwrites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "my-study"
+    assert main(["init", str(folder)]) == 0
+    assert "my-study: an agent asks" in (folder / "main.py").read_text()
+    (folder / "main.py").write_text("mine")
+    assert main(["init", str(folder)]) == 1
+    assert (folder / "main.py").read_text() == "mine"
+    assert main(["init", str(tmp_path / "..." / "*")]) == 1
+
+
+def test_stop_wants_to_know_what(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stop"]) == 2
+    assert "name machines" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ('token = "hf_' + "a" * 30 + '"', ["line 1"]),
+        ('x = 1\napi_key = "abc123def"', ["line 2"]),
+        ('api_key = os.environ["KEY"]\ntoken = ""\npassword = "<yours>"', []),
+        ('tokenizer = "gpt2"\nsecretary = "Ann"', []),
+        ("def broken(:\n  key = 'sk-" + "b" * 30 + "'", ["line 2"]),
+    ],
+)
+def test_secrets_in_a_source_are_noticed_and_not_repeated(source: str, lines: list[str]) -> None:
+    found = secrets_in(source)
+    assert [doubt.replace(":", "").split(" ")[1] for doubt in found] == [
+        line.split(" ")[1] for line in lines
+    ]
+    assert not any("hf_a" in doubt or "abc123" in doubt or "sk-b" in doubt for doubt in found)
+
+
+def test_durations_are_read_at_a_glance() -> None:
+    assert [duration(s) for s in (-1, 59.9, 61, 3700, 90000)] == [
+        *("0 s", "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"),
+    ]

@@ -1,0 +1,200 @@
+"""Commands that serve interface files in real jails, each as a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+pytestmark = pytest.mark.full
+
+INTERFACE = '''
+"""Counting."""
+counts = []
+
+@expose
+def count(word: str) -> int:
+    """Count words."""
+    counts.append(word)
+    return len(counts)
+
+@expose(max_calls=3)
+def bare(a: list[int]):
+    return {"n": len(a)}
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "tools.py").write_text(INTERFACE)
+    return tmp_path
+
+
+def seer(
+    folder: Path, *arguments: str, stdin: str = "", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "seer", *arguments],
+        cwd=folder,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "SEER_PROVIDER": "local", **(env or {})},
+    )
+
+
+def test_check_lists_functions_and_doubts(folder: Path) -> None:
+    done = seer(folder, "check", "tools.py")
+    assert done.returncode == 3, done.stderr
+    assert "count(word: str) -> int" in done.stdout
+    assert "max_calls=3" in done.stdout
+    assert "bare() has no return hint" in done.stdout
+    assert "bare() has no docstring" in done.stdout
+    found = json.loads(seer(folder, "check", "tools.py", "--json").stdout)
+    assert found["functions"][0]["parameters"]["properties"]["word"]["type"] == "string"
+
+
+def test_check_says_where_a_broken_file_is_broken(folder: Path) -> None:
+    (folder / "broken.py").write_text("@expose\ndef f(x):\n    return x\n")
+    done = seer(folder, "check", "broken.py")
+    assert done.returncode == 1
+    assert "broken.py" in done.stderr and "'x'" in done.stderr
+
+
+def test_check_can_stand_in_for_models(folder: Path) -> None:
+    (folder / "model.py").write_text(
+        'import os\npath = get_model_path("some/model")\n\n@expose\ndef files() -> list[str]:\n'
+        '    """Its files."""\n    return os.listdir(path)\n'
+    )
+    done = seer(folder, "check", "model.py", "--tiny")
+    assert done.returncode == 0, done.stderr
+    assert "nothing doubtful" in done.stdout
+
+
+def test_shell_runs_what_is_piped_in(folder: Path) -> None:
+    code = "count('a')\nprint(tools.count('b'))\nassert bare([1]) == {'n': 1}\n"
+    done = seer(folder, "shell", "tools.py", stdin=code)
+    assert (done.returncode, done.stdout) == (0, "2\n"), done.stderr
+    failed = seer(folder, "shell", "tools.py", stdin="count(1.5)")
+    assert failed.returncode == 1
+    assert "parameter 'word': expected str, got float (1.5)" in failed.stderr
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[tuple[Path, dict[str, Any], subprocess.Popen[str]]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seer", "serve", "tools.py", "--json"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SEER_PROVIDER": "local"},
+    )
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line == "}\n":
+            break
+    yield folder, json.loads(text), process
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+    process.stdout.close()
+
+
+def test_serve_prints_ways_in_that_work(
+    served: tuple[Path, dict[str, Any], subprocess.Popen[str]],
+) -> None:
+    folder, ways, _ = served
+    python = (
+        "\n".join(ways["python"]).replace("[...]", "['a']").replace("tools.call", "r = tools.call")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", python + "\nassert r == 1"], cwd=folder, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    curl = ways["curl"].replace("[...]", '["b"]')
+    out = subprocess.run(["bash", "-c", curl], capture_output=True, text=True).stdout
+    assert json.loads(out) == {"result": 2}
+
+
+async def test_a_detached_interface_serves_shell_and_mcp_until_it_is_stopped(folder: Path) -> None:
+    ways = json.loads(seer(folder, "serve", "tools.py", "--detach", "--json").stdout)
+    sandbox_id = ways["sandbox_id"]
+    try:
+        listed = json.loads(seer(folder, "ps", "--json").stdout)["machines"]
+        assert [m["detached"] for m in listed if m["id"] == sandbox_id] == [True]
+        first = seer(folder, "shell", sandbox_id, stdin="print(count('a'))")
+        assert first.stdout == "1\n", first.stderr
+        server = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "seer", *ways["mcp"]["tools"]["args"]],
+            env={**os.environ, "SEER_PROVIDER": "local"},
+        )
+        async with Client(server) as client:
+            result = await client.call_tool("count", {"word": "b"})
+            assert result.content[0].text == "2"  # pyright: ignore[reportAttributeAccessIssue]
+        assert seer(folder, "shell", sandbox_id, stdin="print(count('c'))").stdout == "3\n"
+    finally:
+        stopped = seer(folder, "stop", sandbox_id[:12])
+    assert stopped.stdout == f"{sandbox_id}: ended\n"
+    again = seer(folder, "stop", sandbox_id)
+    assert again.returncode == 1 and "no machine" in again.stderr
+
+
+@pytest.mark.parametrize("client", ["claude-code", "cursor", "codex"])
+def test_mcp_prints_a_configuration_and_says_what_it_is_not(folder: Path, client: str) -> None:
+    done = seer(folder, "mcp", "tools.py", "--for", client)
+    assert "NOT scoped" in done.stderr
+    if client == "codex":
+        import tomllib
+
+        entry = tomllib.loads(done.stdout)["mcp_servers"]["tools"]
+    else:
+        entry = json.loads(done.stdout)["mcpServers"]["tools"]
+    assert str(folder / "tools.py") in entry["args"]
+
+
+async def test_a_printed_configuration_starts_a_working_server(folder: Path) -> None:
+    printed = json.loads(seer(folder, "mcp", "tools.py").stdout)["mcpServers"]["tools"]
+    server = StdioServerParameters(
+        command=printed["command"],
+        args=printed["args"],
+        env={**os.environ, "SEER_PROVIDER": "local"},
+    )
+    async with Client(server) as client:
+        result = await client.call_tool("count", {"word": "x"})
+    assert result.content[0].text == "1"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_new_experiment_runs_is_recorded_and_replays(tmp_path: Path) -> None:
+    assert seer(tmp_path, "init", "study").returncode == 0
+    runs = {"SEER_RUNS": str(tmp_path / "runs")}
+    done = seer(tmp_path, "run", "study/main.py", env=runs)
+    assert done.returncode == 0, done.stderr
+    assert "log-odds of he over she" in done.stdout
+    (run,) = json.loads(seer(tmp_path, "runs", "list", "--json", env=runs).stdout)
+    assert run["status"] == "completed" and run["calls"] == 4
+    replayed = seer(tmp_path, "replay", run["run_id"], env=runs)
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert f"the same as {run['run_id']}" in replayed.stdout
+
+
+def test_run_gives_the_programs_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("import sys; sys.exit(int(sys.argv[1]))")
+    done = seer(tmp_path, "run", "main.py", "7")
+    assert done.returncode == 7
+    assert "no run was recorded" in done.stderr
+
+
+def test_doctor_finds_the_jails_of_this_machine(tmp_path: Path) -> None:
+    found = json.loads(seer(tmp_path, "doctor", "--json").stdout)
+    states = {item["what"]: item["state"] for item in found}
+    assert states["python"] == states["packages"] == states["provider: local"] == "ok"
+    assert "ok" in (states["jail: bubblewrap"], states["jail: landlock"])
