@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 GROUP = "seer.providers"
 _BUILT_IN = {
     "local": "seer.providers.local:LocalProvider",
+    "modal": "seer.providers.modal:ModalProvider",
+    "runpod": "seer.providers.runpod:RunPodProvider",
     "ssh": "seer.providers.ssh:SshProvider",
 }
 _EXTRAS = frozenset({"modal", "ray", "runpod", "ssh"})
