@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from seer.environment._origins import ModelOrigin, fingerprint
-from seer.errors import RemoteFileError, SandboxStateError, ServeError
-from seer.providers import Channel, Machine, Process
+from seer.errors import RemoteFileError, ServeError
+from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
 from seer.rpc._control import GateControl
 from seer.rpc._schema import Schema
@@ -55,21 +55,27 @@ class ServeRequest:
 class Caller:
     """One caller's socket on this host (a `seer.workspace` gate socket)."""
 
-    def __init__(self, name: str, path: Path, control: GateControl) -> None:
+    def __init__(self, name: str, way: Way, control: GateControl) -> None:
         self.name = name
-        self._path = path
+        self._way = way
         self._control = control
 
     @property
     def path(self) -> Path:
         """The Unix socket; whoever connects to it is this caller."""
-        return self._path
+        return self._way.path
+
+    @property
+    def address(self) -> str:
+        """The same for the gate's client."""
+        return f"frames:path:{self.path}" if self._way.relayed else f"path:{self.path}"
 
     async def aclose(self) -> None:
         """End the caller: its calls are cancelled, its handles freed, the socket removed."""
         # A gate that is gone has ended all its callers already.
         with contextlib.suppress(RemoteFileError, ConnectionError):
             await self._control.remove_caller(self.name)
+        await self._way.close()
 
 
 class Served:
@@ -147,9 +153,6 @@ class Served:
         Args:
             label: What records and listings call it.
             budget: What this caller may use.
-
-        Raises:
-            SandboxStateError: The sandbox does not share a host with its callers.
         """
         self._callers += 1
         # Of its own, also among callers that an earlier controller made.
@@ -158,12 +161,7 @@ class Served:
         # Short: tools such as curl take no path of more than 107 bytes.
         socket = f"{self.folder}/{secrets.token_hex(4)}.sock"
         await self.control.add_caller(name, socket, budget=budget)
-        path = self._machine.socket_path(socket)
-        if path is None:
-            raise SandboxStateError(
-                f"the machine {self._machine.id!r} gives no way to its sockets from this host"
-            )
-        return Caller(name, path, self.control)
+        return Caller(name, await self._machine.reach(socket), self.control)
 
     async def reload(self) -> None:
         """Send the file as it is now, and load it again; kept objects stay.

@@ -175,6 +175,11 @@ class LocalSite(Site):
             python_env=environment,
             mounts=(Mount(code, _CODE),),
             gates={name: caller.path for name, caller in self._callers.items()},
+            relayed=frozenset(
+                name
+                for name, caller in self._callers.items()
+                if caller.address.startswith("frames:")
+            ),
             network="none",
             isolation=self._isolation,
             memory=self._memory,
@@ -219,7 +224,7 @@ class SandboxSite(Site):
         for name, caller in self._callers.items():
             path = f"{base}/{name}.sock"
             self._doors.append(await ReverseDoor.open(machine, path, caller.path))
-            env[f"SEER_GATE_{name.upper()}"] = f"path:{path}"
+            env[f"SEER_GATE_{name.upper()}"] = f"frames:path:{path}"
         return Ground(machine=machine, inside=f"{base}/inside", libraries=f"{base}/lib", env=env)
 
     async def _release(self, ground: Ground) -> None:

@@ -66,7 +66,7 @@ async def open_interface_door(served: ServedInterface) -> Door:
     """
     schema = served.schema
     socket = await served.open_caller(f"{schema.name}-mcp")
-    gate = connect(schema.name, f"path:{socket.path}")
+    gate = connect(schema.name, socket.address)
     functions = FunctionTools(schema, gate, _save_for_agent)
     tools = ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
     door = await open_door(tools)

@@ -322,6 +322,9 @@ def _doors(
         host, jail = (opened.enter_context(_Descriptor(end.detach())).fd for end in ends)
         doors[name] = {"host": host, "jail": jail}
         gates[variable] = f"fd:{jail}"
+    for name in spec.relayed:
+        variable = f"SEER_GATE_{name.upper()}"
+        gates[variable] = f"frames:{gates[variable]}"
     return doors, gates
 
 

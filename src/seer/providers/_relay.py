@@ -45,6 +45,8 @@ class Relay(Way):
         try:
             path = folder / "gate.sock"
             listener.bind(str(path))
+            # The folder is closed to others; a jail sees the socket and nothing else of it.
+            path.chmod(0o666)
             listener.listen(512)
         except BaseException:
             listener.close()

@@ -40,7 +40,9 @@ class MachineSpec:
     mounts: tuple[Mount, ...] = ()
     """Paths of the machine's host to show in the machine; see `host`."""
     gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Sockets of served interfaces that this machine may talk to: name -> host socket."""
+    """Sockets of served interfaces that this machine may talk to: name -> socket of this host."""
+    relayed: frozenset[str] = frozenset()
+    """Those of the gates that pass bytes on: descriptors do not go through, and lines break."""
     workdir: Path | None = None
     """A folder of its host that becomes the machine's working folder."""
     python_env: Path | None = None

@@ -29,7 +29,7 @@ def connect_library(library: Library) -> ModuleType:
     if library.gate is None:
         raise ConfigError("Library.connect", library.name, "is local code: import its file instead")
     caller = run_sync(library.gate.open_caller(f"{library.name} in a script"))
-    address = f"path:{caller.path}"
+    address = caller.address
     name = f"{library.name}_connected_{next(_numbers)}"
     module = ModuleType(name, library.docs)
     module.__file__ = f"<{library.name}>"

@@ -12,6 +12,11 @@ class GateSocket(Protocol):
         """The Unix socket; whoever connects to it is this caller."""
         ...
 
+    @property
+    def address(self) -> str:
+        """The same for the gate's client, which must know when bytes are passed on elsewhere."""
+        ...
+
     async def aclose(self) -> None:
         """End the caller: its calls are cancelled, its handles freed, the socket removed."""
         ...

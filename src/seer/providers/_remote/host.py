@@ -104,7 +104,7 @@ def _start() -> dict[str, object]:
 async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
     with _listening(request["gates"]) as gates:
         paths = {name: Path(gate.getsockname()) for name, gate in gates.items()}
-        born, keeper = await launch(replace(spec, gates=paths))
+        born, keeper = await launch(replace(spec, gates=paths, relayed=frozenset(paths)))
         return await _hand_over(born, keeper, spec, request, gates)
 
 
@@ -262,7 +262,7 @@ def read_spec(given: Mapping[str, Any]) -> MachineSpec:
 
 def write_spec(spec: MachineSpec) -> dict[str, object]:
     """A spec as plain data. It leaves out what means nothing on another host."""
-    left_out = {"gates", "options", "host", "devices"}
+    left_out = {"gates", "relayed", "options", "host", "devices"}
     values: dict[str, object] = {
         field.name: getattr(spec, field.name)
         for field in fields(spec)

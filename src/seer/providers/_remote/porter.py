@@ -5,8 +5,8 @@ Streams lead to the machine's steward and keeper and nowhere else. Controllers c
 seconds. Then its streams are closed, which is how keeper and steward learn that a controller is
 gone. The porter ends with the machine.
 
-Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`. CONTROL is a line to
-the keeper that holds the machine from its birth, or -1: the first session's line to the keeper is
+Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`. CONTROL is a line
+to the keeper that holds the machine from its birth, or -1: the first session's line to the keeper is
 that one, and where no session comes, it is closed. NAME=FD are listening sockets of gates: what
 programs in the machine connect to them becomes streams towards the controller.
 """

@@ -253,7 +253,7 @@ class Link:
         address = self._given or from_environment(self.name)
         # Over a relay there are no descriptors, and links that break.
         self.shared = not address.startswith("frames:")
-        self.address = address if self.shared else "path:" + address[len("frames:") :]
+        self.address = address.removeprefix("frames:")
         self._set_epoch(self.epoch)
 
     def _set_epoch(self, epoch: str) -> None:
