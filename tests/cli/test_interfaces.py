@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -87,6 +88,28 @@ def test_shell_runs_what_is_piped_in(folder: Path) -> None:
     assert "parameter 'word': expected str, got float (1.5)" in failed.stderr
 
 
+def test_shell_completes_the_exposed_functions(folder: Path) -> None:
+    child: Any = pexpect.spawn(
+        sys.executable,
+        ["-m", "seer", "shell", "tools.py"],
+        cwd=str(folder),
+        env={**os.environ, "SEER_PROVIDER": "local", "TERM": "xterm", "SEER_PROGRESS": "off"},
+        timeout=60,
+    )
+    try:
+        child.expect_exact("You can call: count, bare.")
+        child.expect_exact(">>> ")
+        child.send("cou\t'a')\n")
+        child.expect_exact("1\r\n")
+        child.send("no_such_thing\n")
+        child.expect_exact("NameError")
+        child.sendeof()
+        child.expect(pexpect.EOF)
+    finally:
+        child.close()
+    assert child.exitstatus == 0
+
+
 @pytest.fixture
 def served(folder: Path) -> Iterator[tuple[Path, dict[str, Any], subprocess.Popen[str]]]:
     process = subprocess.Popen(
@@ -138,8 +161,8 @@ async def test_a_detached_interface_serves_shell_and_mcp_until_it_is_stopped(fol
             env={**os.environ, "SEER_PROVIDER": "local"},
         )
         async with Client(server) as client:
-            result = await client.call_tool("count", {"word": "b"})
-            assert result.content[0].text == "2"  # pyright: ignore[reportAttributeAccessIssue]
+            result: Any = await client.call_tool("count", {"word": "b"})
+            assert result.content[0].text == "2"
         assert seer(folder, "shell", sandbox_id, stdin="print(count('c'))").stdout == "3\n"
     finally:
         stopped = seer(folder, "stop", sandbox_id[:12])
@@ -169,8 +192,8 @@ async def test_a_printed_configuration_starts_a_working_server(folder: Path) -> 
         env={**os.environ, "SEER_PROVIDER": "local"},
     )
     async with Client(server) as client:
-        result = await client.call_tool("count", {"word": "x"})
-    assert result.content[0].text == "1"  # pyright: ignore[reportAttributeAccessIssue]
+        result: Any = await client.call_tool("count", {"word": "x"})
+    assert result.content[0].text == "1"
 
 
 def test_a_new_experiment_runs_is_recorded_and_replays(tmp_path: Path) -> None:
