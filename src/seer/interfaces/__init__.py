@@ -2,7 +2,7 @@
 
     tools = scoped.serve(interfaces.whitebox, name="tools")
 
-An interface is a file, so these names are paths. The functions that `whitebox` exposes are listed in
+An interface is a file, so these names are paths. The functions that they expose are listed in
 `docs/interfaces.md`; each is written in a module beside the file, and travels with it.
 """
 
@@ -14,7 +14,7 @@ _FOLDER = Path(__file__).parent / "toolkit"
 blackbox: Path = _FOLDER / "blackbox.py"
 """What a model writes: generate, sample, chat, tokens and next-token distributions."""
 whitebox: Path = _FOLDER / "whitebox.py"
-"""All of `blackbox`, and what happens inside: activations, lenses, patching, steering, probes ..."""
+"""All of `blackbox`, and what happens inside: activations, lenses, patching, probes ..."""
 
 __all__ = ["blackbox", "copy", "whitebox"]
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 import numpy as np
+
 from seer.rpc import Handle
 
 Stream = Literal["residual", "attention", "mlp"]
@@ -139,7 +140,7 @@ class Attribution:
     value: float
     """The target's logit for the prompt."""
     baseline: float
-    """Its logit for the baseline (embeddings of zeros); integrated gradients add up to
+    """Its logit with every token replaced by the mean embedding; integrated gradients add up to
     `value - baseline`."""
 
 
@@ -227,7 +228,7 @@ class SaeReading:
     active: list[int]
     """Per token, how many features are active in all."""
     unexplained: float
-    """Share of the activations' variance that the reconstruction misses."""
+    """Squared length of what the reconstruction misses, over that of the activations."""
 
 
 @dataclass
@@ -236,7 +237,7 @@ class PromptDifference:
 
     prompt: str
     divergence: float
-    """KL from the second model's next-token distribution to the first's, in nats."""
+    """KL divergence of the first model's next-token distribution from the second's, in nats."""
     first: list[TokenScore]
     second: list[TokenScore]
 

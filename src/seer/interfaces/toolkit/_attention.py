@@ -1,0 +1,94 @@
+"""Attention patterns, as transformers itself gives them."""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from seer.errors import CallLimitError, ModelInputError
+
+from ._batches import prepare_each, run_each
+from ._model import Model, Prompt
+from ._records import Array
+from ._registry import find
+
+_MEMORY = 4 << 30
+"""Bytes of patterns, of all layers and heads, that are made at once."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    row: list[int]
+    layer: int
+    head: int | None
+
+
+def attention(
+    prompt: list[Prompt],
+    layer: list[int],
+    *,
+    head: Sequence[int | None] = (None,),
+    model: str | None = None,
+) -> list[Array]:
+    """How much each token of a prompt attends to each: heads by tokens by tokens.
+
+    Row i of a pattern says where token i looks; it sums to one.
+
+    Args:
+        prompt: Text, or token ids.
+        layer: Which block, from 1.
+        head: Which head, from 0; None for all.
+        model: Which model.
+    """
+    chosen = find(model)
+
+    def prepare(one: Prompt, at: int, which: int | None) -> _Task:
+        row = chosen.encode(one)
+        if which is not None and not 0 <= which < chosen.heads:
+            raise ModelInputError(f"head={which!r}: this model has heads 0 to {chosen.heads - 1}")
+        if _bytes(chosen, len(row)) > _MEMORY:
+            raise CallLimitError(
+                f"the prompt has {len(row)} tokens, whose patterns in all layers would take "
+                f"{_bytes(chosen, len(row)) / 1e9:.0f} GB; give a shorter one"
+            )
+        return _Task(row, chosen.check_layer(at, least=1), which)
+
+    def run(tasks: list[_Task]) -> list[Tensor]:
+        batch = chosen.pad_rows([task.row for task in tasks])
+        with torch.no_grad(), _eager(chosen):
+            found = chosen.decoder(**batch, output_attentions=True, use_cache=False).attentions
+        return [_own(found[task.layer - 1][i], task) for i, task in enumerate(tasks)]
+
+    prepared = prepare_each(prepare, prompt, layer, head)
+    # The size of a batch is counted in bytes of patterns here.
+    found = run_each(prepared, lambda task: _bytes(chosen, len(task.row)), run, most=_MEMORY)
+    return cast("list[Array]", found)
+
+
+def _bytes(model: Model, tokens: int) -> int:
+    return model.layers * model.heads * tokens * tokens * 4
+
+
+def _own(patterns: Tensor, task: _Task) -> Tensor:
+    count = len(task.row)
+    own = patterns[:, -count:, -count:].float()
+    return own if task.head is None else own[task.head]
+
+
+@contextmanager
+def _eager(model: Model) -> Generator[None]:
+    """Attention computed so that its patterns exist; the fast ways never make them."""
+    net: Any = model.net
+    usual = net.config._attn_implementation
+    net.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        net.set_attn_implementation(usual)

@@ -1,0 +1,133 @@
+"""Two checkpoints side by side, and what an adapter changes."""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import re
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seer.errors import ModelInputError
+
+from ._batches import check_total, split
+from ._lens import hidden_states
+from ._limits import MAX_TOP, check_count, check_texts
+from ._model import Model
+from ._records import AdapterWeight, Comparison, LayerDifference, PromptDifference
+from ._registry import find
+from ._tokens import top_scores
+
+_SINGULAR = 8
+
+
+def compare(
+    prompts: list[str], first: str | None = None, second: str | None = None, *, k: int = 5
+) -> Comparison:
+    """Compare two models on prompts: next-token distributions, and residual streams by layer.
+
+    Args:
+        prompts: Texts.
+        first: A model.
+        second: Another with the same tokens; without it, the first one's base (it must have an
+            adapter).
+        k: How many tokens to give of each distribution.
+    """
+    one = find(first)
+    other = one if second is None else find(second)
+    if second is None and one.adapter is None:
+        raise ModelInputError(f"{one.name!r} has no adapter, so give the second model by name")
+    check_texts("prompts", prompts)
+    check_count("k", k, min(MAX_TOP, one.vocabulary))
+    rows = [one.encode(prompt) for prompt in prompts]
+    check_total(rows)
+    if [other.encode(prompt) for prompt in prompts] != rows or one.vocabulary != other.vocabulary:
+        raise ModelInputError(f"{one.name!r} and {other.name!r} split the prompts differently")
+    same = (one.width, one.layers) == (other.width, other.layers)
+    prompts_found: list[PromptDifference] = []
+    totals = torch.zeros(one.layers + 1, 2, dtype=torch.float64)
+    for group in split(list(zip(prompts, rows, strict=True)), lambda pair: len(pair[1])):
+        own = [row for _, row in group]
+        first_states = hidden_states(one, own)
+        with other.without_adapter() if second is None else nullcontext():
+            second_states = hidden_states(other, own)
+        if same:
+            totals += _layer_sums(first_states, second_states, own)
+        logits = one.logits_of(first_states[-1][:, -1]), other.logits_of(second_states[-1][:, -1])
+        for i, (prompt, _) in enumerate(group):
+            prompts_found.append(_difference(one, prompt, logits[0][i], logits[1][i], k))
+    count = sum(map(len, rows))
+    layers = [
+        LayerDifference(layer, float(totals[layer, 0]) / count, float(totals[layer, 1]) / count)
+        for layer in range(one.layers + 1 if same else 0)
+    ]
+    prompts_found.sort(key=lambda found: -found.divergence)
+    return Comparison(prompts=prompts_found, layers=layers)
+
+
+def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
+    """How much an adapter (LoRA) changes each matrix, most first.
+
+    Args:
+        model: A model with an adapter.
+    """
+    chosen = find(model)
+    if chosen.adapter is None:
+        raise ModelInputError(f"{chosen.name!r} has no adapter")
+    found = [
+        _weight(name, module, str(adapter))
+        for name, module in chosen.net.named_modules()
+        if hasattr(module, "lora_A")
+        for adapter in module.lora_A
+    ]
+    if not found:
+        raise ModelInputError(f"the adapter of {chosen.name!r} has no low-rank matrices (LoRA)")
+    return sorted(found, key=lambda one: -one.norm)
+
+
+def _layer_sums(
+    first: Sequence[Tensor], second: Sequence[Tensor], rows: Sequence[Sequence[int]]
+) -> Tensor:
+    """Per layer, sums over tokens: cosine, and relative distance."""
+    found: list[Tensor] = []
+    for a, b in zip(first, second, strict=True):
+        left = torch.cat([a[i, -len(row) :] for i, row in enumerate(rows)]).double()
+        right = torch.cat([b[i, -len(row) :] for i, row in enumerate(rows)]).double()
+        cosine = torch.nn.functional.cosine_similarity(left, right, dim=-1)
+        lengths = torch.linalg.vector_norm(right, dim=-1).clamp(min=1e-12)
+        distance = torch.linalg.vector_norm(left - right, dim=-1) / lengths
+        found.append(torch.stack([cosine.sum(), distance.sum()]).cpu())
+    return torch.stack(found)
+
+
+def _difference(model: Model, prompt: str, a: Tensor, b: Tensor, k: int) -> PromptDifference:
+    first, second = a.log_softmax(-1), b.log_softmax(-1)
+    return PromptDifference(
+        prompt=prompt,
+        divergence=max(0.0, float((first.exp() * (first - second)).sum())),
+        first=top_scores(model, first.exp(), k),
+        second=top_scores(model, second.exp(), k),
+    )
+
+
+def _weight(name: str, module: Any, adapter: str) -> AdapterWeight:
+    down = module.lora_A[adapter].weight.double()
+    up = module.lora_B[adapter].weight.double()
+    # The singular values of a product of thin matrices are those of the small one between them.
+    small = torch.linalg.qr(up).R @ torch.linalg.qr(down.T).R.T * float(module.scaling[adapter])
+    values = torch.linalg.svdvals(small)
+    norm = float(torch.linalg.vector_norm(values))
+    base = float(torch.linalg.matrix_norm(module.get_base_layer().weight.double()))
+    layer = re.search(r"\.(?:layers|h|blocks)\.(\d+)\.", f".{name}.")
+    return AdapterWeight(
+        module=name,
+        layer=int(layer[1]) + 1 if layer else None,
+        rank=int(down.shape[0]),
+        norm=norm,
+        relative=norm / max(base, 1e-12),
+        singular=values[:_SINGULAR].tolist(),
+    )

@@ -1,0 +1,80 @@
+"""What sparse autoencoders find in a prompt."""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from seer.errors import ModelInputError
+
+from ._batches import prepare_each, run_each
+from ._limits import MAX_TOP, check_count
+from ._model import Model, Prompt
+from ._reading import read_batch
+from ._records import Array, FeatureScore, SaeInfo, SaeReading
+from ._registry import find
+from ._sae import Sae, all_saes, find_sae
+
+
+def saes() -> list[SaeInfo]:
+    """What sparse autoencoders there are, and where they read."""
+    return [Sae(name, folder).info() for name, folder in all_saes().items()]
+
+
+def sae_features(
+    prompt: list[Prompt], sae: str, *, k: int = 10, model: str | None = None
+) -> list[SaeReading]:
+    """Which features of a sparse autoencoder are active at each token of a prompt.
+
+    Args:
+        prompt: Text, or token ids.
+        sae: Which autoencoder; `saes()` lists them.
+        k: How many of the strongest features to give per token.
+        model: Which model; the autoencoder must have been trained on it.
+    """
+    chosen = find(model)
+    encoder = find_sae(sae, chosen.device)
+    check_count("k", k, min(MAX_TOP, encoder.features))
+    if encoder.width != chosen.width or encoder.site.layer > chosen.layers:
+        raise ModelInputError(
+            f"sae={sae!r} reads {encoder.width} numbers at layer {encoder.site.layer}; "
+            f"{chosen.name!r} has {chosen.width} and {chosen.layers} layers"
+        )
+
+    def run(rows: list[list[int]]) -> list[SaeReading]:
+        states = read_batch(chosen, rows, {encoder.site})[encoder.site]
+        return [_reading(chosen, encoder, states[i, -len(r) :], r, k) for i, r in enumerate(rows)]
+
+    return run_each(prepare_each(chosen.encode, prompt), len, run)
+
+
+def sae_direction(sae: str, feature: int, *, model: str | None = None) -> Array:
+    """The direction that a feature writes, for steering or `nearest_tokens`.
+
+    Args:
+        sae: Which autoencoder.
+        feature: Which feature.
+        model: The model that it belongs to.
+    """
+    return cast("Array", find_sae(sae, find(model).device).direction(feature))
+
+
+def _reading(model: Model, sae: Sae, states: Tensor, row: list[int], k: int) -> SaeReading:
+    wide = states.float()
+    found = sae.encode(wide)
+    missed = wide - sae.decode(found, wide)
+    values, places = found.topk(k, dim=-1)
+    features = [
+        [FeatureScore(f, v) for f, v in zip(fs, vs, strict=True) if v > 0]
+        for fs, vs in zip(places.tolist(), values.tolist(), strict=True)
+    ]
+    return SaeReading(
+        tokens=model.texts(row),
+        features=features,
+        active=(found > 0).sum(-1).tolist(),
+        unexplained=float(torch.square(missed).sum() / torch.square(wide).sum()),
+    )

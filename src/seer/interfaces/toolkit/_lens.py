@@ -1,0 +1,188 @@
+"""The logit lens: what a model would say if it stopped early; and a tuned lens fitted to it.
+
+A tuned lens here is one affine map per layer, found by ridge regression: from its residual stream to
+what the plain lens (the final norm) misses of the last layer. No training loop, and the same result
+each time; a map that is kept small leaves the plain lens.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seer.errors import CallLimitError, ModelInputError
+from seer.rpc import Handle
+
+from ._batches import check_total, prepare_each, run_each, split
+from ._limits import MAX_TOP, check_count, check_number, check_texts
+from ._model import Model, Prompt
+from ._records import FittedLens, LensRow
+from ._registry import find
+from ._tokens import entropy, top_scores
+
+_FIT_MEMORY = 16 << 30
+_TEST_EVERY = 4
+"""Every fourth text is held out."""
+
+
+@dataclass(frozen=True)
+class _Task:
+    row: list[int]
+    position: int
+
+
+class Lens:
+    """A fitted lens: per layer, a matrix of (width + 1, width); the last row is the offset."""
+
+    def __init__(self, model: str, maps: list[Tensor]) -> None:
+        self.model = model
+        self.maps = maps
+
+
+def logit_lens(
+    prompt: list[Prompt],
+    *,
+    position: Sequence[int] = (-1,),
+    k: int = 5,
+    lens: Handle | None = None,
+    model: str | None = None,
+) -> list[list[LensRow]]:
+    """Read every layer of the residual stream as a next-token distribution.
+
+    The last row is the model's own distribution.
+
+    Args:
+        prompt: Text, or token ids.
+        position: At which token, negative from the end.
+        k: How many tokens to give per layer.
+        lens: A fitted lens from `fit_lens`; without it, layers are read with the final norm.
+        model: Which model.
+    """
+    chosen = find(model)
+    check_count("k", k, min(MAX_TOP, chosen.vocabulary))
+    fitted = None if lens is None else _check_lens(chosen, lens)
+
+    def prepare(one: Prompt, at: int) -> _Task:
+        row = chosen.encode(one)
+        return _Task(row, chosen.check_position(at, len(row)))
+
+    def run(tasks: list[_Task]) -> list[list[LensRow]]:
+        states = hidden_states(chosen, [task.row for task in tasks])
+        places = [task.position - len(task.row) for task in tasks]
+        rows = torch.arange(len(tasks))
+        found: list[list[LensRow]] = [[] for _ in tasks]
+        for layer, state in enumerate(states):
+            logprobs = _read_layer(chosen, state[rows, places], layer, fitted).log_softmax(-1)
+            for own, one in zip(found, logprobs, strict=True):
+                own.append(LensRow(layer, top_scores(chosen, one.exp(), k), entropy(one)))
+        return found
+
+    return run_each(prepare_each(prepare, prompt, position), lambda task: len(task.row), run)
+
+
+def fit_lens(texts: list[str], *, ridge: float = 0.01, model: str | None = None) -> FittedLens:
+    """Fit a tuned lens: per layer, the affine map that best predicts the last layer.
+
+    Args:
+        texts: At least four texts of the kind that the lens is for; every fourth is held out.
+        ridge: How strongly to keep the maps small, relative to the activations' size.
+        model: Which model.
+    """
+    chosen = find(model)
+    check_texts("texts", texts, least=_TEST_EVERY)
+    check_number("ridge", ridge, 1e-9, 1e6)
+    size = chosen.layers * (chosen.width + 1) ** 2 * 16
+    if size > _FIT_MEMORY:
+        raise CallLimitError(
+            f"fitting a lens to this model would take {size / 1e9:.0f} GB; it is too large for this"
+        )
+    rows = [chosen.encode(text) for text in texts]
+    check_total(rows)
+    held_out = rows[::_TEST_EVERY]
+    maps = _fit(chosen, [r for i, r in enumerate(rows) if i % _TEST_EVERY], ridge)
+    lens = Lens(chosen.name, maps)
+    return FittedLens(
+        lens=Handle(lens),
+        plain=_divergence(chosen, held_out, None),
+        tuned=_divergence(chosen, held_out, lens),
+    )
+
+
+def hidden_states(model: Model, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+    """The residual stream at all layers; the last one is behind the final norm."""
+    with torch.no_grad():
+        batch = model.pad_rows(rows)
+        return model.decoder(**batch, output_hidden_states=True, use_cache=False).hidden_states
+
+
+def _check_lens(model: Model, lens: Handle) -> Lens:
+    if not isinstance(lens.value, Lens) or lens.value.model != model.name:
+        raise ModelInputError("lens: give the `lens` of a FittedLens that fit_lens made here")
+    return lens.value
+
+
+def _read_layer(model: Model, state: Tensor, layer: int, lens: Lens | None) -> Tensor:
+    with torch.no_grad():
+        if layer == model.layers:
+            return model.logits_of(state)
+        if lens is None:
+            return model.unembed(state)
+        normed = _normed(model, state)
+        mapped = normed.float() + _with_one(state) @ lens.maps[layer]
+        return model.logits_of(mapped.to(normed.dtype))
+
+
+def _normed(model: Model, state: Tensor) -> Tensor:
+    found: Tensor = model.final_norm(state.to(model.head.weight.dtype))
+    return found
+
+
+def _with_one(state: Tensor) -> Tensor:
+    wide = state.float()
+    return torch.cat([wide, wide.new_ones(*wide.shape[:-1], 1)], -1)
+
+
+def _flat(states: Sequence[Tensor], rows: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Per layer, the activations of all tokens, without the padding."""
+    return [torch.cat([s[i, -len(row) :] for i, row in enumerate(rows)]) for s in states]
+
+
+def _fit(model: Model, rows: Sequence[list[int]], ridge: float) -> list[Tensor]:
+    wide = model.width + 1
+    squares = [torch.zeros(wide, wide, device=model.device) for _ in range(model.layers)]
+    products = [torch.zeros(wide, model.width, device=model.device) for _ in range(model.layers)]
+    for group in split(rows, len):
+        *layers, last = _flat(hidden_states(model, group), group)
+        for layer, state in enumerate(layers):
+            inputs = _with_one(state)
+            squares[layer] += inputs.T @ inputs
+            missed = last.float() - _normed(model, state).float()
+            products[layer] += inputs.T @ missed
+    return [
+        torch.linalg.solve(_ridged(square, ridge), product.double()).float()
+        for square, product in zip(squares, products, strict=True)
+    ]
+
+
+def _ridged(square: Tensor, ridge: float) -> Tensor:
+    wide = square.double()
+    size = wide.diagonal().mean() * ridge
+    return wide + size * torch.eye(len(wide), dtype=wide.dtype, device=wide.device)
+
+
+def _divergence(model: Model, rows: Sequence[list[int]], lens: Lens | None) -> list[float]:
+    """Per layer, the mean KL from the model's own distribution, over all tokens."""
+    sums = [0.0] * (model.layers + 1)
+    for group in split(rows, len, most=4096):
+        states = _flat(hidden_states(model, group), group)
+        own = model.logits_of(states[-1]).log_softmax(-1)
+        for layer, state in enumerate(states):
+            other = _read_layer(model, state, layer, lens).log_softmax(-1)
+            sums[layer] += float((own.exp() * (own - other)).sum())
+    total = sum(map(len, rows))
+    return [one / total for one in sums]

@@ -1,0 +1,80 @@
+"""What one call may ask for, so that no call takes a machine for itself.
+
+The limits are plain numbers: copy the folder and change them. Each has an error that names it.
+"""
+
+from collections.abc import Sized
+
+from seer.errors import CallLimitError, ModelInputError
+
+MAX_PROMPT_TOKENS = 8192
+"""Tokens of one prompt; a model's own context may allow fewer."""
+MAX_NEW_TOKENS = 2048
+MAX_TEXTS = 1024
+"""Texts in one call of a function that takes many."""
+MAX_TOKENS = 131_072
+"""Tokens of all texts of one call together."""
+MAX_SAMPLES = 64
+MAX_TOP = 1000
+"""Entries in one ranking."""
+MAX_PATCHES = 4096
+"""Runs that one patching call may need: layers times positions."""
+MAX_STEPS = 256
+"""Steps of integrated gradients."""
+MAX_STEERING = 64
+"""Changes in one call."""
+MAX_RESULT = 1 << 30
+"""Bytes of one array that is sent back."""
+BATCH_TOKENS = 32_768
+"""Tokens, padding counted, that run through the model at once; more go one batch after another."""
+
+
+def check_count(what: str, count: int, most: int, *, least: int = 1) -> int:
+    """`count`, if it is within `least` and `most`.
+
+    Raises:
+        CallLimitError: It is more.
+        ModelInputError: It is less.
+    """
+    if count < least:
+        raise ModelInputError(f"{what}={count!r}: at least {least}")
+    if count > most:
+        raise CallLimitError(f"{what}={count!r}: one call may ask for {most}; ask for less")
+    return count
+
+
+def check_number(what: str, value: float, least: float, most: float) -> float:
+    """`value`, if it lies within `least` and `most`.
+
+    Raises:
+        ModelInputError: It does not, or it is no number.
+    """
+    if not least <= value <= most:
+        raise ModelInputError(f"{what}={value!r}: must be from {least:g} to {most:g}")
+    return value
+
+
+def check_texts(what: str, texts: Sized, *, least: int = 1) -> None:
+    """Check the number of texts of a call.
+
+    Raises:
+        CallLimitError: There are too many.
+        ModelInputError: There are too few.
+    """
+    if len(texts) < least:
+        raise ModelInputError(f"{what}: {len(texts)} texts; at least {least} are needed")
+    if len(texts) > MAX_TEXTS:
+        raise CallLimitError(f"{what}: {len(texts)} texts; one call may have {MAX_TEXTS}")
+
+
+def check_bytes(what: str, size: int) -> None:
+    """Check the size of an array before it is made.
+
+    Raises:
+        CallLimitError: It is too large to send.
+    """
+    if size > MAX_RESULT:
+        raise CallLimitError(
+            f"{what} would be {size / 1e6:.0f} MB; one call may return {MAX_RESULT / 1e6:.0f} MB. "
+            "Ask for one position, or for a shorter prompt"
+        )

@@ -1,0 +1,264 @@
+"""A loaded model: its parts by one name each, whatever the architecture, and its tokens.
+
+Only the least is known about architectures: where the blocks are, and which module of a block adds
+to the residual stream. Reading and changing activations is in `_inside`.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import importlib
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from seer.errors import CallLimitError, ModelInputError
+
+from ._limits import MAX_PROMPT_TOKENS
+from ._records import Message, Stream
+
+Prompt = str | list[int]
+"""A text, or token ids."""
+
+_BLOCKS = ("layers", "h", "blocks")
+_FINAL_NORM = ("norm", "ln_f", "final_layernorm", "final_layer_norm")
+_ATTENTION = ("self_attn", "attn", "attention")
+
+
+class Model:
+    """A causal language model with its tokenizer.
+
+    Attributes:
+        name: What callers call it.
+        net: The transformers model.
+        tokenizer: Its tokenizer.
+        adapter: The `peft` model around it, or None.
+    """
+
+    def __init__(self, name: str, net: Any, tokenizer: Any, adapter: Any = None) -> None:
+        self.name = name
+        self.net = net
+        self.tokenizer = tokenizer
+        self.adapter = adapter
+        self.sight: Any = None
+        """What `_inside` has made of it."""
+        self.config: Any = net.config.get_text_config()
+        self.decoder: Any = net.get_decoder()
+        self.blocks: Any = _part(self.decoder, _BLOCKS)
+        self.final_norm: Any = _part(self.decoder, _FINAL_NORM)
+        self.head: Any = net.get_output_embeddings()
+        self.device: torch.device = net.get_input_embeddings().weight.device
+        self.width: int = self.config.hidden_size
+        self.layers: int = len(self.blocks)
+        self.heads: int = self.config.num_attention_heads
+        self.vocabulary: int = self.head.weight.shape[0]
+        known: int = getattr(self.config, "max_position_embeddings", MAX_PROMPT_TOKENS)
+        self.context = known
+        self.max_tokens = min(known, MAX_PROMPT_TOKENS)
+        pad = tokenizer.pad_token_id
+        self.pad: int = pad if pad is not None else (tokenizer.eos_token_id or 0)
+
+    @classmethod
+    def load(cls, name: str, folder: str) -> "Model":
+        """Load a folder that `save_pretrained` made: a model, or an adapter on one."""
+        adapter_config = Path(folder) / "adapter_config.json"
+        if not adapter_config.is_file():
+            return cls(name, _load_net(folder), _load_tokenizer(folder))
+        # As a plain object: the annotations of these libraries are too partial to check against.
+        peft: Any = importlib.import_module("peft")
+        base = str(json.loads(adapter_config.read_text())["base_model_name_or_path"])
+        adapter: Any = peft.PeftModel.from_pretrained(_load_net(base), folder)
+        adapter.eval().requires_grad_(False)
+        own = (Path(folder) / "tokenizer_config.json").is_file()
+        tokenizer = _load_tokenizer(folder if own else base)
+        return cls(name, adapter.get_base_model(), tokenizer, adapter)
+
+    def without_adapter(self) -> AbstractContextManager[Any]:
+        """The base model, while the context lasts."""
+        return nullcontext() if self.adapter is None else self.adapter.disable_adapter()
+
+    def site(self, layer: int, stream: Stream) -> Any:
+        """The module whose output is this stream at block `layer` (from 1).
+
+        With norms after its parts (as Gemma 2 has), a block adds what the norms put out.
+        """
+        block = self.blocks[layer - 1]
+        if stream == "residual":
+            return block
+        sandwiched = hasattr(block, "pre_feedforward_layernorm")
+        if stream == "attention":
+            return block.post_attention_layernorm if sandwiched else _part(block, _ATTENTION)
+        return block.post_feedforward_layernorm if sandwiched else block.mlp
+
+    def unembed(self, residual: Tensor) -> Tensor:
+        """Logits, in float32, for activations of the residual stream after the last block."""
+        return self.logits_of(self.final_norm(residual.to(self.head.weight.dtype)))
+
+    def logits_of(self, normed: Tensor) -> Tensor:
+        """Logits, in float32, for what the final norm put out."""
+        logits: Tensor = self.head(normed)
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        if cap:
+            logits = torch.tanh(logits / cap) * cap
+        return logits.float()
+
+    def check_layer(self, layer: int, *, least: int = 0) -> int:
+        """`layer` as a number from `least` to the last; negative ones count from the end.
+
+        Raises:
+            ModelInputError: There is no such layer.
+        """
+        found = layer + self.layers + 1 if layer < 0 else layer
+        if not least <= found <= self.layers:
+            raise ModelInputError(
+                f"layer={layer!r}: this model has layers {least} to {self.layers}"
+                + (" (0 is the embeddings)" if least == 0 else "")
+            )
+        return found
+
+    def check_vector(self, what: str, vector: Any) -> Tensor:
+        """A direction in the residual stream, in float32 on the model's device.
+
+        Raises:
+            ModelInputError: It has another size, or is not finite.
+        """
+        tensor = torch.as_tensor(vector, dtype=torch.float32, device=self.device).flatten()
+        if tensor.shape != (self.width,):
+            raise ModelInputError(f"{what} has {tensor.numel()} numbers; the width is {self.width}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelInputError(f"{what} has numbers that are not finite")
+        return tensor
+
+    def encode(self, prompt: Prompt, *, room: int = 0) -> list[int]:
+        """A prompt's token ids.
+
+        Args:
+            prompt: Text, or ids as they are.
+            room: How many tokens must fit after it.
+
+        Raises:
+            CallLimitError: It has too many tokens.
+            ModelInputError: It has none, or ids that the model does not know.
+        """
+        if isinstance(prompt, str):
+            ids = self._tokens_of(prompt)
+        else:
+            ids = prompt
+            if ids and not 0 <= min(ids) <= max(ids) < self.vocabulary:
+                raise ModelInputError(f"token ids must be from 0 to {self.vocabulary - 1}")
+        if not ids:
+            raise ModelInputError(f"the prompt {prompt!r} has no tokens")
+        most = min(self.max_tokens, self.context - room)
+        if len(ids) > most:
+            raise CallLimitError(
+                f"the prompt has {len(ids)} tokens; at most {most} fit"
+                + (f" with {room} new ones" if room else "")
+            )
+        return ids
+
+    def _tokens_of(self, text: str) -> list[int]:
+        # What a chat template made begins with the special tokens already.
+        begin = self.tokenizer.bos_token
+        special = not (begin and text.startswith(begin))
+        return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
+
+    def token_id(self, text: str) -> int:
+        """The first token of `text` as a continuation.
+
+        Raises:
+            ModelInputError: It has none.
+        """
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if not ids:
+            raise ModelInputError(f"{text!r} has no tokens")
+        return ids[0]
+
+    def token_text(self, token: int) -> str:
+        """A token as text."""
+        return str(self.tokenizer.decode([token]))
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """Tokens as texts, one by one."""
+        return [self.token_text(i) for i in ids]
+
+    def chat_text(self, messages: Sequence[Message]) -> str:
+        """What the chat template makes of a conversation, ready for an answer.
+
+        Raises:
+            ModelInputError: There is no template, or it cannot take these messages.
+        """
+        if not self.tokenizer.chat_template:
+            raise ModelInputError(
+                f"{self.name!r} has no chat template; use generate() with a text instead"
+            )
+        try:
+            return str(
+                self.tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=True
+                )
+            )
+        except Exception as error:  # whatever a template in a model's folder raises
+            raise ModelInputError(
+                f"the chat template cannot take these messages: {error}"
+            ) from None
+
+    def check_position(self, position: int, count: int) -> int:
+        """`position` as an index from 0, for a prompt of `count` tokens.
+
+        Raises:
+            ModelInputError: There is no such token.
+        """
+        found = position + count if position < 0 else position
+        if not 0 <= found < count:
+            raise ModelInputError(f"position={position!r}: the prompt has {count} tokens")
+        return found
+
+    def pad_rows(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        """Prompts as one batch: padded at the left, with mask and positions."""
+        longest = max(map(len, rows))
+        ids = torch.full((len(rows), longest), self.pad, dtype=torch.long)
+        mask = torch.zeros((len(rows), longest), dtype=torch.long)
+        for i, row in enumerate(rows):
+            ids[i, longest - len(row) :] = torch.tensor(row)
+            mask[i, longest - len(row) :] = 1
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        found = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        return {name: tensor.to(self.device) for name, tensor in found.items()}
+
+
+def _part(module: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        found = getattr(module, name, None)
+        if found is not None:
+            return found
+    raise ModelInputError(
+        f"{type(module).__name__} is an architecture that this interface does not know: it has "
+        f"none of {', '.join(names)}"
+    )
+
+
+def _load_net(folder: str) -> Any:
+    cuda = torch.cuda.is_available()
+    several = cuda and torch.cuda.device_count() > 1
+    auto: Any = transformers.AutoModelForCausalLM
+    loaded: Any = auto.from_pretrained(
+        folder, dtype="auto", local_files_only=True, device_map="auto" if several else None
+    )
+    if not cuda and loaded.dtype in (torch.bfloat16, torch.float16):
+        # Processors compute in float32 faster, and more exactly.
+        loaded = loaded.float()
+    if cuda and not several:
+        loaded = loaded.to("cuda")
+    return loaded.eval().requires_grad_(False)
+
+
+def _load_tokenizer(folder: str) -> Any:
+    auto: Any = transformers.AutoTokenizer
+    return auto.from_pretrained(folder, local_files_only=True)

@@ -1,0 +1,198 @@
+"""Steering: what callers ask to be changed, turned into changes of one batch's activations.
+
+Every row of a batch has its own list of changes, and all rows run together: for each site the first
+changes of all rows are applied at once, then the second ones, and so on.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from seer.errors import ModelInputError
+
+from ._batches import check_total
+from ._inside import Change, Site
+from ._limits import MAX_STEERING, check_count, check_texts
+from ._model import Model, Prompt
+from ._reading import read_rows
+from ._records import Direction, Steering, Stream
+from ._registry import find
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change of one row, checked: at a site, along a direction, at one position or all."""
+
+    site: Site
+    mode: str
+    vector: Tensor | None
+    position: int | None
+
+
+def contrast(
+    positive: list[Prompt],
+    negative: list[Prompt],
+    layer: int,
+    *,
+    position: int = -1,
+    stream: Stream = "residual",
+    model: str | None = None,
+) -> Direction:
+    """Find the direction between two kinds of prompts: difference of their mean activations.
+
+    Args:
+        positive: Prompts of the one kind, two at least.
+        negative: Prompts of the other kind, two at least.
+        layer: After which block to read (0: the embeddings).
+        position: At which token of each prompt.
+        stream: What to read there.
+        model: Which model.
+    """
+    chosen = find(model)
+    check_texts("positive", positive, least=2)
+    check_texts("negative", negative, least=2)
+    site = Site(chosen.check_layer(layer, least=0 if stream == "residual" else 1), stream)
+    rows = [chosen.encode(prompt) for prompt in (*positive, *negative)]
+    check_total(rows)
+    found = read_rows(chosen, rows, site, position=position)
+    ups, downs = found[: len(positive)], found[len(positive) :]
+    vector = ups.mean(0) - downs.mean(0)
+    return Direction(
+        vector=vector.cpu().numpy(), norm=float(vector.norm()), accuracy=_left_out(ups, downs)
+    )
+
+
+def _left_out(ups: Tensor, downs: Tensor) -> float:
+    """Share of points on their side of the middle, by a direction made without the point."""
+    right = 0
+    for own, other in ((ups, downs), (downs, ups)):
+        means = (own.sum(0) - own) / (len(own) - 1)
+        apart = means - other.mean(0)
+        middle = (means + other.mean(0)) / 2
+        right += int((((own - middle) * apart).sum(-1) > 0).sum())
+    return right / (len(ups) + len(downs))
+
+
+def check_steering(model: Model, steering: Sequence[Steering], count: int) -> list[Step]:
+    """A call's changes, checked; a change of all layers becomes one for each.
+
+    Args:
+        model: The model.
+        steering: What the caller asks for.
+        count: How many tokens the prompt has.
+
+    Raises:
+        ModelInputError: A change does not fit the model.
+    """
+    if steering:
+        check_count("steering", len(steering), MAX_STEERING)
+    return [step for one in steering for step in _steps(model, one, count)]
+
+
+def _steps(model: Model, one: Steering, count: int) -> list[Step]:
+    vector = None
+    if one.mode != "ablate":
+        if one.direction is None:
+            raise ModelInputError(f"steering with mode={one.mode!r} needs a direction")
+        vector = model.check_vector("steering's direction", one.direction)
+        if one.mode == "project_out":
+            norm = float(vector.norm())
+            if norm == 0:
+                raise ModelInputError("a direction of zeros cannot be projected out")
+            vector = vector / norm
+        else:
+            vector = vector * one.scale
+    position = None if one.position is None else model.check_position(one.position, count)
+    if one.layer is None:
+        layers = list(range(1, model.layers + 1))
+    else:
+        layers = [model.check_layer(one.layer, least=0 if one.stream == "residual" else 1)]
+    return [Step(Site(layer, one.stream), one.mode, vector, position) for layer in layers]
+
+
+def changes_of(
+    steps: Sequence[Sequence[Step]], lengths: Sequence[int], *, longest: int | None = None
+) -> Mapping[Site, Change]:
+    """The changes for a batch padded at the left, one list of steps per row.
+
+    Args:
+        steps: The changes of each row.
+        lengths: How many tokens each row's prompt has.
+        longest: How many the batch has; by default the most of `lengths`.
+    """
+    width = max(lengths) if longest is None else longest
+    sites = {step.site for row in steps for step in row}
+    found: dict[Site, Change] = {}
+    for site in sites:
+        here = [[step for step in row if step.site == site] for row in steps]
+        rounds = [
+            [row[i] if i < len(row) else None for row in here] for i in range(max(map(len, here)))
+        ]
+        starts = [width - length for length in lengths]
+        layered = [
+            _Round([s if s is not None and s.mode == mode else None for s in one], starts, mode)
+            for one in rounds
+            for mode in ("add", "project_out", "ablate")
+            if any(s is not None and s.mode == mode for s in one)
+        ]
+        found[site] = _Change(layered)
+    return found
+
+
+class _Change:
+    def __init__(self, rounds: Sequence["_Round"]) -> None:
+        self._rounds = rounds
+
+    def __call__(self, value: Tensor, step: int) -> Tensor:
+        new = value.float()
+        for one in self._rounds:
+            new = one.apply(new, step)
+        return new.to(value.dtype)
+
+
+class _Round:
+    """One change per row, all of one mode; rows without one stay as they are."""
+
+    def __init__(self, steps: Sequence[Step | None], starts: Sequence[int], mode: str) -> None:
+        self._steps = steps
+        self._starts = starts
+        self._mode = mode
+        self._late = any(s is not None and s.position is None for s in steps)
+        self._vectors: Tensor | None = None
+        self._masks: dict[bool, Tensor] = {}
+
+    def apply(self, value: Tensor, step: int) -> Tensor:
+        if step > 0 and not self._late:
+            return value
+        where = self._where(value, prompt=step == 0)
+        if self._mode == "ablate":
+            return value * (1 - where)
+        if self._vectors is None:
+            none = value.new_zeros(value.shape[-1])
+            vectors = [none if s is None or s.vector is None else s.vector for s in self._steps]
+            self._vectors = torch.stack(vectors).to(value.device)[:, None, :]
+        along = self._vectors
+        if self._mode == "add":
+            return value + where * along
+        return value - where * (value * along).sum(-1, keepdim=True) * along
+
+    def _where(self, value: Tensor, *, prompt: bool) -> Tensor:
+        """1 where this change applies, over rows and tokens."""
+        if prompt in self._masks:
+            return self._masks[prompt]
+        mask = torch.zeros(len(self._steps), value.shape[1], 1)
+        for row, step in enumerate(self._steps):
+            if step is None:
+                continue
+            if step.position is None:
+                mask[row] = 1
+            elif prompt:
+                mask[row, self._starts[row] + step.position] = 1
+        self._masks[prompt] = mask.to(value.device)
+        return self._masks[prompt]

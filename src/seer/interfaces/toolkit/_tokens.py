@@ -1,0 +1,116 @@
+"""Tokens, and what a model expects next."""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ._batches import prepare_each, run_each
+from ._inside import run_changed
+from ._limits import MAX_TOP, check_count
+from ._model import Model, Prompt
+from ._records import Message, NextTokens, Steering, Tokens, TokenScore
+from ._registry import find
+from ._steering import Step, changes_of, check_steering
+
+
+@dataclass(frozen=True)
+class _Task:
+    row: list[int]
+    steps: list[Step]
+
+
+def tokenize(text: str, *, model: str | None = None) -> Tokens:
+    """Split a text into the model's tokens.
+
+    Args:
+        text: The text; special tokens are added as for a prompt.
+        model: Which model.
+    """
+    chosen = find(model)
+    ids = chosen.encode(text)
+    return Tokens(ids=ids, tokens=chosen.texts(ids))
+
+
+def chat_prompt(messages: list[Message], *, model: str | None = None) -> str:
+    """The text that the chat template makes of a conversation, up to where the answer begins.
+
+    Args:
+        messages: A role and a content each.
+        model: Which model.
+    """
+    return find(model).chat_text(messages)
+
+
+def next_tokens(
+    prompt: list[Prompt],
+    *,
+    steering: Sequence[list[Steering]] = ([],),
+    k: int = 10,
+    among: tuple[str, ...] = (),
+    model: str | None = None,
+) -> list[NextTokens]:
+    """The distribution of the token that comes after a prompt.
+
+    Args:
+        prompt: Text, or token ids.
+        steering: Changes of the model's activations.
+        k: How many of the likeliest tokens to give.
+        among: Texts whose first tokens' probabilities to give too.
+        model: Which model.
+    """
+    chosen = find(model)
+    check_count("k", k, min(MAX_TOP, chosen.vocabulary))
+    check_count("among", len(among), MAX_TOP, least=0)
+    asked = [chosen.token_id(text) for text in among]
+
+    def prepare(one: Prompt, changes: list[Steering]) -> _Task:
+        row = chosen.encode(one)
+        return _Task(row, check_steering(chosen, changes, len(row)))
+
+    def run(tasks: list[_Task]) -> list[NextTokens]:
+        logits = _last_logits(chosen, tasks)
+        return [_distribution(chosen, row, k, asked) for row in logits.log_softmax(-1)]
+
+    return run_each(prepare_each(prepare, prompt, steering), lambda task: len(task.row), run)
+
+
+def _last_logits(model: Model, tasks: Sequence[_Task]) -> Tensor:
+    batch = model.pad_rows([task.row for task in tasks])
+    changes = changes_of([task.steps for task in tasks], [len(task.row) for task in tasks])
+    if changes:
+        return run_changed(model, batch, changes)[:, -1]
+    return last_logits(model, batch)
+
+
+def last_logits(model: Model, batch: dict[str, Tensor]) -> Tensor:
+    """The logits after the last token of each row, in float32."""
+    with torch.no_grad():
+        found: Tensor = model.net(**batch, logits_to_keep=1, use_cache=False).logits
+    return found[:, -1].float()
+
+
+def top_scores(model: Model, scores: Tensor, k: int) -> list[TokenScore]:
+    """The tokens with the highest scores."""
+    values, ids = scores.topk(k)
+    pairs = zip(ids.tolist(), values.tolist(), strict=True)
+    return [TokenScore(token=model.token_text(i), id=i, score=value) for i, value in pairs]
+
+
+def _distribution(model: Model, logprobs: Tensor, k: int, asked: Sequence[int]) -> NextTokens:
+    chances = logprobs.exp()
+    return NextTokens(
+        top=top_scores(model, chances, k),
+        among=[TokenScore(model.token_text(i), i, float(chances[i])) for i in asked],
+        entropy=entropy(logprobs),
+    )
+
+
+def entropy(logprobs: Tensor) -> float:
+    """The entropy of a distribution, in nats."""
+    return float(torch.special.entr(logprobs.exp()).sum())

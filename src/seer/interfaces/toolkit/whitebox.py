@@ -1,0 +1,43 @@
+"""Tools for looking into a language model while it runs.
+
+Prompts are text or lists of token ids. Layers count along the residual stream: 0 is the embeddings,
+n what block n put out, -1 the last. Positions are indices of tokens, negative ones from the end.
+`models()` lists the models; functions use the first unless told otherwise. The same arguments give
+the same result.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from seer.rpc import expose
+
+from ._activations import activations, hold_activations
+from ._attention import attention
+from ._attribution import attribute
+from ._compare import adapter_norms, compare
+from ._features import sae_direction, sae_features, saes
+from ._generate import chat, generate, sample
+from ._lens import fit_lens, logit_lens
+from ._neighbours import nearest_neurons, nearest_tokens
+from ._patching import patch
+from ._probes import apply_probe, train_probe
+from ._registry import load_models, models
+from ._steering import contrast
+from ._tokens import chat_prompt, next_tokens, tokenize
+
+load_models()
+
+# Writing takes long, so it pays to wait for others; a single forward pass does not take long.
+for function in (generate, chat):
+    expose(batch=64, batch_wait=0.02, timeout=600, idempotent=True, stateful=False)(function)
+for function in (activations, next_tokens, logit_lens, attention, sae_features):
+    expose(batch=64, batch_wait=0.005, timeout=120, idempotent=True, stateful=False)(function)
+for function in (models, tokenize, chat_prompt, saes, sae_direction, adapter_norms):
+    expose(timeout=120, idempotent=True, stateful=False)(function)
+for function in (sample, attribute, patch, contrast, compare, nearest_tokens, nearest_neurons):
+    expose(timeout=600, idempotent=True, stateful=False)(function)
+# These give or take handles, which live in one copy of the interface.
+expose(batch=64, batch_wait=0.005, timeout=120)(hold_activations)
+for function in (fit_lens, train_probe, apply_probe):
+    expose(timeout=600)(function)
