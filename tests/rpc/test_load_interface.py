@@ -239,3 +239,16 @@ def test_an_interface_travels_with_just_what_it_imports_from_beside_it(tmp_path:
     assert set(interface_files(file)) == {"interface.py"}
     with pytest.raises(ServeError, match="cannot be read"):
         interface_files(tmp_path / "absent.py")
+
+
+def test_an_error_in_the_place_of_a_batched_result_is_raised(load_text: Load) -> None:
+    tools = load_text(
+        """
+        @expose(batch=4)
+        def picky(x: list[int]) -> list[int]:
+            return [ValueError(f"no {item}") if item < 0 else item for item in x]
+        """
+    )
+    assert tools.picky(1) == 1
+    with pytest.raises(ValueError, match="no -2"):
+        tools.picky(-2)

@@ -180,6 +180,9 @@ class LoadedInterface:
         results = cast("Callable[..., Any]", function.target)(*positional, **arguments)
         if not isinstance(results, (list, tuple)) or len(cast("list[Any]", results)) != len(calls):
             raise ResultError(f"{function.name}() must return a list of {len(calls)}, one per call")
+        for result in cast("list[Any]", results):
+            if isinstance(result, Exception):  # what the gate gives to this call's caller alone
+                raise result
         return [self._received(function, result) for result in cast("list[Any]", results)]
 
 
