@@ -1,9 +1,17 @@
 """A recorded run runs again without its interface, to the same results, or says where not."""
 
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
@@ -15,6 +23,7 @@ from seer.harness import (
     ErrorEvent,
     Event,
     Forked,
+    ReplayAgent,
     RunFinished,
     Scripted,
     Step,
@@ -108,9 +117,7 @@ def last(events: list[Event]) -> RunFinished:
     return events[-1]
 
 
-def replaying(run: Run) -> Any:
-    from seer.harness._replay import ReplayAgent
-
+def replaying(run: Run) -> Agent:
     return ReplayAgent(run)
 
 
@@ -127,6 +134,18 @@ async def test_a_run_is_recorded_and_runs_again_without_the_interface(
     assert [call.outcome for call in calls][3] != "ok"
     assert len({call.caller for call in calls}) == 1
     assert calls[1].result_buffers == calls[2].argument_buffers != ()
+    about = recorded.meta["interfaces"]["tools"]
+    assert (
+        about["source"]
+        == hashlib.sha256((tmp_path / "first" / "tools.py").read_bytes()).hexdigest()
+    )
+    assert {call.source for call in calls} == {about["source"]}
+    assert about["machine"]["isolation"] in {"bubblewrap", "landlock"}
+    assert about["machine"]["network"] == "none"
+    jail = recorded.meta["jail"]
+    assert (jail["kind"], jail["machine"]["network"]) == ("local", "none")
+    assert jail["machine"]["memory"] > 0
+    assert {"numpy", "pandas", "ipykernel"} <= set(jail["packages"])
 
     monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
     again_id, again = await program(tmp_path / "again", replaying(recorded), "replay")
@@ -136,6 +155,13 @@ async def test_a_run_is_recorded_and_runs_again_without_the_interface(
         e.text for e in events if isinstance(e, Text)
     ]
     assert again_id != run_id
+    replayed = open_run(again_id)
+    assert replayed.meta["replay_of"] == str(recorded.folder)
+    made = [GateCall.from_json(line) for line in replayed.calls()]
+    assert [(c.key, c.outcome, c.result, c.result_buffers) for c in made] == [
+        (c.key, c.outcome, c.result, c.result_buffers) for c in calls
+    ]
+    replayed.verify()
 
 
 async def test_the_first_call_that_differs_is_shown_beside_the_recorded_one(
@@ -174,10 +200,114 @@ async def test_past_the_record_the_live_interface_takes_over_with_its_state(
     monkeypatch.setenv("SEER_REPLAY", str(open_run(run_id).folder))
     monkeypatch.setenv("SEER_REPLAY_LIVE", "local")
     more = (*CELLS, "print(tools.count(by=100))", "print(tools.grid(300).mean())")
-    _, events = await program(tmp_path / "again", Scripted(steps(more)), "replay")
+    again_id, events = await program(tmp_path / "again", Scripted(steps(more)), "replay")
     assert outputs(events)[:4] == outputs(first)
     assert "'z': 107" in outputs(events)[4][0]
     assert outputs(events)[5] == ("150106.5\n", False)
+    functions = [line["function"] for line in open_run(again_id).calls()]
+    assert functions == ["count", "grid", "total", "fail", "count", "count", "grid"]
+
+
+async def test_where_the_record_ends_the_live_agent_goes_on_with_what_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = (CELLS[0], "import os; print(os.urandom(8).hex())", CELLS[3])
+    run_id, first = await program(tmp_path / "first", Scripted(steps(cells)))
+    other = Scripted(
+        [
+            Step(calls=(Call(tool="python", arguments={"code": "print(tools.count(by=40))"}),)),
+            Step(text="on my own"),
+        ]
+    )
+    monkeypatch.setenv("SEER_REPLAY", str(open_run(run_id).folder))
+    monkeypatch.setenv("SEER_REPLAY_LIVE", "local")
+    agent = ReplayAgent(open_run(run_id), after=other)
+    _, events = await program(tmp_path / "again", agent, "anything")
+    assert outputs(events)[0] == outputs(first)[0]
+    assert outputs(events)[1] != outputs(first)[1]
+    assert "'z': 42" in outputs(events)[2][0]
+    assert (last(events).reason, last(events).result) == ("completed", "on my own")
+
+
+async def test_tools_of_a_served_interface_are_recorded_and_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Scripted(
+        [
+            Step(
+                calls=(
+                    Call(tool="count", arguments={"by": 3}),
+                    Call(tool="grid", arguments={"rows": 1}),
+                )
+            ),
+            Step(text="done"),
+        ]
+    )
+
+    async def with_tools(agent: Agent) -> tuple[str, list[Event]]:
+        scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+        await scoped.astart()
+        try:
+            interface = write_interface(tmp_path / "code")
+            tools: Any = await scoped.aserve(interface, expose_as="mcp")
+            others: Any = await scoped.aserve(interface, expose_as="mcp")
+            library: Any = await scoped.aserve(interface)
+            module = await anyio.to_thread.run_sync(library.connect)
+            await anyio.to_thread.run_sync(module.count, 1)
+            elsewhere = run_agent(
+                "x", provider=Scripted([Step(calls=(Call(tool="count"),))]), mcp_servers=[others]
+            )
+            first = [event async for event in elsewhere]
+            run = run_agent("look", provider=agent, mcp_servers=[tools])
+            with anyio.fail_after(60):
+                events = [*first, *[event async for event in run]]
+        finally:
+            await scoped.aterminate()
+        return run.run_id, events
+
+    run_id, events = await with_tools(agent)
+    recorded = open_run(run_id)
+    calls = [GateCall.from_json(line) for line in recorded.calls()]
+    assert [(call.function, call.caller) for call in calls] == [
+        ("count", "tools-in-a-script-3"),
+        ("count", "tools-mcp-1"),
+        ("grid", "tools-mcp-1"),
+    ]
+    assert '"z": 5' in outputs(events)[1][0], outputs(events)
+
+
+async def test_ten_agents_on_one_sandbox_have_their_own_calls_in_their_records(
+    tmp_path: Path,
+) -> None:
+    interface = write_interface(tmp_path)
+    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+    await scoped.astart()
+
+    async def one(number: int) -> tuple[str, list[Event]]:
+        library: Any = await scoped.aserve(interface, name="tools")
+        session = await acreate_local_session(
+            Workspace(libraries=[library]), workspace_dir=tmp_path / f"w{number}", name="same name"
+        )
+        code = (
+            f"import tools\nfor n in range(5):\n    tools.total([{number}.0, n])\nprint({number})"
+        )
+        agent = Scripted([Step(calls=(Call(tool="python", arguments={"code": code}),))])
+        run = run_agent("look", provider=agent, session=session)
+        try:
+            return run.run_id, [event async for event in run]
+        finally:
+            await session.aclose()
+
+    try:
+        with anyio.fail_after(120):
+            done = await asyncio.gather(*(one(number) for number in range(10)))
+    finally:
+        await scoped.aterminate()
+    for number, (run_id, events) in enumerate(done):
+        assert outputs(events) == [(f"{number}\n", False)]
+        calls = [GateCall.from_json(line) for line in open_run(run_id).calls()]
+        given = [json.loads(call.arguments or "")[0][0] for call in calls]
+        assert given == [[float(number), n] for n in range(5)]
 
 
 async def test_a_fork_plays_the_first_turns_and_goes_on_with_another_agent(
@@ -213,3 +343,38 @@ async def test_a_replay_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
             module.count(99)
     finally:
         await scoped.aterminate()
+
+
+KILLED = """
+import os, sys
+from seer.environment import SandboxConfig, ScopedSandbox
+scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local")).start()
+scoped.serve(sys.argv[1], name="tools")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_killed_replay_leaves_no_folder(tmp_path: Path) -> None:
+    run_id, _ = await program(tmp_path / "first", Scripted(steps(CELLS[:1])))
+    await asyncio.to_thread(kill_a_replay, open_run(run_id), tmp_path)
+
+
+def kill_a_replay(run: Run, folder: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(write_interface(folder / "again"))],
+        env={**os.environ, "SEER_REPLAY": str(run.folder), "TMPDIR": str(folder)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    with process.stdout, process.stdin:
+        assert process.stdout.readline() == b"ready\n"
+        assert list(folder.glob("seer-replay-*"))
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 10
+    while list(folder.glob("seer-replay-*")):
+        assert time.monotonic() < deadline, "the folder is still there"
+        os.sched_yield()

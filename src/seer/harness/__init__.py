@@ -29,7 +29,7 @@ from seer.harness._events import (
 from seer.harness._human import HumanAgent
 from seer.harness._interactive import run_agent_interactive
 from seer.harness._limits import Limits, Price
-from seer.harness._replay import Forked
+from seer.harness._replay import Forked, ReplayAgent, fork_environment
 from seer.harness._run import AgentRun, run_agent
 from seer.harness._scripted import Call, Expect, Scripted, Step
 from seer.harness._seat import Seat
@@ -57,6 +57,7 @@ __all__ = [
     "LineTerminal",
     "Price",
     "PromptTerminal",
+    "ReplayAgent",
     "RunFinished",
     "RunStarted",
     "ScriptError",
@@ -79,6 +80,7 @@ __all__ = [
     "agent_names",
     "control_run",
     "event_from_json",
+    "fork_environment",
     "run_agent",
     "run_agent_interactive",
 ]

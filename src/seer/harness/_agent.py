@@ -74,6 +74,10 @@ class Agent(ABC):
         """The model that will be used, where that is known beforehand."""
         return request.model
 
+    def in_place_of(self, provider: str) -> Agent:
+        """This agent, told for which provider it stands in (see `SEER_AGENT`)."""
+        return self
+
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """Values that must not appear in a record."""
         return (request.api_key,) if request.api_key else ()
@@ -98,6 +102,7 @@ def require(agent: str, *, modules: Sequence[str], extra: str) -> None:
 
 
 _BUILTIN: dict[str, tuple[str, str]] = {
+    "forked": ("seer.harness._replay", "Forked"),
     "gemini": ("seer.harness._gemini", "GeminiAgent"),
     "human": ("seer.harness._human", "HumanAgent"),
     "replay": ("seer.harness._replay", "ReplayAgent"),

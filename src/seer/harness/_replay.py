@@ -5,15 +5,20 @@ the recorded ones, and the first that is not ends the run with both shown side b
 the calls only bring a fresh session to where the recorded one was.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
+from seer._redact import Redactor
 from seer.errors import ConfigError
 from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._events import (
     Block,
     Event,
+    RunFinished,
     RunStarted,
     Text,
     TextBlock,
@@ -27,15 +32,27 @@ from seer.harness._events import (
 from seer.harness._seat import RunOver, Seat
 from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run
+from seer.runs._scrub import scrub_bytes
+
+logger = logging.getLogger(__name__)
+
+LIVE = "SEER_REPLAY_LIVE"
 
 
 class ReplayAgent(Agent):
-    """The provider `replay:RUN`."""
+    """The provider `replay:RUN`.
+
+    Args:
+        run: The recorded run.
+        after: Who goes on where the record ends or the present differs from it; None makes a
+            difference an error. With `SEER_REPLAY_LIVE` set, the agent that it stands in for.
+    """
 
     name = "replay"
 
-    def __init__(self, run: Run | None = None) -> None:
+    def __init__(self, run: Run | None = None, *, after: Agent | None = None) -> None:
         self._run = run
+        self._after = after
 
     @classmethod
     def from_argument(cls, name: str) -> Self:
@@ -46,28 +63,52 @@ class ReplayAgent(Agent):
         """
         return cls(open_run(name))
 
+    def in_place_of(self, provider: str) -> Agent:
+        """Where the replay may go on live, it is with this provider."""
+        if not os.environ.get(LIVE):
+            return self
+        return ReplayAgent(self._run, after=find_agent(provider))
+
     def check(self, request: AgentRequest) -> None:
         """A run must be named, and vendors' own tools cannot be replayed."""
         if self._run is None:
             raise ConfigError("provider", "replay", "say which run: replay:RUN")
-        if request.builtin_tools:
+        if self._after is not None:
+            self._after.check(request)
+        elif request.builtin_tools:
             raise ConfigError("builtin_tools", request.builtin_tools, "a replay has none")
 
     def model_name(self, request: AgentRequest) -> str | None:
         """The recorded model."""
         return None if self._run is None else self._run.meta.get("model")
 
+    def secrets(self, request: AgentRequest) -> tuple[str, ...]:
+        """Those of the agent that may go on."""
+        return () if self._after is None else self._after.secrets(request)
+
     async def run(self, request: AgentRequest, seat: Seat) -> None:
         """Do all of it again."""
         assert self._run is not None
-        await play(recorded_events(self._run), seat, strict=True)
+        events = recorded_events(self._run)
+        if self._after is None:
+            await play(events, seat, differs=_fail)
+            return
+        seat.history = []
+        try:
+            await play(events, seat, differs=_leave)
+            complete = isinstance(events[-1], RunFinished) and events[-1].reason == "completed"
+        except _Differs as difference:
+            logger.warning("the agent goes on by itself: %s", difference)
+            complete = False
+        if not complete:
+            await _go_on(self._after, self._run, request, seat)
 
 
 class Forked(Agent):
     """An agent that goes on from a turn of an earlier run: `Forked(run, turn=3, agent=...)`.
 
     Turns up to `turn` are played into the present session, then `agent` takes over and knows what
-    happened.
+    happened. By name it is `forked:RUN@TURN`, or `forked:RUN@TURN=AGENT`.
     """
 
     def __init__(self, run: Run, *, turn: int, agent: Agent | str) -> None:
@@ -76,42 +117,86 @@ class Forked(Agent):
         Args:
             run: The earlier run.
             turn: The last turn to take over from it; 0 for none.
-            agent: Who goes on, also by name.
+            agent: Who goes on, also by name; by an empty one, whoever this agent stands in for.
 
         Raises:
             ConfigError: The run has no such turn, or there is no such agent.
         """
+        self._run = run
+        self._turn = turn
         self._events = [event for event in recorded_events(run) if event.turn <= turn]
         last = max((event.turn for event in recorded_events(run)), default=0)
         if not 0 <= turn <= last:
             raise ConfigError("turn", turn, f"run {run.run_id} has turns 1 to {last}")
-        self._agent = find_agent(agent) if isinstance(agent, str) else agent
-        self._task = str(run.meta.get("task") or "")
-        self.name = self._agent.name
+        self._agent = (find_agent(agent) if agent else None) if isinstance(agent, str) else agent
+        self.name = self._agent.name if self._agent is not None else "forked"
+
+    @classmethod
+    def from_argument(cls, text: str) -> Self:
+        """Fork as `RUN@TURN` or `RUN@TURN=AGENT` says.
+
+        Raises:
+            ConfigError: It says something else.
+            RunNotFoundError: There is no such run.
+        """
+        found = re.fullmatch(r"(.+?)@(\d+)(?:=(.+))?", text)
+        if found is None:
+            raise ConfigError("provider", f"forked:{text}", "must be forked:RUN@TURN[=AGENT]")
+        return cls(open_run(found[1]), turn=int(found[2]), agent=found[3] or "")
+
+    def in_place_of(self, provider: str) -> Agent:
+        """Where no agent was named, the asked one goes on."""
+        return (
+            self if self._agent is not None else Forked(self._run, turn=self._turn, agent=provider)
+        )
 
     def check(self, request: AgentRequest) -> None:
         """What the agent that goes on checks."""
-        self._agent.check(request)
+        self._next().check(request)
 
     def model_name(self, request: AgentRequest) -> str | None:
         """The model of the agent that goes on."""
-        return self._agent.model_name(request)
+        return self._next().model_name(request)
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """Those of the agent that goes on."""
-        return self._agent.secrets(request)
+        return self._next().secrets(request)
 
     async def run(self, request: AgentRequest, seat: Seat) -> None:
         """Play the turns, then hand over; a new task is said after them."""
         seat.history = []
-        await play(self._events, seat, strict=False)
-        began = RunStarted(
-            run_id="", provider="", model=None, system_prompt="", task=self._task, tools=()
-        )
-        history = (began, *seat.history)
-        seat.history = None
-        task = request.task if request.task != self._task else ""
-        await self._agent.run(replace(request, history=history, task=task), seat)
+        await play(self._events, seat, differs=_ignore)
+        await _go_on(self._next(), self._run, request, seat)
+
+    def _next(self) -> Agent:
+        if self._agent is None:
+            raise ConfigError("provider", "forked", "say who goes on: forked:RUN@TURN=AGENT")
+        return self._agent
+
+
+def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[str, str]:
+    """Variables under which a program goes on from a turn of a recorded run, on a live sandbox.
+
+    Args:
+        run: The recorded run.
+        turn: The last turn to take over.
+        agent: Who goes on; by default the agent that the program names.
+
+    Raises:
+        ConfigError: The run has no such turn, or there is no such agent.
+    """
+    Forked(run, turn=turn, agent=agent or "")
+    return {"SEER_AGENT": f"forked:{run.folder}@{turn}" + (f"={agent}" if agent else "")}
+
+
+async def _go_on(agent: Agent, run: Run, request: AgentRequest, seat: Seat) -> None:
+    """Let an agent go on after what was played, which it knows."""
+    asked = str(run.meta.get("task") or "")
+    began = RunStarted(run_id="", provider="", model=None, system_prompt="", task=asked, tools=())
+    history = (began, *(seat.history or ()))
+    seat.history = None
+    task = request.task if request.task != asked else ""
+    await agent.run(replace(request, history=history, task=task), seat)
 
 
 def recorded_events(run: Run) -> list[Event]:
@@ -119,18 +204,37 @@ def recorded_events(run: Run) -> list[Event]:
     return [event_from_json(data) for data in run.events()]
 
 
-async def play(events: Sequence[Event], seat: Seat, *, strict: bool) -> None:
+class _Differs(Exception):
+    """The present is not as the record says; with both side by side."""
+
+
+Differs = Callable[[Seat, str], None]
+"""Told of a result that is not the recorded one."""
+
+
+def _fail(seat: Seat, message: str) -> None:
+    seat.fail("divergence", message)
+    raise RunOver
+
+
+def _leave(seat: Seat, message: str) -> None:
+    raise _Differs(message)
+
+
+def _ignore(seat: Seat, message: str) -> None:
+    logger.info("%s", message)
+
+
+async def play(events: Sequence[Event], seat: Seat, *, differs: Differs) -> None:
     """Do again what the events say.
 
     Args:
         events: Of the recorded run.
         seat: Where it is done now.
-        strict: Whether results must be the recorded ones.
-
-    Raises:
-        RunOver: A result differs; the divergence was reported.
+        differs: Called where a result is not the recorded one.
     """
     results = {event.id: event for event in events if isinstance(event, ToolResult)}
+    redactor = Redactor()
     turn = 0
     for event in events:
         if event.turn > turn:
@@ -142,26 +246,36 @@ async def play(events: Sequence[Event], seat: Seat, *, strict: bool) -> None:
             seat.emit(replace(event, total_tokens=0, total_cost_usd=None))
         elif isinstance(event, ToolCall):
             outcome = await seat.call_tool(event.id, event.name, arguments=event.arguments)
-            if strict:
-                _compare(event, results, outcome, seat)
+            # A record that ends within the call, or limits that the recorded run did not have.
+            if event.id in results and seat.limit is None:
+                _compare(event, results[event.id], outcome, seat, redactor, differs)
 
 
 def _compare(
-    call: ToolCall, results: Mapping[str, ToolResult], outcome: ToolOutcome, seat: Seat
+    call: ToolCall,
+    recorded: ToolResult,
+    outcome: ToolOutcome,
+    seat: Seat,
+    redactor: Redactor,
+    differs: Differs,
 ) -> None:
-    recorded = results.get(call.id)
-    if recorded is None or seat.limit is not None:
-        return  # the record ends within this call, or this run is more limited than that one
-    same = recorded.content == outcome.content and recorded.is_error == outcome.is_error
-    if same or _only_notice_differs(recorded.content, outcome.content):
+    now = tuple(_as_recorded(block, redactor) for block in outcome.content)
+    same = recorded.content == now and recorded.is_error == outcome.is_error
+    if same or _only_notice_differs(recorded.content, now):
         return
-    seat.fail(
-        "divergence",
+    message = (
         f"the result of {call.name} ({call.id}) is not the recorded one:\n"
         f"  recorded: {_show(recorded.content)}\n"
-        f"  now:      {_show(outcome.content)}",
+        f"  now:      {_show(now)}"
     )
-    raise RunOver
+    differs(seat, message)
+
+
+def _as_recorded(block: Block, redactor: Redactor) -> Block:
+    """A result as a record would have it: without secrets."""
+    if isinstance(block, TextBlock):
+        return replace(block, text=redactor.redact(block.text))
+    return replace(block, data=scrub_bytes(block.data, redactor))
 
 
 def _only_notice_differs(recorded: tuple[Block, ...], now: tuple[Block, ...]) -> bool:

@@ -52,7 +52,7 @@ def choose_agent(provider: str | Agent) -> tuple[Agent, str]:
     if not stand_in:
         return find_agent(provider), provider
     logger.warning("%s=%s stands in for provider %r", SUBSTITUTE, stand_in, provider)
-    return find_agent(stand_in), provider
+    return find_agent(stand_in).in_place_of(provider), provider
 
 
 def choose_words(

@@ -1,6 +1,7 @@
 """Calls of served interfaces into the record of a run, while it runs."""
 
 import asyncio
+import errno
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -171,7 +172,9 @@ class _Follower:
         if digest not in self._kept:
             try:
                 data = await self._gate.read_blob(digest)
-            except FileNotFoundError:
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
                 # The gate keeps digests only, once its record is too large.
                 logger.warning("array %s of %r was not kept", digest[:12], self._gate.name)
                 return digest

@@ -25,6 +25,7 @@ from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
 from seer.rpc.server._attached import Attached
 from seer.rpc.server._failures import STATUS, error_text
 from seer.rpc.server._replies import Reply, plain_message
+from seer.runs._addresses import address
 from seer.runs._calls import GateCall
 from seer.runs._replay_match import Tapes
 from seer.runs._scrub import scrub_bytes
@@ -173,11 +174,8 @@ class ReplayGate:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
-        folder = os.open(target.parent, os.O_PATH)
-        try:
-            listener.bind(f"/proc/self/fd/{folder}/{target.name}")
-        finally:
-            os.close(folder)
+        with address(target) as short:
+            listener.bind(short)
         target.chmod(mode)
         listener.listen(128)
         with self._lock:

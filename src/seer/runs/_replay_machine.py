@@ -8,7 +8,6 @@ import asyncio
 import errno
 import json
 import os
-import re
 import secrets
 import shutil
 import stat
@@ -29,6 +28,7 @@ from seer.providers import (
     Stream,
     TerminalSize,
 )
+from seer.runs._addresses import address
 from seer.runs._replay_gate import ReplayGate
 from seer.runs._transient import TransientFolder
 
@@ -95,10 +95,9 @@ class ReplayMachine(Machine):
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See `Machine.read_file`; arrays of recorded calls are where a gate would keep them."""
-        blob = re.search(r"/record/blobs/([0-9a-f]{64})$", path)
-        if blob is not None and self._gates:
-            data = self._gates[0].blob(blob[1])
-            return data[offset:] if length is None else data[offset : offset + length]
+        _, _, digest = path.partition("/record/blobs/")
+        if digest and self._gates:
+            return self._gates[0].blob(digest)
         with _as_remote(path), self._host(path).open("rb") as file:
             file.seek(offset)
             return file.read(-1 if length is None else length)
@@ -243,7 +242,8 @@ class SocketChannel(Channel):
         Raises:
             OSError: Nothing listens there.
         """
-        return cls(*await asyncio.open_unix_connection(str(path)))
+        with address(path) as short:
+            return cls(*await asyncio.open_unix_connection(short))
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
