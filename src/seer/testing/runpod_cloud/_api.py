@@ -1,6 +1,7 @@
 """RunPod's GraphQL API over HTTP, as far as pods and prices go."""
 
 import asyncio
+import contextlib
 import hmac
 import json
 from collections.abc import Callable
@@ -118,11 +119,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, answer: Json) -> None:
         data = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
+        # A pod that ends itself is gone before it has its answer.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""

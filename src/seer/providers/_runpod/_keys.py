@@ -1,0 +1,71 @@
+"""The keys by which a pod and this user know each other.
+
+This user has one key for all pods, in Seer's state folder. Every pod gets a host key of its own,
+made here before it exists, so that its first contact is checked like every other.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+
+from seer.providers._places import state_dir
+
+_NAME = "seer"
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A private key and its public half, in OpenSSH's forms."""
+
+    private: str
+    public: str
+
+
+def new_pair() -> KeyPair:
+    """A new key."""
+    key = asyncssh.generate_private_key(  # pyright: ignore[reportUnknownMemberType]
+        "ssh-ed25519", comment=_NAME
+    )
+    return KeyPair(
+        key.export_private_key("openssh").decode().strip(),
+        key.export_public_key("openssh").decode().strip(),
+    )
+
+
+def own_key() -> tuple[Path, str]:
+    """The file of this user's key, made if it is not there, and its public half."""
+    folder = _folder()
+    path = folder / "key"
+    if not path.exists():
+        pair = new_pair()
+        _write(folder / "key.pub", pair.public)
+        _write(path, pair.private)
+    return path, (folder / "key.pub").read_text().strip()
+
+
+def known_hosts(pod: str, address: str, port: int, public: str) -> Path:
+    """A file that knows the pod's key under its address."""
+    path = _folder() / f"{pod}.known"
+    _write(path, f"[{address}]:{port} {public}" if port != 22 else f"{address} {public}")
+    return path
+
+
+def forget(pod: str) -> None:
+    """Remove what is kept about a pod."""
+    (_folder() / f"{pod}.known").unlink(missing_ok=True)
+
+
+def _folder() -> Path:
+    folder = state_dir() / "runpod"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(fd, "w") as file:  # noqa: PTH123
+        file.write(text + "\n")
+    draft.replace(path)

@@ -1,0 +1,24 @@
+# What a rented pod runs: an SSH server that lets in one key, then the warden.
+# The pod's own key is given to it, so that the controller knows it before the first contact.
+set -eu
+umask 077
+mkdir -p /run/sshd /etc/ssh /seer/cache
+chmod 711 /seer
+printf '%s\n' "$SEER_HOST_KEY" >/etc/ssh/seer_host_key
+printf '%s\n' "$SEER_CLIENT_KEY" >/etc/ssh/seer_clients
+server=$(command -v sshd || true)
+if [ -z "$server" ]; then
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends openssh-server
+  server=$(command -v sshd)
+fi
+if [ -n "${SEER_PACKAGES:-}" ]; then
+  # In the background: the controller waits for it before it needs them.
+  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $SEER_PACKAGES) >/seer/packages.log 2>&1 && touch /seer/packages.done || touch /seer/packages.failed &
+fi
+"$server" -f /dev/null -h /etc/ssh/seer_host_key -o AuthorizedKeysFile=/etc/ssh/seer_clients \
+  -o PasswordAuthentication=no -o KbdInteractiveAuthentication=no -o PermitRootLogin=prohibit-password \
+  -o AllowAgentForwarding=no -o AllowTcpForwarding=local -o AllowStreamLocalForwarding=yes -o X11Forwarding=no \
+  -o MaxSessions=256 -o StrictModes=no -o PidFile=none
+unset SEER_HOST_KEY SEER_CLIENT_KEY
+exec python3 -I -S -c "$SEER_WARDEN" "$SEER_SETTINGS"

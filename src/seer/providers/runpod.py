@@ -1,0 +1,169 @@
+"""The `runpod` provider: machines are pods of RunPod's, reached with SSH."""
+
+import asyncio
+import dataclasses
+import logging
+import re
+import time
+
+from seer.errors import (
+    CredentialsError,
+    HostUnreachableError,
+    HostUnsuitableError,
+    IsolationError,
+    SandboxNotFoundError,
+    SeerError,
+)
+from seer.providers._base import Machine
+from seer.providers._remote._host import RemoteHost
+from seer.providers._remote._machine import RemoteMachine
+from seer.providers._remote._provider import RemoteProvider
+from seer.providers._rented._host import ROOT, RentedHost
+from seer.providers._rented._waiting import when_there_is_room
+from seer.providers._runpod import _keys, _pods
+from seer.providers._runpod._api import has_key
+from seer.providers._runpod._options import RunPodOptions, read_options
+from seer.providers._runpod._pods import Pod
+from seer.providers._spec import MachineSpec
+from seer.providers._ssh_link import SshLink
+from seer.providers._ssh_options import SshOptions
+
+__all__ = ["RunPodOptions", "RunPodProvider"]
+
+logger = logging.getLogger(__name__)
+
+_SERVER_PATIENCE = 60.0
+"""Seconds between a pod's container and its SSH server."""
+_PAUSE = 0.3
+_POD = re.compile(r"[a-z0-9]{10,20}")
+
+
+class RunPodHost(RentedHost):
+    """A pod, with a machine on it."""
+
+    def __init__(self, pod: Pod, link: SshLink, *, lease: float) -> None:
+        super().__init__(link, pod, provider="runpod", lease=lease)
+        link.name = self.name = f"RunPod pod {pod.id}"
+
+    async def start(self, spec: MachineSpec) -> RemoteMachine:
+        """Start the machine; the pod is its boundary."""
+        if spec.system_packages:
+            await self._await_packages(spec.system_packages)
+        return await super().start(inside(spec))
+
+    async def _await_packages(self, packages: tuple[str, ...]) -> None:
+        """Wait for what the pod has been installing since it came up."""
+        script = (
+            "while [ ! -e $0/packages.done ]; do "
+            "if [ -e $0/packages.failed ]; then tail -n 40 $0/packages.log >&2; exit 1; fi; "
+            "sleep 0.3; done"
+        )
+        ran = await self.link.run(["/bin/sh", "-c", script, ROOT])
+        if ran.exit_code != 0:
+            words = ran.stderr.decode(errors="replace").strip()
+            raise HostUnsuitableError(f"system_packages={packages!r} were not installed: {words}")
+
+
+def inside(spec: MachineSpec) -> MachineSpec:
+    """What a spec means in a pod, whose root may not make namespaces.
+
+    Raises:
+        IsolationError: RunPod cannot keep what is asked for.
+    """
+    isolation = spec.isolation
+    if isolation == "auto":
+        isolation = "bubblewrap" if spec.hidden else "container"
+    if isinstance(spec.network, tuple):
+        raise IsolationError(
+            f"network={list(spec.network)!r}: RunPod cannot keep a pod to some hosts; use 'none', "
+            f"'full', or another provider"
+        )
+    network = "none" if spec.network == "none" else "host"
+    return dataclasses.replace(spec, isolation=isolation, network=network)
+
+
+class RunPodProvider(RemoteProvider):
+    """Machines in RunPod's cloud."""
+
+    name = "runpod"
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be used here: there is no key."""
+        if has_key():
+            return None
+        return "RUNPOD_API_KEY is not set; make a key at console.runpod.io/user/settings"
+
+    async def _acquire(self, spec: MachineSpec) -> RemoteHost:
+        reason = self.unavailable()
+        if reason is not None:
+            raise CredentialsError(reason)
+        inside(spec)
+        options = read_options(spec.options)
+        began = time.monotonic()
+        pod = await when_there_is_room(
+            lambda _: _pods.rent(spec, options),
+            what=f"gpu={spec.gpu!r} at RunPod",
+            patience=spec.start_timeout,
+        )
+        try:
+            left = spec.start_timeout - (time.monotonic() - began)
+            host = await _reach(pod, lease=spec.lease, patience=left)
+        except BaseException:
+            await asyncio.shield(pod.end())
+            raise
+        logger.info("%s came up in %.1f s", host.name, time.monotonic() - began)
+        host.keep()
+        return host
+
+    async def find(self, machine_id: str) -> Machine:
+        """Adopt a running machine, also one of another process."""
+        place = machine_id.rpartition("@")[2]
+        if _POD.fullmatch(place) and await _pods.find(place) is None:
+            raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {_pods.NO_RECORD}")
+        return await super().find(machine_id)
+
+    async def _host_at(self, place: str) -> RemoteHost | None:
+        pod = await _pods.find(place) if _POD.fullmatch(place) else None
+        if pod is None:
+            return None
+        return await _reach(pod, lease=60.0, patience=_SERVER_PATIENCE)
+
+    async def _places(self) -> list[str]:
+        return [pod.id for pod in await _pods.running()]
+
+
+async def _reach(pod: Pod, *, lease: float, patience: float) -> RunPodHost:
+    """Log in to a pod, as soon as it lets us."""
+    address, port, public = await pod.address(patience)
+    identity, _ = await asyncio.to_thread(_keys.own_key)
+    known = await asyncio.to_thread(_keys.known_hosts, pod.id, address, port, public)
+    link = SshLink(
+        SshOptions(
+            host=address,
+            port=port,
+            user="root",
+            identity=str(identity),
+            known_hosts=str(known),
+            config="/dev/null",
+        )
+    )
+    deadline = time.monotonic() + min(max(patience, 1.0), _SERVER_PATIENCE)
+    while True:
+        try:
+            await link.connect()
+            return RunPodHost(pod, link, lease=lease)
+        except HostUnreachableError:
+            lost = await pod.lost()
+            if lost is not None:
+                raise lost from None
+            if time.monotonic() > deadline:
+                await _close(link)
+                raise
+        await asyncio.sleep(_PAUSE)
+
+
+async def _close(link: SshLink) -> None:
+    try:
+        await link.close()
+    except SeerError as error:
+        logger.debug("a connection was not closed: %s", error)
