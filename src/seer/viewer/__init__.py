@@ -1,0 +1,17 @@
+"""The web page over recorded runs: all, one of them live, two side by side, one to share."""
+
+from seer.errors import MissingExtraError as _MissingExtraError
+
+try:
+    import starlette as _starlette  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    import uvicorn as _uvicorn  # noqa: F401  # pyright: ignore[reportUnusedImport]
+except ImportError as error:
+    raise _MissingExtraError(
+        "the viewer needs starlette and uvicorn; run: pip install 'seer[viewer]'"
+    ) from error
+
+from seer.viewer._redaction import Redaction
+from seer.viewer._serve import Viewer, serve
+from seer.viewer._share import share
+
+__all__ = ["Redaction", "Viewer", "serve", "share"]

@@ -1,0 +1,238 @@
+"""What the page asks for: runs, one run, its parts. Everything is read through `seer.runs`.
+
+Handlers run in threads, because all they do is read files. Nothing here checks who asks; that is
+the guard's work (`_guard`).
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+import seer
+from seer.errors import ConfigError, PathEscapeError, RecordError, RunNotFoundError, SeerError
+from seer.isolation import read_bytes
+from seer.runs import Run, RunFilter, RunIndex
+from seer.viewer._control import control
+from seer.viewer._lines import Kind
+from seer.viewer._live import follow
+from seer.viewer._notebooks import read_notebook
+from seer.viewer._redaction import Redaction
+from seer.viewer._share import shared_page
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_STATUS = {ConfigError: 400, RunNotFoundError: 404, RecordError: 422, PathEscapeError: 403}
+MOST = 200
+"""Runs on one page."""
+LARGEST = 256 * 1024 * 1024
+
+Handler = Callable[[Request], Response]
+
+
+class Api:
+    """The routes below `/api/`."""
+
+    def __init__(self, root: Path, *, allow_control: bool, closing: Callable[[], bool]) -> None:
+        self._root = root
+        self._allow_control = allow_control
+        self._closing = closing
+        self._index = RunIndex(root)
+
+    def routes(self) -> list[Route]:
+        """All routes."""
+        run = "/api/runs/{run}"
+        return [
+            _route("/api/about", self.about),
+            _route("/api/runs", self.runs),
+            _route(run, self.run),
+            Route(run + "/stream", self.stream, methods=["GET"]),
+            _route(run + "/line", self.line),
+            _route(run + "/blob/{digest}", self.blob),
+            _route(run + "/artifact/{name:path}", self.artifact),
+            _route(run + "/notebook", self.notebook),
+            _route(run + "/verify", self.verify),
+            Route(run + "/share", self.share, methods=["POST"]),
+            Route(run + "/control", self.control, methods=["POST"]),
+        ]
+
+    def about(self, request: Request) -> Response:
+        """What this viewer is."""
+        return JSONResponse(
+            {
+                "version": seer.__version__,
+                "allow_control": self._allow_control,
+                "folder": self._root.name,
+            }
+        )
+
+    def runs(self, request: Request) -> Response:
+        """One page of the listing."""
+        query = request.query_params
+        where = RunFilter(
+            status=cast("Any", query.get("status") or None),
+            provider=query.get("provider") or None,
+            model=query.get("model") or None,
+            search=query.get("search") or None,
+        )
+        page = self._index.page(
+            where,
+            order=cast("Any", query.get("order", "created")),
+            descending=query.get("descending", "1") != "0",
+            limit=min(_number(query, "limit", 50), MOST),
+            offset=_number(query, "offset", 0),
+        )
+        return JSONResponse(
+            {
+                "runs": [_summary(dataclasses.asdict(row)) for row in page.runs],
+                "total": page.total,
+                "choices": page.choices,
+            }
+        )
+
+    def run(self, request: Request) -> Response:
+        """One run: what `run.json` says, and which files were kept."""
+        run = self._open(request)
+        return JSONResponse(
+            {
+                "run": {**run.meta, "status": run.status},
+                "artifacts": [str(path) for path in run.artifacts()],
+            }
+        )
+
+    async def stream(self, request: Request) -> Response:
+        """Events and calls, from the given offsets on, for as long as the run goes on."""
+        try:
+            run = await anyio.to_thread.run_sync(self._open, request)
+            offsets: dict[Kind, int] = {
+                kind: _number(request.query_params, kind, 0) for kind in ("events", "calls")
+            }
+        except SeerError as error:
+            return _failure(error)
+        return StreamingResponse(
+            follow(run, offsets, closing=self._closing), media_type="application/x-ndjson"
+        )
+
+    def line(self, request: Request) -> Response:
+        """One whole line, by the offset where it begins."""
+        run = self._open(request)
+        kind: Kind = "calls" if request.query_params.get("kind") == "calls" else "events"
+        for _, body in run.lines(kind, after=_number(request.query_params, "at", 0)):
+            return JSONResponse(body)
+        raise RunNotFoundError("there is no line at this offset")
+
+    def blob(self, request: Request) -> Response:
+        """The bytes of a large value."""
+        return _bytes(self._open(request).blob(str(request.path_params["digest"])))
+
+    def artifact(self, request: Request) -> Response:
+        """A kept file."""
+        folder = self._open(request).folder / "artifacts"
+        try:
+            return _bytes(read_bytes(folder, str(request.path_params["name"]), limit=LARGEST))
+        except OSError as error:
+            if isinstance(error, SeerError):
+                raise
+            raise RunNotFoundError(f"there is no such artifact: {error.strerror}") from error
+
+    def notebook(self, request: Request) -> Response:
+        """The notebook, or null."""
+        return JSONResponse(read_notebook(self._open(request)))
+
+    def verify(self, request: Request) -> Response:
+        """Whether the record is as it was written."""
+        try:
+            self._open(request).verify()
+        except RecordError as error:
+            return JSONResponse({"ok": False, "message": str(error)})
+        return JSONResponse({"ok": True, "message": "both chains and all blobs are whole"})
+
+    async def share(self, request: Request) -> Response:
+        """The run as one file, after redaction; with `preview`, only what that would change."""
+        try:
+            asked = _object(await request.body())
+            preview = bool(asked.pop("preview", False))
+            redaction = Redaction.from_json(asked)
+
+            def make() -> Response:
+                page = shared_page(self._open(request), redaction)
+                if preview:
+                    return JSONResponse(page.report)
+                return Response(page.html.encode("utf-8"), media_type="application/octet-stream")
+
+            return await anyio.to_thread.run_sync(make)
+        except SeerError as error:
+            return _failure(error)
+
+    async def control(self, request: Request) -> Response:
+        """Reach into a running run."""
+        if not self._allow_control:
+            message = "this viewer only reads; start it with --allow-control to change runs"
+            return JSONResponse({"error": message}, status_code=403)
+        try:
+            asked = _object(await request.body())
+            run = await anyio.to_thread.run_sync(self._open, request)
+            await anyio.to_thread.run_sync(control, run, asked)
+        except SeerError as error:
+            return _failure(error)
+        return JSONResponse({"ok": True})
+
+    def _open(self, request: Request) -> Run:
+        """The run that an address names; never anything but a folder right below the root."""
+        name = str(request.path_params["run"])
+        folder = self._root / name
+        if not _RUN_ID.fullmatch(name) or not (folder / "run.json").is_file():
+            raise RunNotFoundError(f"there is no run {name!r} any more")
+        return Run(folder)
+
+
+def _route(path: str, handler: Handler) -> Route:
+    async def answer(request: Request) -> Response:
+        try:
+            return await anyio.to_thread.run_sync(handler, request)
+        except SeerError as error:
+            return _failure(error)
+
+    return Route(path, answer, methods=["GET"])
+
+
+def _failure(error: SeerError) -> Response:
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
+    return JSONResponse({"error": str(error)}, status_code=status)
+
+
+def _bytes(data: bytes) -> Response:
+    # Whatever it is, it is not for the browser to open by itself.
+    return Response(
+        data,
+        media_type="application/octet-stream",
+        headers={"content-disposition": "attachment"},
+    )
+
+
+def _number(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name, str(default))
+    if not text.isdecimal() or len(text) > 15:
+        raise ConfigError(name, text, "must be a whole number, 0 or more")
+    return int(text)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("body", body[:80], f"must be JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError("body", body[:80], "must be a JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def _summary(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the listing: of long texts only the beginning is shown."""
+    return {key: v[:300] if isinstance(v, str) else v for key, v in row.items()}

@@ -1,0 +1,77 @@
+"""The page's own files: read from the package, served as they are, bundled for sharing.
+
+There is no build step. The scripts are plain ES modules; for the one file of a shared run they are
+joined here, each module as a function that returns what it exports. That needs a plain style of
+import and export, which is checked: a module that does not keep to it is an error, not a guess.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|const|class) (\w+))", re.MULTILINE)
+_LEFT = re.compile(r"^\s*(?:import\b|export\b).*$", re.MULTILINE)
+
+
+def _root() -> Traversable:
+    return files("seer.viewer") / "static"
+
+
+@cache
+def assets() -> dict[str, tuple[bytes, str]]:
+    """Every file of the page, by its path in the address, with its type."""
+    found: dict[str, tuple[bytes, str]] = {}
+    for folder in ("", "js", "css"):
+        for item in (_root() / folder).iterdir():
+            kind = TYPES.get(item.name.rpartition(".")[2])
+            if item.is_file() and kind is not None:
+                found["/".join(filter(None, (folder, item.name)))] = (item.read_bytes(), kind)
+    return found
+
+
+def stylesheet() -> str:
+    """All styles as one text, in the order in which the page links them."""
+    page = assets()["index.html"][0].decode()
+    names = re.findall(r'href="(css/[\w-]+\.css)"', page)
+    return "\n".join(assets()[name][0].decode() for name in names)
+
+
+def bundle(entry: str = "main.js") -> str:
+    """The scripts as one text that needs no loading.
+
+    Raises:
+        ValueError: A module imports in a circle, or in a form that is not understood.
+    """
+    parts: list[str] = []
+    _add(entry, parts, done=set(), above=())
+    return '"use strict";\n' + "\n".join(parts)
+
+
+def _add(name: str, parts: list[str], *, done: set[str], above: tuple[str, ...]) -> None:
+    if name in above:
+        raise ValueError(f"modules import in a circle: {' → '.join((*above, name))}")
+    if name in done:
+        return
+    done.add(name)
+    source = assets()[f"js/{name}"][0].decode()
+    for found in _IMPORT.finditer(source):
+        _add(found[2], parts, done=done, above=(*above, name))
+    exports = [found[1] for found in _EXPORT.finditer(source)]
+    body = _IMPORT.sub(lambda m: f"const {{{_renamed(m[1])}}} = {_variable(m[2])};", source)
+    body = _EXPORT.sub("", body)
+    if left := _LEFT.search(body):
+        raise ValueError(f"{name}: not understood: {left[0].strip()!r}")
+    parts.append(
+        f"const {_variable(name)} = (() => {{\n{body}\nreturn {{{', '.join(exports)}}};\n}})();"
+    )
+
+
+def _variable(name: str) -> str:
+    return "module_" + name.removesuffix(".js").replace("-", "_")
+
+
+def _renamed(names: str) -> str:
+    return names.replace(" as ", ": ").rstrip().rstrip(",")

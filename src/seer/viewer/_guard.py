@@ -1,0 +1,103 @@
+"""Who may talk to the viewer: the wall around every request.
+
+The page is served on loopback, where other users of the machine and, through the user's own
+browser, every web site can knock. So a request must name a loopback host (a rebound DNS name does
+not), must not come from another origin, and, for everything but the page's own files, must carry
+the token. The token travels in an `Authorization` header only, which no other site can make a
+browser send; there are no cookies. Every answer forbids the browser to run, frame or guess
+anything that is not the viewer's own.
+"""
+
+import hmac
+from collections.abc import Mapping
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Names of this machine. The port is not checked: a forwarded one differs."""
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # With no policy allowed, no text can become markup or code in the page at all.
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
+}
+MAX_BODY = 256 * 1024
+
+
+class Guard:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp, *, token: str) -> None:
+        self._app = app
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it."""
+        if scope["type"] != "http":
+            # Web sockets are not spoken here; closing before accepting refuses them.
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        problem = self._refuse(str(scope["path"]), Headers(scope=scope))
+        if problem is None:
+            await self._app(scope, receive, send_guarded)
+            return
+        status, message = problem
+        response = JSONResponse({"error": message}, status_code=status)
+        await response(scope, receive, send_guarded)
+
+    def _refuse(self, path: str, headers: Headers) -> tuple[int, str] | None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or _name(hosts[0]) not in HOSTS:
+            return 421, f"Host {hosts!r} is not this machine; use the address that Seer printed"
+        origin = headers.get("origin")
+        if origin is not None and origin not in {f"http://{hosts[0]}"}:
+            return 403, f"requests from {origin!r} are not answered"
+        if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+            return 403, "requests from other sites are not answered"
+        size = headers.get("content-length", "0")
+        if not size.isdigit() or int(size) > MAX_BODY or "transfer-encoding" in headers:
+            return 413, f"a request has at most {MAX_BODY} bytes, and says how many"
+        if path.startswith("/api/") and not self._knows(headers.getlist("authorization")):
+            return 401, "the token is missing or wrong; use the whole address that Seer printed"
+        return None
+
+    def _knows(self, given: list[str]) -> bool:
+        kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
+        return kind == "Bearer" and hmac.compare_digest(token.encode("utf-8"), self._token)
+
+
+def _name(host: str) -> str:
+    """A `Host` without its port, in one form."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdigit() else host).lower()

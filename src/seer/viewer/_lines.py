@@ -1,0 +1,69 @@
+"""Lines of a record as the page gets them: small enough to hold thousands of them.
+
+A line keeps the form it has on disk (references to blobs, escaped `$` keys; see `Run.lines`). What
+is too long even so is cut, and stands as `{"$cut": <what is left>, "count": n}`; the page asks for
+the whole line when somebody wants to see it. The vendor's own message (`raw`) is left out too.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, cast
+
+from seer.runs import Run
+
+Kind = Literal["events", "calls"]
+
+WHOLE = 64 * 1024
+"""Lines of up to this many characters are passed on as they are."""
+_ITEMS = 64
+_DEPTH = 12
+_TEXT = 8 * 1024
+
+
+def read_lines(run: Run, kind: Kind, *, after: int, budget: int) -> Iterator[dict[str, Any]]:
+    """Lines from an offset on, until about `budget` characters are reached.
+
+    Each has `at` and `next` (offsets), and `body`.
+
+    Raises:
+        RecordError: A line cannot be read.
+    """
+    at = after
+    for end, body in run.lines(kind, after=after):
+        line = {"kind": kind, "at": at, "next": end, "body": slim(body, end - at)}
+        budget -= min(end - at, WHOLE)
+        at = end
+        yield line
+        if budget <= 0:
+            return
+
+
+def slim(body: Mapping[str, Any], length: int) -> dict[str, Any]:
+    """A line without what the page does not show at once."""
+    slimmed = {key: value for key, value in body.items() if key != "raw"}
+    if "raw" in body:
+        slimmed["$raw"] = True
+    if length <= WHOLE or len(json.dumps(slimmed)) <= WHOLE:
+        return slimmed
+    return {key: _cut(value, _DEPTH) for key, value in slimmed.items()}
+
+
+def _cut(value: Any, depth: int) -> Any:
+    if isinstance(value, str) and len(value) > _TEXT:
+        return {"$cut": value[:_TEXT], "count": len(value)}
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        if depth == 0 or len(items) > _ITEMS:
+            kept = [] if depth == 0 else [_cut(item, depth - 1) for item in items[:_ITEMS]]
+            return {"$cut": kept, "count": len(items)}
+        return [_cut(item, depth - 1) for item in items]
+    if isinstance(value, dict):
+        mapping = cast("dict[str, Any]", value)
+        if depth == 0 or len(mapping) > _ITEMS:
+            names = [] if depth == 0 else list(mapping)[:_ITEMS]
+            return {
+                "$cut": {name: _cut(mapping[name], depth - 1) for name in names},
+                "count": len(mapping),
+            }
+        return {key: _cut(item, depth - 1) for key, item in mapping.items()}
+    return value

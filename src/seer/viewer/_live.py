@@ -1,0 +1,106 @@
+"""A run as a stream of JSON lines that goes on for as long as the run does.
+
+The first line is the run's own data; then come events and calls from the offsets that the reader
+knows already; then, while the run is running, what is new. A reader that lost the connection asks
+again with the offsets it has. Files are looked at a few times a second: a record is written by
+another process, and a look costs three `stat` calls.
+"""
+
+import json
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from seer.errors import RecordError
+from seer.runs import Run
+from seer.viewer._lines import Kind, read_lines
+
+LOOK = 0.25
+"""Seconds between two looks at a running run."""
+BEAT = 10.0
+"""Seconds after which an empty line shows that the connection lives."""
+_BATCH = 512 * 1024
+
+
+@dataclass
+class Follower:
+    """Where one reader of one run is."""
+
+    run: Run
+    offsets: dict[Kind, int]
+    broken: set[str] = field(default_factory=set[str])
+    _stamp: tuple[int, ...] = ()
+    _status: str = ""
+
+    def look(self) -> list[dict[str, Any]]:
+        """What is new, up to a bounded amount."""
+        found: list[dict[str, Any]] = []
+        meta = self._news_of_run()
+        if meta is not None:
+            found.append(meta)
+        for kind in self.offsets:
+            if kind not in self.broken:
+                found += self._news_of(kind)
+        return found
+
+    @property
+    def over(self) -> bool:
+        """Whether the run had ended at the last look."""
+        return self._status not in {"", "running"}
+
+    def _news_of(self, kind: Kind) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        try:
+            for line in read_lines(self.run, kind, after=self.offsets[kind], budget=_BATCH):
+                found.append(line)
+                self.offsets[kind] = line["next"]
+        except RecordError as error:
+            self.broken.add(kind)
+            found.append({"kind": "broken", "file": kind, "message": str(error)})
+        return found
+
+    def _news_of_run(self) -> dict[str, Any] | None:
+        stat = (self.run.folder / "run.json").stat()
+        stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if stamp == self._stamp and self.over:
+            return None
+        meta, status = self.run.meta, self.run.status
+        if stamp == self._stamp and status == self._status:
+            return None
+        self._stamp, self._status = stamp, status
+        return {"kind": "run", "body": {**meta, "status": status}}
+
+
+async def follow(
+    run: Run, offsets: dict[Kind, int], *, closing: Callable[[], bool]
+) -> AsyncGenerator[bytes, None]:
+    """The stream, as lines of JSON."""
+    follower = Follower(run, offsets)
+    spoken = time.monotonic()
+    while not closing():
+        # Asked before the look: what a run wrote before it ended is then surely seen.
+        over = follower.over
+        try:
+            found = await anyio.to_thread.run_sync(follower.look)
+        except (OSError, RecordError) as error:
+            yield _line({"kind": "gone", "message": f"the run cannot be read any more: {error}"})
+            return
+        if found:
+            yield b"".join(map(_line, found))
+            spoken = time.monotonic()
+        elif over:
+            yield _line({"kind": "end"})
+            return
+        else:
+            if time.monotonic() - spoken > BEAT:
+                yield b"\n"
+                spoken = time.monotonic()
+            await anyio.sleep(LOOK)
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"

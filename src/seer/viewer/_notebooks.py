@@ -1,0 +1,39 @@
+"""The notebook of a run: as it was kept, or as it is now.
+
+A running notebook lies in a folder that an agent writes to, so it is opened without following any
+link, and only a bounded part of it is read.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from seer.errors import PathEscapeError, RecordError
+from seer.isolation import read_bytes
+from seer.runs import Run
+
+LIMIT = 64 * 1024 * 1024
+KEPT = "notebook.ipynb"
+
+
+def read_notebook(run: Run) -> dict[str, Any] | None:
+    """The notebook's JSON; None where the run has none.
+
+    Raises:
+        RecordError: It is there and cannot be read.
+    """
+    kept = run.folder / "artifacts" / KEPT
+    live = run.meta.get("notebook")
+    path = kept if kept.is_file() else Path(live) if isinstance(live, str) else None
+    if path is None:
+        return None
+    try:
+        found = json.loads(read_bytes(path.parent, path.name, limit=LIMIT))
+    except FileNotFoundError:
+        return None
+    except (OSError, PathEscapeError, ValueError, RecursionError) as error:
+        raise RecordError(f"the notebook cannot be read: {error}") from error
+    notebook = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if not isinstance(notebook.get("cells"), list):
+        raise RecordError("the notebook cannot be read: it has no cells")
+    return notebook

@@ -1,0 +1,149 @@
+"""What is taken out of a run before it is shared.
+
+Three kinds of things: secrets (credentials by their usual shape, those in this user's environment,
+and whatever else is named), paths (the user's home, the program's folder, and user names in other
+home folders), and whole fields by name. Redaction works on the recorded values, text by text;
+pictures and arrays it cannot look into, so they can be left out altogether.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, cast
+
+from seer._redact import MARK, Redactor
+from seer.errors import ConfigError
+
+_SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
+_SHAPES = re.compile(
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"
+    r"|\b(?:hf|ghp|gho|ghs|ghu|glpat|xox[abprs]|npm|pypi)[_-][A-Za-z0-9_-]{16,}"
+    r"|\bgithub_pat_[A-Za-z0-9_]{20,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bAIza[A-Za-z0-9_-]{30,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"
+    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{12,}"
+    r"|(?<=://)[^/\s:@\"']{1,200}:[^/\s@\"']{1,200}(?=@)"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[\s\S]{0,8000}?-----END [A-Z ]{0,40}PRIVATE KEY-----"
+)
+_HOMES = re.compile(r"(/(?:home|Users)/)(?!\[)[^/\s:\"'<>]+|(?<![\w.])/root(?![\w.-])")
+# Where and by which process it was written says nothing to others, or too much.
+_ALWAYS = frozenset({"writer", "program", "notebook", "raw", "key", "result_digest", "call"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redaction:
+    """What to take out of a run that is shared."""
+
+    secrets: tuple[str, ...] = ()
+    """Texts to replace wherever they stand, beside what looks like a credential."""
+    fields: tuple[str, ...] = ()
+    """Names of fields to take out, at any depth: `system_prompt`, `thinking`, an argument ..."""
+    paths: bool = True
+    """Whether to shorten paths that tell who you are or where you work."""
+    images: bool = True
+    """Whether pictures stay. They cannot be searched for secrets."""
+    arrays: bool = True
+    """Whether arrays of gate calls stay. They cannot be searched either."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Redaction":
+        """The redaction that a request describes.
+
+        Raises:
+            ConfigError: A field is unknown or malformed.
+        """
+        given: dict[str, Any] = {}
+        known = {item.name: item.default for item in fields(cls)}
+        for name, value in data.items():
+            if name not in known:
+                raise ConfigError("redact", name, f"is unknown; known: {sorted(known)}")
+            if isinstance(known[name], bool):
+                if not isinstance(value, bool):
+                    raise ConfigError(f"redact.{name}", value, "must be true or false")
+                given[name] = value
+                continue
+            items: list[Any] = [*cast("list[Any]", value)] if isinstance(value, list) else [value]
+            if not all(isinstance(item, str) for item in items):
+                raise ConfigError(f"redact.{name}", items, "must be a list of texts")
+            given[name] = tuple(item for item in items if item)
+        return cls(**given)
+
+
+@dataclass
+class Scrubber:
+    """Applies a redaction and counts what it did."""
+
+    redaction: Redaction
+    folder: str = ""
+    """The folder of the recorded program, which is a path to shorten."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+
+    def __post_init__(self) -> None:
+        environment = [v for name, v in os.environ.items() if _SECRET_NAMES.search(name)]
+        self._named = Redactor([*self.redaction.secrets, *environment])
+        short = [text for text in self.redaction.secrets if 0 < len(text) < 4]
+        self._short = re.compile("|".join(map(re.escape, short))) if short else None
+        homes = {path for path in (str(Path.home()), self.folder) if len(path) > 1}
+        # The longest first, or a folder inside the home would keep its tail.
+        self._own = [
+            re.compile(re.escape(path) + r"(?![\w.-])") for path in sorted(homes, key=len)[::-1]
+        ]
+        self._hidden = _ALWAYS | set(self.redaction.fields)
+
+    def text(self, text: str) -> str:
+        """A text without secrets and paths."""
+        text = self._count("secrets", lambda: self._named.redact(text), text)
+        if self._short is not None:
+            text = self._replace("secrets", self._short, MARK, text)
+        text = self._replace("secrets", _SHAPES, MARK, text)
+        if self.redaction.paths:
+            for pattern in self._own:
+                text = self._replace("paths", pattern, "…", text)
+            text = self._replace("paths", _HOMES, lambda m: (m[1] or "/") + MARK, text)
+        return text
+
+    def value(self, value: Any) -> Any:
+        """A JSON value without secrets, paths and the fields that were named."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            return {
+                self.text(key): self._field(key, item)
+                for key, item in cast("dict[str, Any]", value).items()
+            }
+        return value
+
+    def hides(self, name: str) -> bool:
+        """Whether a field is taken out as a whole."""
+        return name in self._hidden
+
+    def _field(self, name: str, item: Any) -> Any:
+        # On disk, a key that begins with `$` has one more.
+        plain = name.removeprefix("$") if name.startswith("$$") else name
+        if plain not in self._hidden:
+            return self.value(item)
+        if item is not None and plain in self.redaction.fields:
+            self.counts["fields"] += 1
+        return MARK if isinstance(item, str) else None
+
+    def _replace(
+        self,
+        kind: str,
+        pattern: re.Pattern[str],
+        by: str | Callable[[re.Match[str]], str],
+        text: str,
+    ) -> str:
+        text, count = pattern.subn(by, text)
+        self.counts[kind] += count
+        return text
+
+    def _count(self, kind: str, change: Callable[[], str], before: str) -> str:
+        after = change()
+        self.counts[kind] += after.count(MARK) - before.count(MARK)
+        return after

@@ -1,0 +1,150 @@
+"""Starting and ending the viewer's server."""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Self
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from seer._sync import run_sync
+from seer.console import say
+from seer.errors import ConfigError
+from seer.runs import runs_root
+from seer.viewer._api import Api
+from seer.viewer._assets import assets
+from seer.viewer._guard import Guard
+
+logger = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+
+
+class Viewer:
+    """A viewer that serves a folder of runs on loopback: `with Viewer(folder) as viewer: ...`."""
+
+    def __init__(
+        self, runs_folder: Path | str | None = None, *, port: int = 0, allow_control: bool = False
+    ) -> None:
+        """Prepare, without starting.
+
+        Raises:
+            ConfigError: The port cannot be one.
+        """
+        if not 0 <= port < 65536:
+            raise ConfigError("port", port, "must be between 0 and 65535; 0 picks a free one")
+        self.runs_folder = runs_root(runs_folder)
+        self.port = port
+        self.token = secrets.token_urlsafe(32)
+        self._allow_control = allow_control
+        self._closing = False
+        self._server: uvicorn.Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """The page's address, with the token in the part that no browser sends anywhere."""
+        return f"http://{HOST}:{self.port}/#token={self.token}"
+
+    def __enter__(self) -> Self:
+        run_sync(self._open())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        run_sync(self._close())
+
+    async def _open(self) -> None:
+        listener = _listen(self.port)
+        self.port = int(listener.getsockname()[1])
+        self._closing = False
+        config = uvicorn.Config(
+            Guard(self._application(), token=self.token),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            limit_concurrency=256,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = uvicorn.Server(config)
+        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+
+    async def _close(self) -> None:
+        self._closing = True  # live streams look at it
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+    def _application(self) -> Starlette:
+        api = Api(
+            self.runs_folder, allow_control=self._allow_control, closing=lambda: self._closing
+        )
+        return Starlette(
+            routes=[*api.routes(), Route("/{path:path}", _asset, methods=["GET"])],
+            exception_handlers={Exception: _failed},
+        )
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A fault of the viewer's own. Its words may hold paths, so they stay in the log."""
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return JSONResponse({"error": "the viewer failed; its log says why"}, status_code=500)
+
+
+async def _asset(request: Request) -> Response:
+    found = assets().get(str(request.path_params["path"]) or "index.html")
+    if found is None:
+        return JSONResponse({"error": "there is no such page"}, status_code=404)
+    return Response(found[0], media_type=found[1])
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((HOST, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        reason = f"cannot be listened on: {error.strerror}"
+        raise ConfigError("port", port, f"{reason}; 0 picks a free one") from error
+    return listener
+
+
+def serve(
+    runs_folder: Path | str | None = None,
+    *,
+    port: int = 0,
+    allow_control: bool = False,
+    open_browser: bool = True,
+) -> None:
+    """Show a folder of runs in a web page, until interrupted (Ctrl-C).
+
+    The page is on loopback only, and its address carries a token that is made anew each time.
+
+    Args:
+        runs_folder: The folder that holds run folders; `$SEER_RUNS` or `./outputs/runs` by default.
+        port: The port; 0 picks a free one.
+        allow_control: Whether the page may stop runs, speak to agents and raise limits.
+        open_browser: Whether to open the page at once.
+
+    Raises:
+        ConfigError: The port is in use or cannot be one.
+    """
+    with Viewer(runs_folder, port=port, allow_control=allow_control) as viewer:
+        say(f"Runs in {viewer.runs_folder}:\n  {viewer.url}\nCtrl-C ends the viewer.")
+        if open_browser:
+            webbrowser.open(viewer.url)
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()

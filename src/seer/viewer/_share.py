@@ -1,0 +1,203 @@
+"""One run as one file: the page, its styles and scripts, and the redacted record in it.
+
+The file needs no server and no network. Its policy names the one script in it by hash, so nothing
+in the record can become code there either; the record itself is data that the browser never runs.
+"""
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from seer._redact import MARK
+from seer.errors import RecordError
+from seer.runs import Run, open_run
+from seer.viewer._assets import bundle, stylesheet
+from seer.viewer._lines import Kind, slim
+from seer.viewer._notebooks import read_notebook
+from seer.viewer._redaction import Redaction, Scrubber
+
+MOST_BLOBS = 48 * 1024 * 1024
+"""Bytes of large values that one file takes along; what is more is left out, and listed."""
+_IMAGES = "image/"
+
+
+@dataclass(frozen=True)
+class SharedPage:
+    """The file, and what was done to the record for it."""
+
+    html: str
+    report: dict[str, Any]
+    """Counts of `secrets`, `paths`, `fields`, `images`, `arrays`, `large`, and the `bytes`."""
+
+
+def share(run: Run | Path | str, path: Path | str, *, redact: Redaction | None = None) -> Path:
+    """Write a run as one self-contained HTML file.
+
+    Args:
+        run: The run, its folder or its id.
+        path: The file to write; it is replaced if it exists.
+        redact: What to take out; by default what looks like a credential, and personal paths.
+
+    Raises:
+        RecordError: The record cannot be read.
+        RunNotFoundError: There is no such run.
+    """
+    opened = run if isinstance(run, Run) else open_run(run)
+    page = shared_page(opened, redact or Redaction())
+    target = Path(path)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        part.write_text(page.html, encoding="utf-8")
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise RecordError(f"{target}: cannot be written: {error}") from error
+    return target
+
+
+def shared_page(run: Run, redaction: Redaction) -> SharedPage:
+    """The run as a page; see `share`."""
+    meta = {**run.meta, "status": run.status}
+    program = cast("dict[str, Any]", meta.get("program") or {})
+    scrubber = Scrubber(redaction, folder=str(program.get("cwd") or ""))
+    packing = _Packing(run, scrubber)
+    lines: list[dict[str, Any]] = []
+    kinds: tuple[Kind, ...] = ("events", "calls")
+    for kind in kinds:
+        at = 0
+        for end, body in run.lines(kind):
+            lines.append(
+                {"kind": kind, "at": at, "next": end, "body": packing.line(body, end - at)}
+            )
+            at = end
+    notebook = None if scrubber.hides("notebook.ipynb") else packing.notebook(read_notebook(run))
+    shown = cast("dict[str, Any]", scrubber.value(meta))
+    data: dict[str, Any] = {
+        "run": shown,
+        "lines": lines,
+        "blobs": packing.blobs,
+        "notebook": notebook,
+    }
+    page = _page(str(shown.get("name") or run.run_id), data)
+    report = {
+        **dict.fromkeys(("secrets", "paths", "fields", "images", "arrays", "large"), 0),
+        **scrubber.counts,
+        "bytes": len(page.encode()),
+    }
+    return SharedPage(page, report)
+
+
+class _Packing:
+    """Brings lines and the blobs they name into the file."""
+
+    def __init__(self, run: Run, scrubber: Scrubber) -> None:
+        self._run = run
+        self._scrubber = scrubber
+        self._left = MOST_BLOBS
+        self.blobs: dict[str, str] = {}
+
+    def line(self, body: dict[str, Any], length: int) -> dict[str, Any]:
+        body = {key: item for key, item in slim(body, length).items() if key != "$raw"}
+        for name in ("argument_buffers", "result_buffers"):
+            for digest in cast("list[str]", body.get(name) or []):
+                if self._scrubber.redaction.arrays:
+                    self._take(digest, bytes)
+                else:
+                    self._scrubber.counts["arrays"] += 1
+        self._blobs_in(body)
+        hidden = self._scrubber.redaction.fields
+        if body.get("type") in hidden and "text" in body:  # such as `thinking`
+            self._scrubber.counts["fields"] += 1
+            body["text"] = MARK
+        return cast("dict[str, Any]", self._scrubber.value(body))
+
+    def notebook(self, found: dict[str, Any] | None) -> Any:
+        if not self._scrubber.redaction.images and found is not None:
+            found = cast("dict[str, Any]", self._without_images(found))
+        return self._scrubber.value(found)
+
+    def _without_images(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._without_images(item) for item in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            kept: dict[str, Any] = {}
+            for key, item in cast("dict[str, Any]", value).items():
+                if key.startswith(_IMAGES):
+                    self._scrubber.counts["images"] += 1
+                else:
+                    kept[key] = self._without_images(item)
+            return kept
+        return value
+
+    def _blobs_in(self, value: Any, name: str = "") -> None:
+        if isinstance(value, list):
+            for item in cast("list[Any]", value):
+                self._blobs_in(item, name)
+        elif isinstance(value, dict):
+            mapping = cast("dict[str, Any]", value)
+            if "$blob" in mapping and not self._scrubber.hides(name):
+                self._take_reference(mapping)
+            else:
+                for key, item in mapping.items():
+                    self._blobs_in(item, key)
+
+    def _take_reference(self, mapping: dict[str, Any]) -> None:
+        digest = str(mapping["$blob"])
+        if mapping.get("encoding") != "base64":
+            self._take(digest, self._scrub_bytes)
+        elif self._scrubber.redaction.images:
+            self._take(digest, bytes)
+        else:
+            self._scrubber.counts["images"] += 1
+
+    def _scrub_bytes(self, data: bytes) -> bytes:
+        text = self._scrubber.text(data.decode("utf-8", "surrogatepass"))
+        return text.encode("utf-8", "surrogatepass")
+
+    def _take(self, digest: str, change: Callable[[bytes], bytes]) -> None:
+        if digest in self.blobs:
+            return
+        data = self._run.blob(digest)
+        if len(data) > self._left:
+            self._scrubber.counts["large"] += 1
+            return
+        self._left -= len(data)
+        self.blobs[digest] = base64.b64encode(change(data)).decode("ascii")
+
+
+def _page(title: str, data: dict[str, Any]) -> str:
+    script, style = bundle(), stylesheet()
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            "img-src blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    )
+    # `<` is the only way out of a script element, and JSON can do without it.
+    record = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{html.escape(title)} · Seer</title>\n<style>{style}</style>\n</head>\n"
+        f'<body>\n<div id="app"></div>\n'
+        f'<script type="application/json" id="record">{record}</script>\n'
+        f'<script type="module">{script}</script>\n</body>\n</html>\n'
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return "sha256-" + base64.b64encode(digest).decode("ascii")

@@ -1,0 +1,60 @@
+// Colour scales. Values below and above zero get two hues; others one that grows lighter.
+
+import { isDark } from "./theme.js";
+
+const DIVERGING = {
+  light: [[33, 72, 161], [103, 154, 220], [246, 246, 248], [240, 138, 98], [178, 34, 52]],
+  dark: [[116, 176, 255], [45, 88, 160], [26, 28, 36], [172, 74, 44], [255, 150, 110]],
+};
+const RISING = {
+  light: [[247, 247, 252], [196, 203, 240], [125, 138, 224], [79, 70, 201], [38, 22, 110]],
+  dark: [[22, 23, 32], [48, 42, 110], [98, 76, 196], [168, 130, 246], [247, 224, 255]],
+};
+
+function at(stops, share) {
+  const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
+  const low = Math.min(Math.floor(place), stops.length - 2);
+  const rest = place - low;
+  return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * rest));
+}
+
+/** A function from a value to [r, g, b], with `low`, `high` and `diverging`. */
+export function scale(values) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (!Number.isFinite(value)) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  if (low > high) [low, high] = [0, 1];
+  const mode = isDark() ? "dark" : "light";
+  const diverging = low < 0 && high > 0;
+  const bound = Math.max(-low, high) || 1;
+  const found = diverging
+    ? (value) => at(DIVERGING[mode], (value / bound + 1) / 2)
+    : (value) => at(RISING[mode], high === low ? 0.5 : (value - low) / (high - low));
+  return Object.assign((value) => (Number.isFinite(value) ? found(value) : [128, 128, 128]), diverging ? { low: -bound, high: bound, diverging } : { low, high, diverging });
+}
+
+/** Text on a colour: dark or light, whichever can be read. */
+export function readable([red, green, blue]) {
+  return red * 0.299 + green * 0.587 + blue * 0.114 > 140 ? "#14151a" : "#f6f6fa";
+}
+
+const HUES = [245, 160, 25, 330, 200, 95, 280, 50];
+
+/** A colour for a name that stays the same, by order of appearance. */
+export class Palette {
+  #names = new Map();
+
+  of(name) {
+    if (!this.#names.has(name)) this.#names.set(name, this.#names.size);
+    const index = this.#names.get(name);
+    const [light, strong] = isDark() ? [68, 62] : [52, 58];
+    return `hsl(${HUES[index % HUES.length]} ${strong}% ${light}%)`;
+  }
+
+  get names() {
+    return [...this.#names.keys()];
+  }
+}

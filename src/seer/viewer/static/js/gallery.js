@@ -1,0 +1,41 @@
+// Everything in a run that can be drawn, in one place: arrays, coloured tokens, steering.
+
+import { VirtualList } from "./virtual.js";
+import { callPictures } from "./blocks.js";
+import { decode } from "./values.js";
+import { findViews } from "./views.js";
+import { h } from "./dom.js";
+import { since } from "./format.js";
+
+/** The panel. `show(item)` brings the tool call into view that a picture came from. */
+export class Gallery {
+  constructor(model, { fetcher, show }) {
+    this.model = model;
+    this.view = { fetcher };
+    this.show = show;
+    this.known = 0;
+    this.drawn = [];
+    this.scroller = h("div.gallery-scroll", { tabindex: "0", "aria-label": "arrays and tokens" });
+    this.empty = h("div.empty", {}, "Arrays, tokens with values, and texts before and after steering appear here as soon as a call gives one back.");
+    this.element = h("div.panel.gallery", {}, this.empty, this.scroller);
+    this.list = new VirtualList(this.scroller, { key: (call) => call.key, estimate: 260, render: (call) => this.#card(call) });
+  }
+
+  update() {
+    for (; this.known < this.model.calls.length; this.known++) {
+      const call = this.model.calls[this.known];
+      const found = call.ok ? decode(call.result, call.result_buffers) : null;
+      if (found && "result" in found && findViews(found.result).length) this.drawn.push(call);
+    }
+    this.empty.hidden = this.drawn.length > 0;
+    this.list.setItems(this.drawn);
+  }
+
+  #card(call) {
+    return h("div.gallery-card", {}, h("button.link", { onclick: () => call.item && this.show(call.item) }, `${since(call.started - this.model.start)}  ${call.function}`), callPictures(call, this.view));
+  }
+
+  close() {
+    this.list.close();
+  }
+}

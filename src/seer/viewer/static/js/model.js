@@ -1,0 +1,139 @@
+// A run as the page thinks of it: the lines of its record, put together into what happened.
+
+import { textOf, unpack } from "./record.js";
+
+/** Grows with the lines that come in; `changed` is called after each batch. */
+export class RunModel {
+  constructor(id) {
+    this.id = id;
+    this.meta = {};
+    this.items = [];
+    this.calls = [];
+    this.usage = [];
+    this.offsets = { events: 0, calls: 0 };
+    this.problems = [];
+    this.turns = new Map();
+    this.state = "loading"; // then: live, over, gone
+    this.#tools = new Map();
+  }
+
+  #tools;
+
+  /** Take lines as the stream gives them. */
+  take(lines) {
+    for (const line of lines) {
+      if (line.kind === "run") this.meta = line.body ?? {};
+      else if (line.kind === "events") this.#event(line);
+      else if (line.kind === "calls") this.#call(line);
+      else if (line.kind === "broken") this.problems.push(String(line.message));
+      else if (line.kind === "gone") [this.state, this.goneBecause] = ["gone", String(line.message)];
+      else if (line.kind === "end") this.state = "over";
+    }
+    if (this.state === "loading" && this.meta.status === "running") this.state = "live";
+  }
+
+  /** When it began, Unix time. */
+  get start() {
+    return this.items[0]?.time ?? this.meta.created ?? 0;
+  }
+
+  /** The last moment that is known of. */
+  get end() {
+    const last = this.items[this.items.length - 1];
+    const call = this.calls[this.calls.length - 1];
+    return Math.max(this.meta.ended ?? 0, last?.endTime ?? last?.time ?? 0, call?.time ?? 0, this.start + 0.001);
+  }
+
+  get title() {
+    return textOf(this.meta.name) || firstLine(this.meta.task) || this.id;
+  }
+
+  #event({ at, next, body }) {
+    this.offsets.events = next;
+    const event = unpack(body) ?? {};
+    const time = Number(event.time) || 0;
+    const item = { key: `e${at}`, at, type: String(event.type), event, time, turn: Number(event.turn) || 0, version: 0 };
+    if (item.type === "usage") return this.#usage(event, time);
+    if (item.type === "waiting") return;
+    if (item.type === "tool_result") return this.#result(item);
+    if (item.type === "tool_call") {
+      Object.assign(item, { calls: [], result: null, id: String(event.id) });
+      this.#tools.set(item.id, item);
+    }
+    this.#turn(item);
+    this.items.push(item);
+  }
+
+  #turn(item) {
+    const turn = this.turns.get(item.turn) ?? { number: item.turn, from: item.time, first: item.key, tokens: 0, cost: null };
+    turn.to = item.time;
+    this.turns.set(item.turn, turn);
+    item.opensTurn = turn.first === item.key && item.turn > 0;
+  }
+
+  #usage(event, time) {
+    const turn = this.turns.get(Number(event.turn)) ?? null;
+    const tokens = (Number(event.input_tokens) || 0) + (Number(event.output_tokens) || 0);
+    const cost = Number.isFinite(event.total_cost_usd) ? event.total_cost_usd : null;
+    this.usage.push({ time, tokens: Number(event.total_tokens) || 0, cost, turn: Number(event.turn) || 0, input: Number(event.input_tokens) || 0, output: Number(event.output_tokens) || 0 });
+    if (turn) [turn.tokens, turn.cost] = [turn.tokens + tokens, event.cost_usd ?? turn.cost];
+  }
+
+  #result(item) {
+    const call = this.#tools.get(String(item.event.id));
+    if (!call || call.result) {
+      this.#turn(item);
+      this.items.push(item);
+      return;
+    }
+    call.result = item.event;
+    call.resultAt = item.at;
+    call.endTime = item.time;
+    call.version++;
+    this.#assign(call);
+  }
+
+  #call({ at, next, body }) {
+    this.offsets.calls = next;
+    const call = unpack(body) ?? {};
+    const time = Number(call.time) || 0;
+    const [queue, run] = [Number(call.queue) || 0, Number(call.run) || 0];
+    const found = { ...call, key: `c${at}`, at, index: this.calls.length, version: 0, time, queue, run, started: time - run - queue, gpu: Number.isFinite(call.gpu) ? call.gpu : null, ok: call.outcome === "ok" };
+    this.calls.push(found);
+    // Answered while this tool ran: the tool is the last one that began before.
+    for (let index = this.items.length - 1; index >= 0; index--) {
+      const item = this.items[index];
+      if (item.type !== "tool_call" || item.time > found.time + 0.05) continue;
+      if (item.endTime === undefined || item.endTime >= found.started - 0.05) this.#link(item, found);
+      break;
+    }
+  }
+
+  // Calls that were written down before the event that they belong to.
+  #assign(item) {
+    for (const call of this.calls) {
+      if (!call.item && call.time >= item.time - 0.05 && call.started <= item.endTime + 0.05) this.#link(item, call);
+    }
+  }
+
+  #link(item, call) {
+    call.item = item;
+    item.calls.push(call);
+    item.version++;
+  }
+}
+
+/** The first line of a text that is not empty. */
+export function firstLine(text, longest = 120) {
+  const line = textOf(text).split("\n").map((part) => part.trim()).find((part) => part) ?? "";
+  return line.length > longest ? `${line.slice(0, longest - 1)}…` : line;
+}
+
+/** What a tool call does, in one line. */
+export function toolSummary(item) {
+  const given = item.event.arguments;
+  if (given === null || typeof given !== "object") return "";
+  const code = given.code ?? given.command ?? given.source;
+  if (typeof code === "string") return firstLine(code.replace(/^\s*(#[^\n]*|import [^\n]*|from [^\n]*)\n/gm, "") || code);
+  return firstLine(Object.entries(given).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join("  "));
+}

@@ -1,0 +1,144 @@
+// Where the page's data comes from: the viewer's server, or the page itself when it was shared.
+
+import { fromBase64 } from "./record.js";
+
+/** An answer that is an error; `status` is 0 where there was no answer. */
+export class SourceError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+/** Asks the server. The token goes into a header, never into an address. */
+export class HttpSource {
+  constructor(token) {
+    this.token = token;
+    this.shared = false;
+  }
+
+  async #ask(path, options = {}) {
+    let response;
+    try {
+      response = await fetch(path, {
+        ...options,
+        headers: { Authorization: `Bearer ${this.token}`, ...(options.headers ?? {}) },
+        credentials: "omit",
+        cache: "no-store",
+      });
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new SourceError("the viewer does not answer; is it still running?", 0);
+    }
+    if (response.ok) return response;
+    const found = await response.json().catch(() => ({}));
+    throw new SourceError(String(found.error ?? response.statusText), response.status);
+  }
+
+  #post(path, body) {
+    return this.#ask(path, {
+      method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" },
+    });
+  }
+
+  #run(id, rest = "") {
+    return `api/runs/${encodeURIComponent(id)}${rest}`;
+  }
+
+  async about() {
+    return (await this.#ask("api/about")).json();
+  }
+
+  async runs(query) {
+    const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null);
+    return (await this.#ask(`api/runs?${new URLSearchParams(given)}`)).json();
+  }
+
+  async run(id) {
+    return (await this.#ask(this.#run(id))).json();
+  }
+
+  /** Calls `take` with each batch of lines; returns when the run is over, or throws. */
+  async stream(id, offsets, take, signal) {
+    const query = new URLSearchParams(Object.entries(offsets));
+    const response = await this.#ask(this.#run(id, `/stream?${query}`), { signal });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      const found = lines.filter((line) => line).map((line) => JSON.parse(line));
+      if (found.length) take(found);
+    }
+  }
+
+  async line(id, kind, at) {
+    return (await this.#ask(this.#run(id, `/line?kind=${kind}&at=${at}`))).json();
+  }
+
+  async blob(id, digest) {
+    return new Uint8Array(await (await this.#ask(this.#run(id, `/blob/${encodeURIComponent(digest)}`))).arrayBuffer());
+  }
+
+  async artifact(id, name) {
+    const path = name.split("/").map(encodeURIComponent).join("/");
+    return new Uint8Array(await (await this.#ask(this.#run(id, `/artifact/${path}`))).arrayBuffer());
+  }
+
+  async notebook(id) {
+    return (await this.#ask(this.#run(id, "/notebook"))).json();
+  }
+
+  async verify(id) {
+    return (await this.#ask(this.#run(id, "/verify"))).json();
+  }
+
+  async sharePreview(id, redaction) {
+    return (await this.#post(this.#run(id, "/share"), { ...redaction, preview: true })).json();
+  }
+
+  async share(id, redaction) {
+    return (await this.#post(this.#run(id, "/share"), redaction)).blob();
+  }
+
+  async control(id, request) {
+    await this.#post(this.#run(id, "/control"), request);
+  }
+}
+
+/** Reads the run that the page carries. */
+export class EmbeddedSource {
+  constructor(record) {
+    this.record = record;
+    this.shared = true;
+    this.id = String(record.run.run_id ?? "shared");
+  }
+
+  async about() {
+    return { version: "", allow_control: false, folder: "" };
+  }
+
+  async run() {
+    return { run: this.record.run, artifacts: [] };
+  }
+
+  async stream(id, offsets, take) {
+    take([{ kind: "run", body: this.record.run }, ...this.record.lines, { kind: "end" }]);
+  }
+
+  async line(id, kind, at) {
+    return this.record.lines.find((line) => line.kind === kind && line.at === at)?.body ?? {};
+  }
+
+  async blob(id, digest) {
+    const found = Object.hasOwn(this.record.blobs, digest) ? this.record.blobs[digest] : null;
+    if (found === null) throw new SourceError("this part was left out of the shared file", 404);
+    return fromBase64(found);
+  }
+
+  async notebook() {
+    return this.record.notebook;
+  }
+}

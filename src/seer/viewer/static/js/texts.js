@@ -1,0 +1,62 @@
+// Texts that may be long, or lie elsewhere: the beginning at once, the rest when asked for.
+
+import { BlobRef, Cut, textOf } from "./record.js";
+import { fill, h } from "./dom.js";
+import { bytes } from "./format.js";
+
+const WHOLE = 20000; // characters that are shown without asking
+const decoder = new TextDecoder("utf-8", { fatal: false });
+
+/** Fetches what a value refers to. `source` may be asked for blobs of the run `id`. */
+export class Fetcher {
+  constructor(source, id) {
+    this.source = source;
+    this.id = id;
+    this.kept = new Map();
+    this.blob = this.blob.bind(this);
+  }
+
+  /** The bytes of a blob; small ones are remembered. */
+  async blob(digest) {
+    if (!this.kept.has(digest)) {
+      const asked = this.source.blob(this.id, digest);
+      this.kept.set(digest, asked);
+      asked.then((data) => data.byteLength > 4_000_000 && this.kept.delete(digest), () => this.kept.delete(digest));
+    }
+    return this.kept.get(digest);
+  }
+
+  async text(reference) {
+    return decoder.decode(await this.blob(reference.digest));
+  }
+}
+
+/** A text of any length and place, drawn by `render(text)`. */
+export function longText(value, fetcher, render) {
+  const text = textOf(value);
+  if (value instanceof BlobRef) {
+    if (value.size > 2_000_000) return later(value, fetcher, render);
+    const box = h("div.fetched", {}, h("div.wait", {}, `loading ${bytes(value.size)}…`));
+    fetcher.text(value).then((whole) => fill(box, longText(whole, fetcher, render)), (error) => fill(box, h("div.wait", {}, `not loaded: ${error.message}`)));
+    return box;
+  }
+  if (value instanceof Cut) return h("div", {}, render(text), h("div.more", {}, `${value.count.toLocaleString("en")} characters; the rest is in the record`));
+  if (text.length <= WHOLE) return render(text);
+  const box = h("div", {}, render(text.slice(0, WHOLE)));
+  const more = h("button.small", { onclick: () => fill(box, render(text)) }, `show all ${text.length.toLocaleString("en")} characters`);
+  box.append(more);
+  return box;
+}
+
+function later(value, fetcher, render) {
+  const box = h("div.fetched");
+  const load = async () => {
+    fill(box, h("div.wait", {}, "loading…"));
+    try {
+      fill(box, longText(await fetcher.text(value), fetcher, render));
+    } catch (error) {
+      fill(box, h("div.wait", {}, `not loaded: ${error.message}`));
+    }
+  };
+  return fill(box, h("button.small", { onclick: load }, `load ${bytes(value.size)}`));
+}

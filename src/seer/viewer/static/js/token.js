@@ -1,0 +1,41 @@
+// The token: read from the address once, kept for this tab, and handed to new tabs of this page.
+
+const KEY = "seer-token";
+const CHANNEL = "seer-viewer";
+
+/** The token, or null. It is taken out of the address, so that nobody copies it by accident. */
+export async function takeToken() {
+  const found = /^#token=([\w-]+)$/.exec(location.hash);
+  if (found) {
+    sessionStorage.setItem(KEY, found[1]);
+    history.replaceState(null, "", `${location.pathname}#/`);
+  }
+  const token = sessionStorage.getItem(KEY) ?? (await askOtherTabs());
+  if (token) {
+    sessionStorage.setItem(KEY, token);
+    answerOtherTabs(token);
+  }
+  return token;
+}
+
+// Only pages of this very origin hear the channel, and those have the token or may have it.
+function askOtherTabs() {
+  return new Promise((resolve) => {
+    const channel = new BroadcastChannel(CHANNEL);
+    const timer = setTimeout(() => (channel.close(), resolve(null)), 300);
+    channel.onmessage = ({ data }) => {
+      if (typeof data?.token !== "string") return;
+      clearTimeout(timer);
+      channel.close();
+      resolve(data.token);
+    };
+    channel.postMessage({ ask: true });
+  });
+}
+
+function answerOtherTabs(token) {
+  const channel = new BroadcastChannel(CHANNEL);
+  channel.onmessage = ({ data }) => {
+    if (data?.ask) channel.postMessage({ token });
+  };
+}

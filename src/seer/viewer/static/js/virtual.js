@@ -1,0 +1,168 @@
+// A list of any length of which only what can be seen is in the page.
+//
+// Heights are not known before a row has been shown, so they are estimated, measured, and
+// remembered by key. When a row above the view turns out taller than thought, the view is moved by
+// as much, so that what somebody reads stays where it is.
+
+import { h } from "./dom.js";
+
+const MARGIN = 600; // pixels that are made ready above and below
+
+/** `render(item)` makes a row; rows with the same `key` and `version` are kept. */
+export class VirtualList {
+  constructor(scroller, { key, render, estimate = 60, version = () => 0 }) {
+    this.scroller = scroller;
+    this.key = key;
+    this.render = render;
+    this.estimate = estimate;
+    this.version = version;
+    this.items = [];
+    this.heights = new Map();
+    this.tops = [0];
+    this.rows = new Map();
+    this.sticky = false;
+    this.canvas = h("div.virtual");
+    scroller.append(this.canvas);
+    this.observer = new ResizeObserver((entries) => this.#measured(entries));
+    this.sizes = new ResizeObserver(() => this.#later());
+    this.sizes.observe(scroller);
+    scroller.addEventListener("scroll", () => this.#later(), { passive: true });
+  }
+
+  setItems(items) {
+    this.items = items;
+    this.#lay();
+    this.#show();
+    if (this.sticky) this.toEnd();
+  }
+
+  /** Forget a row, or all, so that they are made again. */
+  refresh(key) {
+    for (const [known, row] of this.rows) if (key === undefined || known === key) row.version = NaN;
+    this.#later();
+  }
+
+  toEnd() {
+    this.sticky = true;
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.#later();
+  }
+
+  /** Whether the end is in view. */
+  get atEnd() {
+    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
+    return scrollHeight - scrollTop - clientHeight < 48;
+  }
+
+  /** Bring a row into view, near the top. */
+  toIndex(index) {
+    this.sticky = false;
+    this.scroller.scrollTop = this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
+    this.#show();
+    // Rows that were only estimated are measured now; once more lands exactly.
+    requestAnimationFrame(() => {
+      this.scroller.scrollTop = this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
+      this.#later();
+    });
+  }
+
+  /** The index of the first row in view. */
+  get first() {
+    return this.#find(this.scroller.scrollTop - this.#offset() + 80);
+  }
+
+  close() {
+    this.observer.disconnect();
+    this.sizes.disconnect();
+  }
+
+  #offset() {
+    return this.canvas.offsetTop - this.scroller.offsetTop;
+  }
+
+  #later() {
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.#show();
+    });
+  }
+
+  #lay() {
+    const tops = [0];
+    this.places = new Map();
+    for (let index = 0; index < this.items.length; index++) {
+      const key = this.key(this.items[index]);
+      this.places.set(String(key), index);
+      tops.push(tops[index] + (this.heights.get(key) ?? this.estimate));
+    }
+    this.tops = tops;
+    this.canvas.style.height = `${tops[tops.length - 1]}px`;
+  }
+
+  #find(position) {
+    let [low, high] = [0, this.items.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.tops[middle + 1] <= position) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  #show() {
+    const top = this.scroller.scrollTop - this.#offset();
+    const from = this.#find(top - MARGIN);
+    const to = Math.min(this.items.length, this.#find(top + this.scroller.clientHeight + MARGIN) + 1);
+    const wanted = new Set();
+    for (let index = from; index < to; index++) {
+      const item = this.items[index];
+      const key = this.key(item);
+      wanted.add(key);
+      let row = this.rows.get(key);
+      if (!row || !Object.is(row.version, this.version(item))) row = this.#make(key, item, row);
+      row.element.style.transform = `translateY(${this.tops[index]}px)`;
+    }
+    for (const [key, row] of this.rows) {
+      if (!wanted.has(key) && !row.element.contains(document.activeElement)) this.#drop(key, row);
+    }
+  }
+
+  #make(key, item, old) {
+    const element = h("div.virtual-row", { data: { key: String(key) } }, this.render(item));
+    if (old) {
+      this.observer.unobserve(old.element);
+      old.element.replaceWith(element);
+    } else this.canvas.append(element);
+    const row = { element, version: this.version(item) };
+    this.rows.set(key, row);
+    this.observer.observe(element);
+    return row;
+  }
+
+  #drop(key, row) {
+    this.observer.unobserve(row.element);
+    row.element.remove();
+    this.rows.delete(key);
+  }
+
+  #measured(entries) {
+    let [changed, moved] = [false, 0];
+    const view = this.scroller.scrollTop - this.#offset();
+    for (const { target } of entries) {
+      const place = this.places.get(target.dataset.key);
+      if (place === undefined || !target.isConnected) continue;
+      const key = this.key(this.items[place]);
+      const [height, before] = [target.offsetHeight, this.heights.get(key) ?? this.estimate];
+      if (height === before) continue;
+      this.heights.set(key, height);
+      changed = true;
+      if (this.tops[place + 1] <= view) moved += height - before;
+    }
+    if (!changed) return;
+    this.#lay();
+    if (this.sticky) this.scroller.scrollTop = this.scroller.scrollHeight;
+    else if (moved) this.scroller.scrollTop += moved;
+    this.#show();
+  }
+}
