@@ -44,6 +44,10 @@ SOURCE = """
     def failing(x: list[int]) -> list[int]:
         raise RuntimeError("all of it")
 
+    @expose(batch=8, batch_wait=30)
+    def patient(x: list[int]) -> list[int]:
+        return x
+
     @expose
     def seen() -> list:
         return sizes
@@ -93,6 +97,23 @@ def test_a_lone_call_waits_no_longer_than_it_must(served: Served) -> None:
     begin = time.monotonic()
     assert gate.call("double", (2,)) == 4
     assert time.monotonic() - begin < 1
+
+
+def test_calls_wait_for_nobody_who_could_not_join(served: Served) -> None:
+    gate, other = served.gate(), served.gate("b")
+    begin = time.monotonic()
+    assert [gate.call("patient", (i,)) for i in range(20)] == list(range(20))
+    assert other.call("quick") == 1
+    calls = iter([gate, other] * 10)
+    lock = threading.Lock()
+
+    def call() -> list[int]:
+        with lock:
+            own = next(calls)
+        return [own.call("patient", (i,)) for i in range(10)]
+
+    assert run_together(call, 2) == [list(range(10))] * 2
+    assert time.monotonic() - begin < 20
 
 
 def test_calls_that_differ_in_a_shared_argument_run_apart(served: Served) -> None:

@@ -1,8 +1,9 @@
 """Batching: concurrent calls of many callers become one call of a function written over lists.
 
-Calls gather until there are `batch` of them or the oldest has waited for `batch_wait`; meanwhile
-the main thread is free for others. Those that agree in all shared arguments run together. Each has
-its own result, error, deadline and share of the time.
+Calls gather until there are `batch` of them, the oldest has waited for `batch_wait`, or nobody is
+left who could join (a connection carries one call at a time); meanwhile the main thread is free for
+others. Those that agree in all shared arguments run together. Each has its own result, error,
+deadline and share of the time.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Gather:
         self._queue = FairQueue()
         self._count = 0
         self._queued = False
+        self._running = False
         self._due = float("inf")
         function = entry.function
         assert function is not None
@@ -69,7 +71,7 @@ class Gather:
         self._queue.put(call.owner, call)
         self._count += 1
         options = self._entry.options
-        if self._count >= options.batch or options.batch_wait <= 0:
+        if self._count >= options.batch or options.batch_wait <= 0 or self._is_complete():
             self._go()
         elif self._count == 1:
             self._due = _monotonic() + options.batch_wait
@@ -81,6 +83,16 @@ class Gather:
             return self._due
         self._go()
         return float("inf")
+
+    def _is_complete(self) -> bool:
+        """Whether waiting is in vain, since every open connection has a call that is not answered.
+
+        While a batch runs, those in it will be back soon and may want to join the next.
+        """
+        if self._running:
+            return False
+        callers = tuple(self._executor.gate.callers.values())
+        return all(one.busy for caller in callers for one in tuple(caller.connections))
 
     def _go(self) -> None:
         self._due = float("inf")
@@ -101,8 +113,14 @@ class Gather:
         if self._count > 0:
             # Who is left has waited already: the next batch goes as soon as it is its turn.
             self._go()
-        for group in self._groups(calls):
-            group.run()
+        self._running = True
+        try:
+            for group in self._groups(calls):
+                group.run()
+        finally:
+            self._running = False
+        if self._count and self._is_complete():
+            self._go()
 
     def _groups(self, calls: list[Call]) -> list[Batch]:
         groups: dict[Any, Batch] = {}
