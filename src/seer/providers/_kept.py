@@ -83,6 +83,11 @@ class KeptMachine(StewardMachine):
             ) from None
         await asyncio.gather(self._renewing, return_exceptions=True)
 
+    async def ended(self) -> str:
+        """Wait for its end; the reason, as far as it is known."""
+        await self._keeper.ended.wait()
+        return self._keeper.reason or await self._ended_because() or "its keeper was killed"
+
     async def _why_lost(self) -> SandboxLostError:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
