@@ -15,6 +15,7 @@ from seer.errors import (
     SeerError,
 )
 from seer.providers._base import Machine
+from seer.providers._local_record import how_it_ended
 from seer.providers._remote._host import RemoteHost
 from seer.providers._remote._machine import RemoteMachine
 from seer.providers._remote._provider import RemoteProvider
@@ -119,7 +120,9 @@ class RunPodProvider(RemoteProvider):
         """Adopt a running machine, also one of another process."""
         place = machine_id.rpartition("@")[2]
         if _POD.fullmatch(place) and await _pods.find(place) is None:
-            raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {_pods.NO_RECORD}")
+            known = await asyncio.to_thread(how_it_ended, machine_id)
+            reason = known[0] if known is not None else _pods.NO_RECORD
+            raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {reason}")
         return await super().find(machine_id)
 
     async def _host_at(self, place: str) -> RemoteHost | None:

@@ -109,7 +109,9 @@ async def create(
     app = await app_of(options)
     image = image_for(spec, options)
     price = price_per_second(spec.gpu, spec.gpu_count, cores=spec.cpus, memory=spec.memory)
-    life = min(int(spec.timeout or MOST_SECONDS), MOST_SECONDS - _GRACE)
+    # The keeper ends a machine at its timeout; the warden is the second line, Modal the third.
+    life = int(spec.timeout + spec.start_timeout) if spec.timeout else MOST_SECONDS
+    life = min(life, MOST_SECONDS - _GRACE)
     settings = {
         "root": ROOT,
         "lease": lease,

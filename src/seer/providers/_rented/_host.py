@@ -3,11 +3,15 @@
 import asyncio
 import contextlib
 import logging
+import os
+import time
 
 from seer.errors import ProviderError, SandboxNotFoundError, SeerError
 from seer.providers._remote._host import RemoteHost
 from seer.providers._remote._link import Link
 from seer.providers._remote._machine import RemoteMachine
+from seer.providers._machine.cleaning import record_end
+from seer.providers._places import state_dir
 from seer.providers._rented._rental import Rental
 from seer.providers._spec import MachineSpec
 
@@ -51,6 +55,7 @@ class RentedHost(RemoteHost):
         self.rental = rental
         self._lease = lease
         self._beating: asyncio.Task[None] | None = None
+        self._remembering: set[asyncio.Task[None]] = set()
 
     def keep(self) -> None:
         """Give signs of life until a machine runs on it."""
@@ -79,14 +84,23 @@ class RentedHost(RemoteHost):
             await asyncio.shield(self.release())
             raise
         await self._stop_beating()
+        self._remember_end_of(machine)
         return machine
+
+    def _remember_end_of(self, machine: RemoteMachine) -> None:
+        """Note here how the machine ends: its vendor may forget it, and then nobody else knows."""
+        task = asyncio.create_task(_remember(machine))
+        self._remembering.add(task)
+        task.add_done_callback(self._remembering.discard)
 
     async def find(self, machine_id: str) -> RemoteMachine:
         """Adopt its machine; see `RemoteHost.find`."""
         lost = await self.rental.lost()
         if lost is not None:
             raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {lost}")
-        return await super().find(machine_id)
+        machine = await super().find(machine_id)
+        self._remember_end_of(machine)
+        return machine
 
     async def how_it_ended(self, machine_id: str) -> str | None:
         """The reason of the machine's end; the vendor's where it is gone."""
@@ -118,3 +132,10 @@ class RentedHost(RemoteHost):
                 error,
                 self._lease,
             )
+
+
+async def _remember(machine: RemoteMachine) -> None:
+    reason = await machine.ended()
+    await asyncio.to_thread(
+        record_end, os.fsencode(state_dir()), machine.id, reason, at=time.time()
+    )

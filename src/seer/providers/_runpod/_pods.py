@@ -190,7 +190,8 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
     settings = {
         "root": ROOT,
         "lease": spec.lease,
-        "lifetime": int(spec.timeout or 0),
+        # The keeper ends a machine at its timeout; this is the second line.
+        "lifetime": int(spec.timeout + spec.start_timeout) if spec.timeout else 0,
         "give_back": "runpod",
         "codes": CODES,
     }
