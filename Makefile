@@ -1,6 +1,6 @@
 # Two commands to know: `make demo` and `make test`. Everything else is for people who change the code.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full check format bench campaign clean
+.PHONY: help setup demo test test-fast test-full check format docs bench campaign clean
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -p no:cacheprovider
@@ -30,6 +30,9 @@ format: setup  ## Format and sort imports in place
 	.venv/bin/ruff check --fix src tests compat benchmarks experiments
 	.venv/bin/ruff format src tests compat benchmarks experiments
 
+docs: setup  ## Build the documentation site into site/
+	.venv/bin/zensical build --strict -f mkdocs.yml
+
 bench: setup  ## Benchmarks: ratios against floors and peers, written to benchmarks/results/
 	@scripts/bench
 
@@ -37,4 +40,4 @@ campaign: setup  ## The large counts: hundreds of kills, millions of fuzzed fram
 	@scripts/campaign
 
 clean:  ## Remove the environment and what tests and builds left
-	rm -rf .venv .venv-bench build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench build dist .cache site .pytest_cache .ruff_cache .hypothesis
