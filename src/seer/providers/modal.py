@@ -1,12 +1,15 @@
 """The `modal` provider: machines are sandboxes of Modal's."""
 
+import asyncio
 import dataclasses
 import logging
 
 from seer.errors import CredentialsError, IsolationError, SandboxNotFoundError
+from seer.providers._base import Host, Machine
 from seer.providers._modal import _sandboxes
 from seer.providers._modal._link import ModalLink
 from seer.providers._modal._options import ModalOptions, read_options
+from seer.providers._modal._prepare import Preparation
 from seer.providers._modal._prices import PRICES_OF
 from seer.providers._modal._sandboxes import ModalRental
 from seer.providers._registry import has_modal_credentials
@@ -56,7 +59,35 @@ class ModalProvider(RemoteProvider):
             return None
         return "no Modal credentials are configured; run `modal token new`"
 
+    async def host(self, spec: MachineSpec) -> Host | None:
+        """Where what a machine needs is prepared; see `Preparation`."""
+        options = read_options(spec.options)
+        if options.volume is None:
+            return await self._acquire(spec)
+        small = dataclasses.replace(
+            spec, gpu=None, gpu_count=1, cpus=None, memory=None, network="full", timeout=None
+        )
+        return Preparation(lambda: self._rent(small, purpose="preparation"))
+
+    async def start(self, spec: MachineSpec) -> Machine:
+        """Start a machine and hold its lease."""
+        preparation = spec.host
+        if not isinstance(preparation, Preparation):
+            return await super().start(spec)
+        await preparation.release()
+        host = await self._acquire(spec)
+        try:
+            for folder in preparation.unpushed:
+                await host.push(folder)
+        except BaseException:
+            await asyncio.shield(host.release())
+            raise
+        return await super().start(dataclasses.replace(spec, host=host))
+
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
+        return await self._rent(spec, purpose="machine")
+
+    async def _rent(self, spec: MachineSpec, *, purpose: str) -> ModalHost:
         reason = self.unavailable()
         if reason is not None:
             raise CredentialsError(reason)
@@ -64,7 +95,7 @@ class ModalProvider(RemoteProvider):
             raise IsolationError("network=(): name hosts, or say 'none'")
         options = read_options(spec.options)
         rental = await when_there_is_room(
-            lambda _: _sandboxes.create(spec, options, lease=spec.lease, purpose="machine"),
+            lambda _: _sandboxes.create(spec, options, lease=spec.lease, purpose=purpose),
             what=f"gpu={spec.gpu!r} at Modal",
             patience=spec.start_timeout,
         )

@@ -181,7 +181,7 @@ class RemoteHost(Host):
 
     async def push(self, folder: Path) -> Path:
         """Copy a folder there, unless the same content is there already."""
-        name = await asyncio.to_thread(_digest, folder)
+        name = await asyncio.to_thread(digest, folder)
         found = await self._ask("has", name)
         if found is None:
             found = await self._ask("store", name, stdin=_tar(folder))
@@ -271,7 +271,8 @@ class RemoteHost(Host):
         raise ProviderError(f"{self.name}: the kit could not be put under {root!r}")
 
 
-def _digest(folder: Path) -> str:
+def digest(folder: Path) -> str:
+    """What a folder's copies are called: it says what is in them."""
     total = hashlib.sha256()
     for path in _walk(folder):
         status = path.lstat()

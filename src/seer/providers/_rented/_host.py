@@ -7,11 +7,11 @@ import os
 import time
 
 from seer.errors import ProviderError, SandboxNotFoundError, SeerError
+from seer.providers._machine.cleaning import record_end
+from seer.providers._places import state_dir
 from seer.providers._remote._host import RemoteHost
 from seer.providers._remote._link import Link
 from seer.providers._remote._machine import RemoteMachine
-from seer.providers._machine.cleaning import record_end
-from seer.providers._places import state_dir
 from seer.providers._rented._rental import Rental
 from seer.providers._spec import MachineSpec
 
@@ -115,6 +115,14 @@ class RentedHost(RemoteHost):
         Its warden sees to that, and the vendor then remembers the reason.
         """
         with contextlib.suppress(ProviderError):
+            await self.rental.gone(_LAST_WORDS)
+        await self.release()
+
+    async def leave(self) -> None:
+        """Have it leave by itself, with what it wrote kept on its storage; then give it back."""
+        await self._stop_beating()
+        with contextlib.suppress(ProviderError):
+            await self.link.run(["/bin/sh", "-c", "sync $0/cache; touch $0/leave", ROOT])
             await self.rental.gone(_LAST_WORDS)
         await self.release()
 

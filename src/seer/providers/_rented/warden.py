@@ -11,7 +11,7 @@ A keeper's own lease is what ends a sandbox whose controller is gone; this draws
 """
 
 # pathlib would be most of what this process imports.
-# ruff: noqa: PTH116, PTH118, PTH123, PTH208
+# ruff: noqa: PTH110, PTH116, PTH118, PTH123, PTH208
 import contextlib
 import fcntl
 import json
@@ -32,6 +32,7 @@ class Warden:
     def __init__(self, root: str, *, lease: float, lifetime: float) -> None:
         self._state = os.path.join(root, "state", "seer")
         self._beat = os.path.join(root, "beat")
+        self._leave = os.path.join(root, "leave")
         self._lease = lease
         self._lifetime = lifetime
         self._began = time.monotonic()
@@ -58,6 +59,8 @@ class Warden:
             return None
         if self._had_one:
             return self._last_words()
+        if os.path.exists(self._leave):
+            return "terminated"
         try:
             silent = time.time() - os.stat(self._beat).st_mtime
         except OSError:
