@@ -1,224 +1,28 @@
 """`Sandbox`: a machine with models, packages and repositories, used through blocking calls.
 
-This is the object a user holds. How a machine is made ready stands in `_start`, what the machine
-can do in `seer.providers`. Every blocking method has an `a`-prefixed twin that does the work.
+This is the object a user holds. How a machine is made ready stands in `_start`, its life in
+`_lifetime`, what is done in it in `_commands`, and what a machine can do in `seer.providers`.
 """
 
-import contextlib
 import importlib
-import logging
-import secrets
-import warnings
-from collections.abc import Mapping
-from types import TracebackType
-from typing import ClassVar, Protocol, Self, cast
+from typing import Self, cast
 
 from seer._sync import on_loop, run_sync
+from seer.environment._commands import Commands
 from seer.environment._config import ExecutionMode, SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
-from seer.environment._output import Output
-from seer.environment._snapshots import Snapshot, find_snapshot, take_snapshot
-from seer.environment._start import Started, adopt, start
-from seer.errors import CommandFailedError, CommandTimeoutError, SandboxStateError
-from seer.isolation import Mount
-from seer.providers import (
-    ExecResult,
-    Machine,
-    MachineStatus,
-    Network,
-    OnOutput,
-    get_provider,
-    resolve_provider,
-)
-
-logger = logging.getLogger(__name__)
+from seer.environment._lifetime import Notebook
+from seer.environment._snapshots import find_snapshot, take_snapshot
+from seer.errors import SandboxStateError
 
 
-class Sandbox:
+class Sandbox(Commands):
     """A whole machine for an agent: with a GPU where there is one, models and packages.
 
     Example:
         with Sandbox(SandboxConfig(gpu=None, python_packages=["numpy"])) as sandbox:
             print(sandbox.exec("nproc"))
     """
-
-    _kind: ClassVar[str] = "sandbox"
-    _default_network: ClassVar[Network] = "full"
-
-    def __init__(self, config: SandboxConfig | None = None) -> None:
-        """Describe the sandbox; nothing starts before `start`."""
-        self.config = config if config is not None else SandboxConfig()
-        self._started: Started | None = None
-        self._ended = False
-        self._snapshot: Snapshot | None = None
-        self._notebook: _Notebook | None = None
-
-    # --- lifetime ----------------------------------------------------------------------------
-
-    def start(self) -> Self:
-        """Get the machine ready: packages, models, repositories, files. Returns the sandbox.
-
-        Raises:
-            StartError: A phase failed; nothing is left running.
-            SecretMissingError: A secret of the configuration is not set.
-            SandboxStateError: The sandbox was started before.
-        """
-        return run_sync(self._start())
-
-    async def astart(self) -> Self:
-        """The twin of `start`."""
-        return await on_loop(self._start())
-
-    async def _start(self) -> Self:
-        if self._ended:
-            raise SandboxStateError("this sandbox has ended; make a new one from its config")
-        if self._started is not None:
-            raise SandboxStateError(f"this sandbox runs already, as {self.sandbox_id!r}")
-        self._started = await start(
-            self.config,
-            kind=self._kind,
-            network=self._network(),
-            snapshot=self._snapshot,
-            mounts=self._extra_mounts(),
-        )
-        return self
-
-    def _network(self) -> Network:
-        wanted = self.config.network
-        if wanted is None:
-            return self._default_network
-        # Checked by the configuration: text is one of the modes, and anything else names hosts.
-        return cast("Network", wanted if isinstance(wanted, str) else tuple(wanted))
-
-    def _extra_mounts(self) -> tuple[Mount, ...]:
-        """What the machine sees beside the configuration's models and repositories."""
-        return ()
-
-    def terminate(self) -> None:
-        """End the machine and all that runs in it. Terminating twice is harmless."""
-        run_sync(self._terminate())
-
-    async def aterminate(self) -> None:
-        """The twin of `terminate`."""
-        await on_loop(self._terminate())
-
-    async def _terminate(self) -> None:
-        started, self._started = self._started, None
-        notebook, self._notebook = self._notebook, None
-        self._ended = True
-        if notebook is not None:
-            await notebook.aclose()
-        if started is not None:
-            await started.machine.terminate()
-
-    def detach(self) -> str:
-        """Let the sandbox outlive this process, and return its id for `from_id`.
-
-        From here on it ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
-        """
-        return run_sync(self._detach())
-
-    async def adetach(self) -> str:
-        """The twin of `detach`."""
-        return await on_loop(self._detach())
-
-    async def _detach(self) -> str:
-        await self.machine.detach()
-        return self.sandbox_id
-
-    @classmethod
-    def from_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
-        """Take over a running sandbox, also one that another process started.
-
-        Args:
-            sandbox_id: The sandbox's id.
-            provider: Where it runs; the default resolves as in `SandboxConfig`.
-
-        Raises:
-            SandboxNotFoundError: It is not running; the message says how it ended, if known.
-        """
-        return run_sync(cls._from_id(sandbox_id, provider))
-
-    @classmethod
-    async def afrom_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
-        """The twin of `from_id`."""
-        return await on_loop(cls._from_id(sandbox_id, provider))
-
-    @classmethod
-    async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
-        started = await adopt(sandbox_id, provider=provider, kind=cls._kind)
-        sandbox = cls(started.config)
-        sandbox._started = started
-        return sandbox
-
-    @classmethod
-    def list(cls, *, provider: str = "modal") -> list[MachineStatus]:
-        """All of this user's sandboxes that are running, of this process and of others."""
-        return run_sync(get_provider(resolve_provider(provider)).list())
-
-    @classmethod
-    async def alist(cls, *, provider: str = "modal") -> "list[MachineStatus]":
-        """The twin of `list`."""
-        return await on_loop(get_provider(resolve_provider(provider)).list())
-
-    def __enter__(self) -> Self:
-        """Start the sandbox, unless it runs already."""
-        return self if self._started is not None else self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Terminate the sandbox, unless it was detached."""
-        if not self._is_detached:
-            self.terminate()
-
-    async def __aenter__(self) -> Self:
-        """Start the sandbox, unless it runs already."""
-        return self if self._started is not None else await self.astart()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Terminate the sandbox, unless it was detached."""
-        if not self._is_detached:
-            await self.aterminate()
-
-    @property
-    def _is_detached(self) -> bool:
-        return self._started is not None and self._started.machine.detached
-
-    def __del__(self) -> None:
-        """Warn of a forgotten `terminate`; the machine ends with this process."""
-        started = getattr(self, "_started", None)
-        if started is not None and not started.machine.detached:
-            warnings.warn(
-                f"sandbox {started.machine.id!r} was not terminated; use `with` or terminate()",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
-
-    # --- what is there -------------------------------------------------------------------------
-
-    @property
-    def machine(self) -> Machine:
-        """The machine below.
-
-        Raises:
-            SandboxStateError: The sandbox does not run.
-        """
-        return self._running.machine
-
-    @property
-    def sandbox_id(self) -> str:
-        """The id under which `from_id` finds the sandbox."""
-        return self.machine.id
 
     @property
     def model_handles(self) -> tuple[ModelHandle, ...]:
@@ -245,158 +49,8 @@ class Sandbox:
         if self._notebook is None:
             # Loaded by name: sessions lie above this package.
             sessions = importlib.import_module("seer.execution")
-            self._notebook = cast("_Notebook", sessions.create_notebook_session(self))
+            self._notebook = cast("Notebook", sessions.create_notebook_session(self))
         return self._notebook.jupyter_url
-
-    @property
-    def _running(self) -> Started:
-        if self._started is None:
-            state = "has ended" if self._ended else "is not started; call start() first"
-            raise SandboxStateError(f"this sandbox {state}")
-        return self._started
-
-    # --- commands --------------------------------------------------------------------------------
-
-    def exec(
-        self,
-        cmd: str,
-        *,
-        timeout: float | None = None,
-        check: bool = True,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | None = None,
-        on_output: OnOutput | None = None,
-    ) -> Output:
-        """Run a shell command in the sandbox.
-
-        Args:
-            cmd: The command, for bash.
-            timeout: Seconds after which the command and all it started are killed.
-            check: Raise when the command fails.
-            cwd: Where to run it; the sandbox's working folder by default.
-            env: Added to the sandbox's environment.
-            stdin: What the command can read.
-            on_output: Called with (`"stdout"` or `"stderr"`, bytes) while the command runs.
-
-        Returns:
-            The standard output, a `str` with `.exit_code` and `.stderr`.
-
-        Raises:
-            CommandFailedError: The exit status is not zero, and `check` is true.
-            CommandTimeoutError: The timeout passed; carries the partial output.
-            SandboxLostError: The sandbox ended meanwhile.
-        """
-        return run_sync(self._exec(cmd, timeout, check, cwd, env, stdin, on_output))
-
-    async def aexec(
-        self,
-        cmd: str,
-        *,
-        timeout: float | None = None,
-        check: bool = True,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes | None = None,
-        on_output: OnOutput | None = None,
-    ) -> Output:
-        """The twin of `exec`."""
-        return await on_loop(self._exec(cmd, timeout, check, cwd, env, stdin, on_output))
-
-    async def _exec(
-        self,
-        cmd: str,
-        timeout: float | None,
-        check: bool,
-        cwd: str | None,
-        env: Mapping[str, str] | None,
-        stdin: bytes | None,
-        on_output: OnOutput | None,
-    ) -> Output:
-        result = await self.machine.exec(
-            ["/bin/bash", "-c", cmd],
-            timeout=timeout,
-            cwd=cwd,
-            env=env,
-            stdin=stdin,
-            on_output=on_output,
-        )
-        return _output(result, cmd, timeout=timeout, check=check)
-
-    def exec_python(
-        self,
-        code: str,
-        *,
-        timeout: float | None = None,
-        check: bool = True,
-        on_output: OnOutput | None = None,
-    ) -> Output:
-        """Run Python code in the sandbox, in a fresh interpreter with the sandbox's packages.
-
-        See `exec` for the arguments, the result and the errors.
-        """
-        return run_sync(self._exec_python(code, timeout, check, on_output))
-
-    async def aexec_python(
-        self,
-        code: str,
-        *,
-        timeout: float | None = None,
-        check: bool = True,
-        on_output: OnOutput | None = None,
-    ) -> Output:
-        """The twin of `exec_python`."""
-        return await on_loop(self._exec_python(code, timeout, check, on_output))
-
-    async def _exec_python(
-        self, code: str, timeout: float | None, check: bool, on_output: OnOutput | None
-    ) -> Output:
-        machine = self.machine
-        # A file, not `-c` or standard input: tracebacks then show the lines, and size is no matter.
-        script = f"{machine.layout.tmp}/exec-{secrets.token_hex(6)}.py"
-        await machine.write_file(script, code.encode())
-        try:
-            result = await machine.exec(
-                [machine.layout.python, "-u", script], timeout=timeout, on_output=on_output
-            )
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                await machine.remove(script)
-        return _output(result, code, timeout=timeout, check=check)
-
-    # --- files -----------------------------------------------------------------------------------
-
-    def read_file(self, path: str) -> bytes:
-        """Read a file of the sandbox; relative paths start at its working folder.
-
-        Raises:
-            RemoteFileError: With the errno from the sandbox.
-        """
-        return run_sync(self.machine.read_file(path))
-
-    async def aread_file(self, path: str) -> bytes:
-        """The twin of `read_file`."""
-        return await on_loop(self.machine.read_file(path))
-
-    def write_file(self, path: str, data: bytes | str) -> None:
-        """Write a file in the sandbox, whole or not at all; its folders are made.
-
-        Raises:
-            RemoteFileError: With the errno from the sandbox; the old content is still there.
-        """
-        run_sync(self.machine.write_file(path, _as_bytes(data)))
-
-    async def awrite_file(self, path: str, data: bytes | str) -> None:
-        """The twin of `write_file`."""
-        await on_loop(self.machine.write_file(path, _as_bytes(data)))
-
-    def ensure_dir(self, path: str) -> None:
-        """Make a folder in the sandbox, and those above it, where they are missing."""
-        run_sync(self.machine.make_dir(path))
-
-    async def aensure_dir(self, path: str) -> None:
-        """The twin of `ensure_dir`."""
-        await on_loop(self.machine.make_dir(path))
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -432,26 +86,3 @@ class Sandbox:
         sandbox = cls(config if config is not None else snapshot.config)
         sandbox._snapshot = snapshot
         return sandbox
-
-
-class _Notebook(Protocol):
-    """An open notebook session."""
-
-    @property
-    def jupyter_url(self) -> str: ...
-
-    async def aclose(self) -> None: ...
-
-
-def _as_bytes(data: bytes | str) -> bytes:
-    return data.encode() if isinstance(data, str) else data
-
-
-def _output(result: ExecResult, command: str, *, timeout: float | None, check: bool) -> Output:
-    stdout = result.stdout.decode(errors="replace")
-    stderr = result.stderr.decode(errors="replace")
-    if result.timed_out:
-        raise CommandTimeoutError(command, timeout or 0.0, stdout, stderr)
-    if check and result.exit_code != 0:
-        raise CommandFailedError(command, result.exit_code, stdout, stderr)
-    return Output(stdout, exit_code=result.exit_code, stderr=stderr)

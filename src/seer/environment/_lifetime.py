@@ -1,0 +1,216 @@
+"""The life of a sandbox: started, used, detached, taken over, ended.
+
+Every blocking method has an `a`-prefixed twin that does the work.
+"""
+
+import warnings
+from types import TracebackType
+from typing import ClassVar, Protocol, Self, cast
+
+from seer._sync import on_loop, run_sync
+from seer.environment._config import SandboxConfig
+from seer.environment._snapshots import Snapshot
+from seer.environment._start import Started, adopt, start
+from seer.errors import SandboxStateError
+from seer.isolation import Mount
+from seer.providers import (
+    Machine,
+    MachineStatus,
+    Network,
+    get_provider,
+    resolve_provider,
+)
+
+
+class Lifetime:
+    """A sandbox as far as it lives; see `Sandbox`."""
+
+    _kind: ClassVar[str] = "sandbox"
+    _default_network: ClassVar[Network] = "full"
+
+    def __init__(self, config: SandboxConfig | None = None) -> None:
+        """Describe the sandbox; nothing starts before `start`."""
+        self.config = config if config is not None else SandboxConfig()
+        self._started: Started | None = None
+        self._ended = False
+        self._snapshot: Snapshot | None = None
+        self._notebook: Notebook | None = None
+
+    def start(self) -> Self:
+        """Get the machine ready: packages, models, repositories, files. Returns the sandbox.
+
+        Raises:
+            StartError: A phase failed; nothing is left running.
+            SecretMissingError: A secret of the configuration is not set.
+            SandboxStateError: The sandbox was started before.
+        """
+        return run_sync(self._start())
+
+    async def astart(self) -> Self:
+        """The twin of `start`."""
+        return await on_loop(self._start())
+
+    async def _start(self) -> Self:
+        if self._ended:
+            raise SandboxStateError("this sandbox has ended; make a new one from its config")
+        if self._started is not None:
+            raise SandboxStateError(f"this sandbox runs already, as {self.sandbox_id!r}")
+        self._started = await start(
+            self.config,
+            kind=self._kind,
+            network=self._network(),
+            snapshot=self._snapshot,
+            mounts=self._extra_mounts(),
+        )
+        return self
+
+    def _network(self) -> Network:
+        wanted = self.config.network
+        if wanted is None:
+            return self._default_network
+        # Checked by the configuration: text is one of the modes, and anything else names hosts.
+        return cast("Network", wanted if isinstance(wanted, str) else tuple(wanted))
+
+    def _extra_mounts(self) -> tuple[Mount, ...]:
+        """What the machine sees beside the configuration's models and repositories."""
+        return ()
+
+    def terminate(self) -> None:
+        """End the machine and all that runs in it. Terminating twice is harmless."""
+        run_sync(self._terminate())
+
+    async def aterminate(self) -> None:
+        """The twin of `terminate`."""
+        await on_loop(self._terminate())
+
+    async def _terminate(self) -> None:
+        started, self._started = self._started, None
+        notebook, self._notebook = self._notebook, None
+        self._ended = True
+        if notebook is not None:
+            await notebook.aclose()
+        if started is not None:
+            await started.machine.terminate()
+
+    def detach(self) -> str:
+        """Let the sandbox outlive this process, and return its id for `from_id`.
+
+        From here on it ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
+        """
+        return run_sync(self._detach())
+
+    async def adetach(self) -> str:
+        """The twin of `detach`."""
+        return await on_loop(self._detach())
+
+    async def _detach(self) -> str:
+        await self.machine.detach()
+        return self.sandbox_id
+
+    @classmethod
+    def from_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
+        """Take over a running sandbox, also one that another process started.
+
+        Args:
+            sandbox_id: The sandbox's id.
+            provider: Where it runs; the default resolves as in `SandboxConfig`.
+
+        Raises:
+            SandboxNotFoundError: It is not running; the message says how it ended, if known.
+        """
+        return run_sync(cls._from_id(sandbox_id, provider))
+
+    @classmethod
+    async def afrom_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
+        """The twin of `from_id`."""
+        return await on_loop(cls._from_id(sandbox_id, provider))
+
+    @classmethod
+    async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
+        started = await adopt(sandbox_id, provider=provider, kind=cls._kind)
+        sandbox = cls(started.config)
+        sandbox._started = started
+        return sandbox
+
+    @classmethod
+    def list(cls, *, provider: str = "modal") -> list[MachineStatus]:
+        """All of this user's sandboxes that are running, of this process and of others."""
+        return run_sync(get_provider(resolve_provider(provider)).list())
+
+    @classmethod
+    async def alist(cls, *, provider: str = "modal") -> "list[MachineStatus]":
+        """The twin of `list`."""
+        return await on_loop(get_provider(resolve_provider(provider)).list())
+
+    def __enter__(self) -> Self:
+        """Start the sandbox, unless it runs already."""
+        return self if self._started is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Terminate the sandbox, unless it was detached."""
+        if not self._is_detached:
+            self.terminate()
+
+    async def __aenter__(self) -> Self:
+        """Start the sandbox, unless it runs already."""
+        return self if self._started is not None else await self.astart()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Terminate the sandbox, unless it was detached."""
+        if not self._is_detached:
+            await self.aterminate()
+
+    @property
+    def _is_detached(self) -> bool:
+        return self._started is not None and self._started.machine.detached
+
+    def __del__(self) -> None:
+        """Warn of a forgotten `terminate`; the machine ends with this process."""
+        started = getattr(self, "_started", None)
+        if started is not None and not started.machine.detached:
+            warnings.warn(
+                f"sandbox {started.machine.id!r} was not terminated; use `with` or terminate()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    @property
+    def machine(self) -> Machine:
+        """The machine below.
+
+        Raises:
+            SandboxStateError: The sandbox does not run.
+        """
+        return self._running.machine
+
+    @property
+    def sandbox_id(self) -> str:
+        """The id under which `from_id` finds the sandbox."""
+        return self.machine.id
+
+    @property
+    def _running(self) -> Started:
+        if self._started is None:
+            state = "has ended" if self._ended else "is not started; call start() first"
+            raise SandboxStateError(f"this sandbox {state}")
+        return self._started
+
+
+class Notebook(Protocol):
+    """An open notebook session."""
+
+    @property
+    def jupyter_url(self) -> str: ...
+
+    async def aclose(self) -> None: ...
