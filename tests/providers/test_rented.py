@@ -94,7 +94,7 @@ def test_a_lifetime_ends_also_a_machine_that_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_warden_leaves_with_a_code_that_says_why(tmp_path: Path) -> None:
-    settings = {"root": str(tmp_path), "lease": 60, "lifetime": 0, "give_back": "exit"}
+    settings = {"root": str(tmp_path), "lease": 60, "lifetime": 0, "give_back": "exit", "mark": False}
     (tmp_path / "leave").touch()
     argv = [sys.executable, "-I", "-S", "-c", Path(warden.__file__).read_text()]
     done = subprocess.run(

@@ -8,7 +8,7 @@ from typing import Literal
 from seer.errors import IsolationUnavailableError
 from seer.isolation._backend import Backend, Need
 from seer.isolation._bubblewrap import Bubblewrap
-from seer.isolation._container import Container
+from seer.isolation._container import MARK, Container
 from seer.isolation._landlock import Landlock
 from seer.isolation._none import NoJail
 from seer.isolation._policy import BackendName
@@ -36,7 +36,10 @@ def choose(
     Raises:
         IsolationUnavailableError: None fits; the message has each backend's reason and fix.
     """
-    candidates = _AUTOMATIC if name == "auto" else (name,)
+    automatic: tuple[BackendName, ...] = _AUTOMATIC
+    if MARK.exists():
+        automatic = ("bubblewrap", "container")
+    candidates = automatic if name == "auto" else (name,)
     reasons: list[str] = []
     for candidate in candidates:
         backend = _BACKENDS.get(candidate)

@@ -4,8 +4,8 @@ A vendor's container (Modal, RunPod) holds one sandbox and nothing else, and kee
 is outside. It seldom lets its root make namespaces or use Landlock, so what is left inside is to
 keep the sandbox's programs from Seer's own: they run as an unprivileged user without capabilities
 and without the calls that reach into other processes or the kernel. The keeper, which ends the
-machine, stays root and out of their reach. Never chosen by `auto`: only the provider of such a
-machine knows that it is one.
+machine, stays root and out of their reach. `auto` chooses it only on a machine that its provider
+has marked as such a one.
 
 What it does not do: hide paths, or give a network of its own. With `network="none"` no internet
 socket can be made at all.
@@ -25,6 +25,9 @@ from seer.isolation._order import Order
 from seer.isolation._policy import BackendName, Mount, Policy
 from seer.isolation._seccomp import filter_program
 from seer.isolation._system import JAIL_UIDS
+
+MARK = Path("/etc/seer-rented")
+"""A file that is there on machines that were rented for one sandbox. Only root can make it."""
 
 _REFUSALS: dict[Need, str] = {
     "hidden": (

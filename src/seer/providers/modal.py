@@ -39,13 +39,11 @@ class ModalHost(RentedHost):
 def inside(spec: MachineSpec) -> MachineSpec:
     """What is left of a spec for the inside of a sandbox.
 
-    Modal itself keeps the network and is the outer boundary; inside, programs are another user
-    than the keeper. A hidden model needs more, and that is refused where it cannot be had.
+    Modal itself keeps the network and is the outer boundary. Inside, a jail is made where Modal
+    lets us; else programs are another user than the keeper. A hidden model needs the jail, and
+    is refused without.
     """
-    isolation = spec.isolation
-    if isolation == "auto":
-        isolation = "bubblewrap" if spec.hidden else "container"
-    return dataclasses.replace(spec, isolation=isolation, network="host")
+    return dataclasses.replace(spec, network="host")
 
 
 class ModalProvider(RemoteProvider):

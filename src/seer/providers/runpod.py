@@ -5,6 +5,8 @@ import dataclasses
 import logging
 import re
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from seer.errors import (
     CredentialsError,
@@ -42,18 +44,33 @@ _POD = re.compile(r"[a-z0-9]{10,20}")
 class RunPodHost(RentedHost):
     """A pod, with a machine on it."""
 
-    def __init__(self, pod: Pod, link: SshLink, *, lease: float) -> None:
+    def __init__(
+        self, pod: Pod, link: SshLink, *, lease: float, packages: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(link, pod, provider="runpod", lease=lease)
+        self._packages = packages
         link.name = self.name = f"RunPod pod {pod.id}"
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
         """Start the machine; the pod is its boundary."""
-        if spec.system_packages:
-            await self._await_packages(spec.system_packages)
+        await self._await_packages()
         return await super().start(inside(spec))
 
-    async def _await_packages(self, packages: tuple[str, ...]) -> None:
+    async def run(
+        self,
+        module: str,
+        request: Mapping[str, object],
+        *,
+        on_message: Callable[[Mapping[str, Any]], None],
+    ) -> Mapping[str, Any]:
+        """Run the `main` of a module of this package there, once the system's packages are."""
+        await self._await_packages()
+        return await super().run(module, request, on_message=on_message)
+
+    async def _await_packages(self) -> None:
         """Wait for what the pod has been installing since it came up."""
+        if not self._packages:
+            return
         script = (
             "while [ ! -e $0/packages.done ]; do "
             "if [ -e $0/packages.failed ]; then tail -n 40 $0/packages.log >&2; exit 1; fi; "
@@ -62,7 +79,10 @@ class RunPodHost(RentedHost):
         ran = await self.link.run(["/bin/sh", "-c", script, ROOT])
         if ran.exit_code != 0:
             words = ran.stderr.decode(errors="replace").strip()
-            raise HostUnsuitableError(f"system_packages={packages!r} were not installed: {words}")
+            raise HostUnsuitableError(
+                f"system_packages={list(self._packages)!r} were not installed: {words}"
+            )
+        self._packages = ()
 
 
 def inside(spec: MachineSpec) -> MachineSpec:
@@ -71,16 +91,13 @@ def inside(spec: MachineSpec) -> MachineSpec:
     Raises:
         IsolationError: RunPod cannot keep what is asked for.
     """
-    isolation = spec.isolation
-    if isolation == "auto":
-        isolation = "bubblewrap" if spec.hidden else "container"
     if isinstance(spec.network, tuple):
         raise IsolationError(
             f"network={list(spec.network)!r}: RunPod cannot keep a pod to some hosts; use 'none', "
             f"'full', or another provider"
         )
     network = "none" if spec.network == "none" else "host"
-    return dataclasses.replace(spec, isolation=isolation, network=network)
+    return dataclasses.replace(spec, network=network)
 
 
 class RunPodProvider(RemoteProvider):
@@ -108,7 +125,7 @@ class RunPodProvider(RemoteProvider):
         )
         try:
             left = spec.start_timeout - (time.monotonic() - began)
-            host = await _reach(pod, lease=spec.lease, patience=left)
+            host = await _reach(pod, lease=spec.lease, patience=left, packages=spec.system_packages)
         except BaseException:
             await asyncio.shield(pod.end())
             raise
@@ -135,7 +152,9 @@ class RunPodProvider(RemoteProvider):
         return [pod.id for pod in await _pods.running()]
 
 
-async def _reach(pod: Pod, *, lease: float, patience: float) -> RunPodHost:
+async def _reach(
+    pod: Pod, *, lease: float, patience: float, packages: tuple[str, ...] = ()
+) -> RunPodHost:
     """Log in to a pod, as soon as it lets us."""
     address, port, public = await pod.address(patience)
     identity, _ = await asyncio.to_thread(_keys.own_key)
@@ -154,7 +173,7 @@ async def _reach(pod: Pod, *, lease: float, patience: float) -> RunPodHost:
     while True:
         try:
             await link.connect()
-            return RunPodHost(pod, link, lease=lease)
+            return RunPodHost(pod, link, lease=lease, packages=packages)
         except HostUnreachableError:
             lost = await pod.lost()
             if lost is not None:

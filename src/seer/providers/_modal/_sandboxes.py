@@ -118,6 +118,7 @@ async def create(
         "lifetime": life,
         "give_back": "exit",
         "codes": CODES,
+        "mark": True,
     }
     volumes: dict[str | Path, modal.Volume] = {}
     if options.volume is not None:

@@ -41,6 +41,12 @@ class Warden:
         with open(self._beat, "w"):
             pass
 
+    @staticmethod
+    def mark() -> None:
+        """Say that this machine holds one sandbox and nothing else (`seer.isolation` asks)."""
+        with open("/etc/seer-rented", "w"):
+            pass
+
     def watch(self) -> str:
         """Wait until the machine is needed no more; the reason."""
         while True:
@@ -142,6 +148,8 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     warden = Warden(settings["root"], lease=settings["lease"], lifetime=settings["lifetime"])
+    if settings["mark"]:
+        warden.mark()
     reason = warden.watch()
     sys.stdout.write(f"seer: {reason}\n")
     sys.stdout.flush()

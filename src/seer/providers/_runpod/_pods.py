@@ -194,6 +194,7 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
         "lifetime": int(spec.timeout + spec.start_timeout) if spec.timeout else 0,
         "give_back": "runpod",
         "codes": CODES,
+        "mark": True,
     }
     env = {
         "SEER_START": _source("start.sh"),
