@@ -56,6 +56,11 @@ def _is_scaffolding(relative: Path, name: str) -> bool:
     return relative == Path() or name in ("_virtualenv.py", "_virtualenv.pth")
 
 
+def site_packages(environment: Path) -> str:
+    """The folder of an environment that interpreters look for modules in."""
+    return str(next(environment.glob("lib/python*/site-packages")))
+
+
 def open_folders(environment: Path) -> None:
     """Let the sandbox's user walk through, whatever this process's umask is."""
     environment.chmod(0o755)

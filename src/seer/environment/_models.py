@@ -8,12 +8,14 @@ import json
 import logging
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from seer.environment import _fetch
+from seer.environment._assemble import site_packages
 from seer.environment._config import ModelConfig, assign_var_names
 from seer.environment._handles import ModelHandle
 from seer.environment._model_view import ModelSource, View, make_view
@@ -29,6 +31,35 @@ OnBytes = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 ALIASES = "SEER_MODEL_ALIASES"
+
+
+class ModelPlace(ABC):
+    """The host on which models are made ready."""
+
+    @abstractmethod
+    async def folder(self, path: Path) -> Path:
+        """A model's folder of this host, where that host has it."""
+
+    @abstractmethod
+    async def download(
+        self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
+    ) -> tuple[Path, str | None]:
+        """A model of the hub: its folder there, and its commit if it has one.
+
+        Raises:
+            ModelError: It could not be had.
+        """
+
+    @abstractmethod
+    async def view(
+        self,
+        source: ModelSource,
+        *,
+        hidden_as: str | None,
+        secrets: frozenset[str],
+        base_path: str | None,
+    ) -> View:
+        """The folder of a model as a sandbox sees it; see `make_view`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +133,7 @@ def read_aliases(environ: Mapping[str, str]) -> dict[str, str]:
 async def prepare_models(
     models: Sequence[ModelConfig],
     *,
+    place: ModelPlace | None = None,
     models_root: str = "/models",
     token: str | None = None,
     on_bytes: OnBytes | None = None,
@@ -110,6 +142,7 @@ async def prepare_models(
 
     Args:
         models: The models.
+        place: Where to; None is this host.
         models_root: The folder in the sandbox under which they will appear.
         token: The hub token to use instead of the one that the hub's library finds.
         on_bytes: Called while bytes arrive, with sums over all models so far.
@@ -132,6 +165,7 @@ async def prepare_models(
                 aliases=aliases,
                 token=token,
                 tally=tally,
+                place=place or ModelsHere(),
             )
         )
     return tuple(prepared)
@@ -160,16 +194,18 @@ async def _prepare(
     aliases: Mapping[str, str],
     token: str | None,
     tally: "_Tally",
+    place: ModelPlace,
 ) -> PreparedModel:
-    source = await _locate(config.name, config.revision, aliases, token=token, tally=tally)
+    find = _Finder(aliases, token, tally, place)
+    source = await find(config.name, config.revision)
     base = base_view = None
     base_path = None
     secrets = source.secrets(config.name)
     if config.base_model is not None and names.base_folder is not None:
-        base = await _locate(config.base_model, "main", aliases, token=token, tally=tally)
+        base = await find(config.base_model, "main")
         base_path = f"{root}/{names.base_folder}"
         secrets |= base.secrets(config.base_model)
-    view = await make_view(
+    view = await place.view(
         source,
         hidden_as=names.visible if config.hidden else None,
         secrets=secrets,
@@ -178,8 +214,11 @@ async def _prepare(
     path = f"{root}/{names.folder}"
     mounts = _mounts(view, path)
     if base is not None and base_path is not None:
-        base_view = await make_view(
-            base, hidden_as=names.base_folder if config.hidden else None, secrets=secrets
+        base_view = await place.view(
+            base,
+            hidden_as=names.base_folder if config.hidden else None,
+            secrets=secrets,
+            base_path=None,
         )
         mounts += _mounts(base_view, base_path)
     handle = _handle(config, names, variable, root=root)
@@ -227,34 +266,89 @@ def _mounts(view: View, target: str) -> tuple[Mount, ...]:
     return (Mount(view.folder, target), *files)
 
 
-async def _locate(
-    name: str, revision: str, aliases: Mapping[str, str], *, token: str | None, tally: "_Tally"
-) -> ModelSource:
-    if name in aliases:
-        logger.warning("%s: %r is used in place of %r", ALIASES, aliases[name], name)
-        name, revision = aliases[name], "main"
-    if is_local_model(name):
-        return _local_source(name)
-    folder, commit = await _download(name, revision, token=token, tally=tally)
-    return ModelSource(folder, name=name, commit=commit)
+@dataclass(frozen=True)
+class _Finder:
+    """Finds the files of a model, or gets them."""
+
+    aliases: Mapping[str, str]
+    token: str | None
+    tally: "_Tally"
+    place: ModelPlace
+
+    async def __call__(self, name: str, revision: str) -> ModelSource:
+        if name in self.aliases:
+            logger.warning("%s: %r is used in place of %r", ALIASES, self.aliases[name], name)
+            name, revision = self.aliases[name], "main"
+        if is_local_model(name):
+            return ModelSource(await self.place.folder(_own_folder(name)), name=name, commit=None)
+        folder, commit = await self.place.download(
+            name, revision, token=self.token, on_bytes=self.tally.current
+        )
+        self.tally.next()
+        return ModelSource(folder, name=name, commit=commit)
 
 
-def _local_source(name: str) -> ModelSource:
+def _own_folder(name: str) -> Path:
     folder = Path(name).expanduser().resolve()
     if not folder.is_dir():
         raise ModelError(f"model {name!r}: {str(folder)!r} is no folder")
-    return ModelSource(folder, name=name, commit=None)
+    return folder
 
 
-async def _download(
-    name: str, revision: str, *, token: str | None, tally: "_Tally"
+class ModelsHere(ModelPlace):
+    """This host."""
+
+    async def folder(self, path: Path) -> Path:
+        """Itself."""
+        return path
+
+    async def download(
+        self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
+    ) -> tuple[Path, str | None]:
+        """A model of the hub."""
+        return await download(name, revision, token=token, on_bytes=on_bytes)
+
+    async def view(
+        self,
+        source: ModelSource,
+        *,
+        hidden_as: str | None,
+        secrets: frozenset[str],
+        base_path: str | None,
+    ) -> View:
+        """The folder of a model as a sandbox sees it."""
+        return await make_view(source, hidden_as=hidden_as, secrets=secrets, base_path=base_path)
+
+
+async def download(
+    name: str,
+    revision: str,
+    *,
+    token: str | None,
+    on_bytes: OnBytes,
+    packages: Path | None = None,
 ) -> tuple[Path, str]:
+    """Download a model from the hub, or what is missing of it.
+
+    Args:
+        name: Its id.
+        revision: A branch, tag or commit.
+        token: The hub token to use instead of the one that the hub's library finds.
+        on_bytes: Called while bytes arrive.
+        packages: An environment that has the hub's library, where the interpreter does not.
+
+    Returns:
+        The folder, and the commit.
+
+    Raises:
+        ModelError: It could not be had; the message says why and what to do.
+    """
     final: dict[str, Any] = {}
 
     def on_line(line: str) -> None:
         message = cast("dict[str, Any]", json.loads(line))
         if "done" in message:
-            tally.current(message["done"], message["total"])
+            on_bytes(message["done"], message["total"])
         else:
             final.update(message)
 
@@ -264,6 +358,8 @@ async def _download(
         "HF_HUB_DISABLE_UPDATE_CHECK": "1",
         **os.environ,
     }
+    if packages is not None:
+        environment["PYTHONPATH"] = site_packages(packages)
     logger.info("model %s: looking for revision %s", name, revision)
     ended = await run_program(
         [sys.executable, "-P", _fetch.__file__],
@@ -271,7 +367,6 @@ async def _download(
         stdin=json.dumps(request).encode() + b"\n",
         on_stdout=on_line,
     )
-    tally.next()
     if "path" in final:
         return Path(final["path"]), final["commit"]
     if "error" not in final:

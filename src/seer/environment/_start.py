@@ -19,18 +19,16 @@ from seer.environment._config import ExecutionMode, SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._models import PreparedModel, model_handles, prepare_models
 from seer.environment._note import Note, read_note, write_note
-from seer.environment._origins import ModelOrigin, package_versions
-from seer.environment._packages import (
-    build_environment,
-    check_python_version,
-    check_system_packages,
-)
-from seer.environment._repos import PreparedRepo, prepare_repo
+from seer.environment._origins import ModelOrigin
+from seer.environment._packages import check_python_version
+from seer.environment._repos import PreparedRepo
 from seer.environment._secrets import Secrets, load_secrets
 from seer.environment._snapshots import Snapshot, restore_snapshot
+from seer.environment._workshop import Workshop, WorkshopElsewhere
 from seer.errors import RepoError, SandboxNotFoundError, SeerError, StartError
 from seer.isolation import Mount
 from seer.providers import (
+    Host,
     Machine,
     MachineSpec,
     Network,
@@ -130,6 +128,9 @@ class _Starter:
         self._provider = provider
         self._secrets = secrets
         self._phase = "machine"
+        self._host: Host | None = None
+        self._workshop = Workshop()
+        self._versions: dict[str, str] = {}
 
     async def run(self, display: Progress) -> Started:
         config = self._config
@@ -144,6 +145,8 @@ class _Starter:
             if machine is not None:
                 # The machine is ended even when the start is cancelled half-way.
                 await asyncio.shield(machine.terminate())
+            elif self._host is not None:
+                await asyncio.shield(self._host.release())
             if isinstance(error, TimeoutError) and not isinstance(error, SeerError):
                 reason = f"it took longer than start_timeout={config.start_timeout:g} s in all"
                 raise StartError(self._phase, reason) from error
@@ -164,6 +167,15 @@ class _Starter:
     ) -> tuple[Path | None, tuple[PreparedModel, ...], tuple[PreparedRepo, ...]]:
         if self._provider.runs_nothing:
             return None, (), ()
+        if not self._provider.shares_host:
+            async with self._in_phase(display, "host"):
+                self._host = await self._provider.host(self._bare_spec())
+        if self._host is not None:
+            self._workshop = WorkshopElsewhere(self._host)
+            self._mounts = [
+                dataclasses.replace(mount, source=await self._workshop.place(mount.source))
+                for mount in self._mounts
+            ]
         environment = await self._packages(display)
         models = await self._models(display)
         return environment, models, await self._repos(display)
@@ -171,16 +183,19 @@ class _Starter:
     async def _packages(self, display: Progress) -> Path | None:
         config = self._config
         packages = _packages_for(config, notebook=self._kind == "sandbox")
-        if not packages and not config.system_packages:
+        if not packages and not config.system_packages and self._host is None:
             check_python_version(config.python_version)
+            self._versions = await self._workshop.versions(None, config.python_packages)
             return None
         async with self._in_phase(display, "packages") as phase:
-            await check_system_packages(config.system_packages)
-            if not packages:
-                return None
-            return await build_environment(
-                packages, python=config.python_version, on_progress=phase.say
+            environment = await self._workshop.packages(
+                packages,
+                python=config.python_version,
+                system=config.system_packages,
+                on_progress=phase.say,
             )
+            self._versions = await self._workshop.versions(environment, config.python_packages)
+            return environment
 
     async def _models(self, display: Progress) -> tuple[PreparedModel, ...]:
         if not self._config.models:
@@ -188,6 +203,7 @@ class _Starter:
         async with self._in_phase(display, "models") as phase:
             return await prepare_models(
                 self._config.models,
+                place=self._workshop,
                 token=self._secrets.get("HF_TOKEN"),
                 on_bytes=phase.bytes,
             )
@@ -199,7 +215,7 @@ class _Starter:
             prepared: list[PreparedRepo] = []
             for repo in self._config.repos:
                 phase.say(repo.url)
-                prepared.append(await prepare_repo(repo))
+                prepared.append(await self._workshop.repo(repo))
             return tuple(prepared)
 
     def _spec(
@@ -218,25 +234,34 @@ class _Starter:
             models=handles,
             repos=_repo_handles(config, repos),
             origins=tuple(model.origin for model in models),
-            packages=package_versions(environment, config.python_packages),
+            packages=self._versions,
         )
         mounts = [*self._mounts, *(mount for model in models for mount in model.mounts)]
         mounts += [Mount(repo.host_path, f"{_REPOS}/{repo.name}") for repo in repos]
+        return dataclasses.replace(
+            self._bare_spec(),
+            note=write_note(note),
+            env={**config.env, **self._secrets.values()},
+            path_env={handle.env_name: handle.path for handle in handles},
+            mounts=tuple(mounts),
+            python_env=environment,
+            hidden=any(handle.hidden for handle in handles),
+            host=self._host,
+        )
+
+    def _bare_spec(self) -> MachineSpec:
+        """What is known of the machine before anything is prepared for it."""
+        config = self._config
         return MachineSpec(
             label=self._kind,
-            note=write_note(note),
             gpu=config.gpu,
             gpu_count=config.gpu_count,
             cpus=config.cpus,
             memory=config.memory_bytes,
             disk=config.disk_bytes,
-            env={**config.env, **self._secrets.values()},
-            path_env={handle.env_name: handle.path for handle in handles},
-            mounts=tuple(mounts),
-            python_env=environment,
             network=self._network,
             isolation=config.isolation,
-            hidden=any(handle.hidden for handle in handles),
+            options=config.provider_options,
             lease=config.lease,
             timeout=config.timeout,
             idle_timeout=config.idle_timeout,

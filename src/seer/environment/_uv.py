@@ -16,6 +16,7 @@ from seer.environment._build_jail import PYTHON, BuildFolder, BuildJail
 from seer.environment._indexes import IndexSettings
 from seer.environment._paths import cache_dir
 from seer.environment._process import Finished, run_program
+from seer.errors import PackageError
 from seer.isolation import Mount, interpreter_mounts
 
 _UV = "/seer/uv/uv"
@@ -32,10 +33,22 @@ class BuildFailed(Exception):
 
 
 def find_uv() -> Path:
-    """The uv program that the `uv` package brings."""
-    from uv import find_uv_bin
+    """The uv program that the `uv` package brings, or that a host elsewhere was given.
 
-    return Path(find_uv_bin())
+    Raises:
+        PackageError: There is none.
+    """
+    try:
+        from uv import find_uv_bin
+
+        return Path(find_uv_bin())
+    except (ImportError, FileNotFoundError):
+        found = os.environ.get("SEER_UV") or shutil.which("uv")
+        if found is None:
+            raise PackageError(
+                "packages cannot be installed: uv is missing; install it with: pip install uv"
+            ) from None
+        return Path(found)
 
 
 async def resolve_offline(
