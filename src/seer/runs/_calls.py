@@ -36,6 +36,8 @@ class GateCall:
     """When it was answered; Unix time."""
     queue: float = 0.0
     run: float = 0.0
+    gpu: float = 0.0
+    """The part of `run` in which the interface's process had a GPU in use."""
     batch: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -107,6 +109,7 @@ class GateCall:
             time=float(line.get("time", 0.0)),
             queue=float(line.get("queue", 0.0)),
             run=float(line.get("run", 0.0)),
+            gpu=float(line.get("gpu", 0.0)),
             batch=int(line.get("batch", 0)),
             bytes_in=int(line.get("bytes_in", 0)),
             bytes_out=int(line.get("bytes_out", 0)),
@@ -127,11 +130,11 @@ class GateCall:
 
 _MEASURED = (
     *("caller", "function", "outcome", "source", "call", "time"),
-    *("queue", "run", "batch", "bytes_in", "bytes_out"),
+    *("queue", "run", "gpu", "batch", "bytes_in", "bytes_out"),
 )
 _PLAIN = (
     *("interface", "caller", "function", "arguments", "outcome", "result", "result_digest"),
-    *("source", "model", "call", "time", "queue", "run", "batch", "bytes_in", "bytes_out"),
+    *("source", "model", "call", "time", "queue", "run", "gpu", "batch", "bytes_in", "bytes_out"),
 )
 
 

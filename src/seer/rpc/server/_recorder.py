@@ -11,9 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import threading
 import time
 from queue import Empty, SimpleQueue
+
+from ._execute import uses_gpu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -201,6 +204,8 @@ class Recorder:
                 result,
             )
         )
+        if "torch" in sys.modules and uses_gpu():
+            line += b',"gpu":%.6f' % seconds
         if argument_buffers:
             line += b',"argument_buffers":' + _dumps(argument_buffers).encode()
         if buffers:
