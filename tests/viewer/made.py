@@ -239,7 +239,7 @@ def notebook(
                 "cell_type": "code",
                 "source": f"print('{text}')",
                 "execution_count": 1,
-                "metadata": {"seer": {"author": text}},
+                "metadata": {},
                 "outputs": outputs,
             },
             {"cell_type": "raw", "source": text, "metadata": {}},

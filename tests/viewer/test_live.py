@@ -1,0 +1,77 @@
+"""A run in another process: seen while it runs, spoken to, stopped."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from seer.runs import Run
+from seer.viewer import Viewer
+from tests.viewer.browsing import MARKS, Watched, go
+
+pytestmark = MARKS
+
+AGENT = """
+import asyncio, sys
+from seer.harness import Limits, Scripted, Step, run_agent
+async def main():
+    steps = [Step(text="first words"), Step(text="second words"), Step(text="third words")]
+    run = run_agent(task="talk", provider=Scripted(steps), interactive=True, record=sys.argv[1],
+                    limits=Limits(turns=5), name="live one")
+    async for event in run:
+        print(event.type, flush=True)
+asyncio.run(main())
+"""
+
+
+def test_a_live_run_in_another_process_is_seen_spoken_to_and_stopped(
+    watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    folder = tmp_path / "runs"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path),
+    }
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, str(folder)],
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=tmp_path,
+    )
+    try:
+        assert agent.stdout is not None
+        for line in agent.stdout:
+            if line.strip() == b"waiting":
+                break
+        with Viewer(folder, allow_control=True) as viewer:
+            go(page, viewer)
+            expect(page.locator(".status-running")).to_be_visible()
+            page.keyboard.press("Enter")
+            expect(page.locator(".entry-text")).to_contain_text("first words")
+            page.fill(".message textarea", "go on please")
+            page.keyboard.press("Enter")
+            expect(page.locator(".entry-user_message")).to_contain_text("go on please")
+            expect(page.locator(".transcript")).to_contain_text("second words")
+            page.keyboard.press("Escape")
+            page.click(".tabs button[data-name=budget]")
+            page.locator(".limit", has_text="Turns").locator("button").click()
+            page.fill("dialog input", "9")
+            page.click("dialog button.primary")
+            expect(page.locator(".limit", has_text="Turns")).to_contain_text("/ 9")
+            page.click("button.danger")
+            page.click("dialog button.danger")
+            expect(page.locator(".entry-run_finished")).to_contain_text("cancelled")
+            expect(page.locator(".top .status-cancelled")).to_be_visible()
+            expect(page.locator(".message")).to_have_count(0)
+        assert agent.wait(timeout=20) == 0
+        (found,) = folder.glob("*/run.json")
+        assert Run(found.parent).meta["limits"]["turns"] == 9
+    finally:
+        agent.kill()
+        agent.wait()
+        if agent.stdout is not None:
+            agent.stdout.close()

@@ -1,0 +1,152 @@
+"""A shared run is one file that holds what may be shown, and nothing else."""
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.errors import RunNotFoundError
+from seer.harness import Text, Thinking, ToolCall, ToolResult
+from seer.runs import Run
+from seer.viewer import Redaction, share
+from tests.viewer.made import Made, array, floats, png, study
+
+TOKEN = "hf_" + "a1B2" * 8
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF123456"
+
+
+def embedded(path: Path) -> dict[str, Any]:
+    found = re.search(r'id="record">(.*?)</script>', path.read_text())
+    assert found is not None
+    return json.loads(found[1])
+
+
+def everything(path: Path) -> str:
+    """All text of a shared file, with what is in base64 laid open."""
+    data = embedded(path)
+    blobs = [base64.b64decode(blob).decode("utf-8", "replace") for blob in data["blobs"].values()]
+    return json.dumps(data) + "\n".join(blobs)
+
+
+def test_the_file_needs_nothing_else(root: Path, tmp_path: Path) -> None:
+    made = study(root)
+    path = share(Run(made.folder), tmp_path / "run.html")
+    text = path.read_text()
+    assert not re.search(r'(?:src|href)="', text.partition('id="record"')[0])
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None and "script-src 'sha256-" in policy[1]
+    assert "unsafe" not in policy[1] and "connect-src" not in policy[1]
+    data = embedded(path)
+    assert [line["kind"] for line in data["lines"]].count("calls") == 5
+    assert data["notebook"]["cells"]
+    assert len(data["blobs"]) >= 2
+
+
+def test_a_run_is_found_by_its_folder_or_not_at_all(root: Path, tmp_path: Path) -> None:
+    made = study(root)
+    assert share(made.folder, tmp_path / "a.html").exists()
+    with pytest.raises(RunNotFoundError):
+        share("nothing-like-this", tmp_path / "b.html")
+    assert not (tmp_path / "b.html").exists()
+
+
+def test_secrets_are_taken_out_of_every_part(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "environment-secret-value")
+    secrets = [
+        TOKEN,
+        JWT,
+        "environment-secret-value",
+        "chosen by me",
+        "sk-ant-" + "x" * 30,
+        "AKIA" + "A" * 16,
+    ]
+    hidden = (
+        " | ".join(secrets)
+        + " https://joe:hunter22@example.com Authorization: Bearer abcdef0123456789"
+    )
+    made = Made(root, name=hidden, task=hidden)
+    made.add(Text(text=hidden))
+    made.add(Text(text=hidden + "x" * 6000))
+    made.add(ToolCall(id="1", name="f", server="s", arguments={hidden: hidden}))
+    made.call("f", {"a": hidden}, {"b": [hidden]})
+    made.record.artifact(
+        "notebook.ipynb", json.dumps({"cells": [{"cell_type": "raw", "source": hidden}]})
+    )
+    made.close(result=hidden)
+    path = share(made.folder, tmp_path / "run.html", redact=Redaction(secrets=("chosen by me",)))
+    text = everything(path) + path.read_text()
+    for secret in (*secrets, "hunter22", "abcdef0123456789"):
+        assert secret not in text, secret
+    assert "[redacted]" in text
+
+
+def test_paths_that_tell_who_one_is_are_shortened(root: Path, tmp_path: Path) -> None:
+    home = str(Path.home())
+    made = Made(root, program={"cwd": "/srv/projects/moon", "argv": ["main.py"]})
+    made.add(Text(text=f"{home}/x.py /home/joe/y /Users/ann/z /srv/projects/moon/main.py /rooted"))
+    made.close()
+    kept = everything(share(made.folder, tmp_path / "a.html"))
+    for private in (f"{home}/", "joe", "ann", "/srv/projects/moon", "argv"):
+        assert private not in kept, private
+    assert "/rooted" in kept and "main.py" in kept
+    plain = share(made.folder, tmp_path / "b.html", redact=Redaction(paths=False))
+    assert "/home/joe/y" in everything(plain)
+
+
+def test_chosen_fields_pictures_and_arrays_are_left_out(root: Path, tmp_path: Path) -> None:
+    made = Made(root, system_prompt="private words " * 500)
+    made.add(Thinking(text="private thought"))
+    made.add(
+        ToolCall(
+            id="1",
+            name="f",
+            server="s",
+            arguments={"password": "pw", "deep": {"password": ["pw2"]}},
+        )
+    )
+    made.tool("x", png())
+    made.call("f", {}, array(0, 3), arrays=[floats([1.0, 2.0, 3.0])])
+    made.record.event({"type": "text", "text": "t", "raw": {"vendor": "vendor words"}})
+    made.record.artifact(
+        "notebook.ipynb",
+        json.dumps({"cells": [{"outputs": [{"data": {"image/png": "aW1hZ2U="}}]}]}),
+    )
+    made.close()
+    redaction = Redaction(
+        fields=("system_prompt", "thinking", "password"), images=False, arrays=False
+    )
+    path = share(made.folder, tmp_path / "run.html", redact=redaction)
+    text = everything(path)
+    for private in ("private", '"pw"', "pw2", "vendor words", "aW1hZ2U="):
+        assert private not in text, private
+    assert embedded(path)["blobs"] == {}
+
+
+def test_the_preview_tells_what_a_redaction_does(client: Any, root: Path) -> None:
+    made = Made(root)
+    made.add(Text(text=f"{TOKEN} and {TOKEN} in /home/joe/x"))
+    made.add(ToolResult(id="1", name="f", structured={"who": "me"}))
+    made.close()
+    where = f"/api/runs/{made.run_id}/share"
+    found = client(where, body={"preview": True, "fields": ["who"]}).json()
+    assert (found["secrets"], found["paths"], found["fields"]) == (2, 1, 1)
+    page = client(where, body={})
+    assert page.headers["content-type"] == "application/octet-stream"
+    assert TOKEN.encode() not in page.body and b"<!doctype html>" in page.body
+
+
+@pytest.mark.parametrize(
+    "text", ["</script><script>alert(1)</script>", "<!--<script>", "]]>", '"><img src=x>']
+)
+def test_nothing_in_a_record_ends_its_element(root: Path, tmp_path: Path, text: str) -> None:
+    made = Made(root, name=text)
+    made.add(Text(text=text))
+    made.close()
+    page = share(made.folder, tmp_path / "run.html")
+    assert page.read_text().count("<script") == 2
+    assert embedded(page)["run"]["name"] == text
