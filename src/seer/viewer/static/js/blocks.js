@@ -99,7 +99,7 @@ function argumentsOf(event, view) {
   const rest = Object.fromEntries(Object.entries(given).filter(([name]) => name !== code));
   const language = code === "command" ? "bash" : "python";
   return [
-    code ? clip(longText(given[code], view.fetcher, (text) => codeBlock(text.replace(/^\n+|\s+$/g, ""), language)), view) : null,
+    code ? clip(longText(given[code], view.fetcher, (text) => codeBlock(text.replace(/^\n+|\s+$/g, ""), language, "")), view) : null,
     Object.keys(rest).length ? h("div.json", {}, tree(rest, 2)) : null,
   ];
 }

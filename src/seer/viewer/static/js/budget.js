@@ -46,8 +46,10 @@ export class BudgetPanel {
     if (points.length < 2) return null;
     const start = this.model.start;
     const series = [{ points: [[0, 0], ...points.map(([time, value]) => [time - start, value]), [this.model.end - start, points[points.length - 1][1]]], step: true, area: true, className: "burn" }];
-    const marks = Number.isFinite(limit) ? [{ y: limit, label: `limit ${format(limit)}` }] : [];
-    return h("figure.chart-box", {}, h("figcaption", {}, title), lineChart(series, { height: 150, marks, bounds: { x0: 0, y0: 0 }, formatX: since, formatY: format, label: title }));
+    // A limit that is far off would press the line flat; then it is only named.
+    const near = Number.isFinite(limit) && limit < points[points.length - 1][1] * 3;
+    const marks = near ? [{ y: limit, label: `limit ${format(limit)}` }] : [];
+    return h("figure.chart-box", {}, h("figcaption", {}, title, Number.isFinite(limit) ? h("span.of", {}, `  ${format(points[points.length - 1][1])} of ${format(limit)}`) : null), lineChart(series, { height: 150, marks, bounds: { x0: 0, y0: 0 }, formatX: since, formatY: format, label: title }));
   }
 
   #cost(limits) {

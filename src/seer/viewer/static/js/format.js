@@ -3,6 +3,7 @@
 /** Seconds: `840 ms`, `3.2 s`, `4 m 05 s`, `2 h 03 m`. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds === 0) return "0 s";
   if (seconds < 0.0005) return `${Math.max(0, seconds * 1e6).toFixed(0)} µs`;
   if (seconds < 0.01) return `${(seconds * 1e3).toFixed(1)} ms`;
   if (seconds < 1) return `${(seconds * 1e3).toFixed(0)} ms`;
@@ -36,7 +37,8 @@ export function count(number) {
 /** US dollars. */
 export function dollars(amount) {
   if (amount === null || amount === undefined || !Number.isFinite(amount)) return "–";
-  return `$${amount.toFixed(amount < 0.1 ? 4 : 2)}`;
+  if (amount === 0) return "$0";
+  return `$${amount.toFixed(amount < 0.01 ? 4 : amount < 1 ? 3 : 2)}`;
 }
 
 /** A value in a plot or tooltip. */

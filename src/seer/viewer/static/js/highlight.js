@@ -32,7 +32,7 @@ function grammar(language) {
   if (!name) return null;
   if (!compiled.has(name)) {
     const parts = GRAMMARS[name];
-    const all = parts.map(([, expression]) => `(${expression.replace(/\((?!\?)/g, "(?:")})`).join("|");
+    const all = parts.map(([, expression]) => `(${expression.replace(/(?<!\\)\((?!\?)/g, "(?:")})`).join("|");
     compiled.set(name, { expression: new RegExp(all, "g"), kinds: parts.map(([kind]) => kind) });
   }
   return compiled.get(name);
@@ -55,9 +55,9 @@ export function highlight(text, language) {
   return nodes;
 }
 
-/** A block of code with its language and a button that copies it. */
-export function codeBlock(text, language = "") {
-  const name = String(language).slice(0, 24);
+/** A block of code with a button that copies it; `label` says its language. */
+export function codeBlock(text, language = "", label = language) {
+  const name = String(label).slice(0, 24);
   const copy = h("button.copy", { title: "Copy", onclick: () => copyText(text, copy) }, "copy");
   return h("div.code", {}, name ? h("span.code-language", {}, name) : null, copy, h("pre", { tabindex: "0" }, h("code", {}, highlight(text, language))));
 }

@@ -35,7 +35,7 @@ export function lineChart(series, { height = 160, marks = [], bounds = {}, forma
   const Y = (y) => height - PADDING.bottom - ((y - y0) / (y1 - y0)) * (height - PADDING.top - PADDING.bottom);
   const axis = [
     ...ticks(y0, y1).flatMap((y) => [s("line", { class: "grid", x1: PADDING.left, x2: WIDTH - PADDING.right, y1: Y(y), y2: Y(y) }), s("text", { class: "tick", x: PADDING.left - 6, y: Y(y) + 3.5, "text-anchor": "end" }, formatY(y))]),
-    ...ticks(x0, x1, 6).map((x) => s("text", { class: "tick", x: X(x), y: height - 5, "text-anchor": "middle" }, formatX(x))),
+    ...ticks(x0, x1, 6).map((x) => s("text", { class: "tick", x: X(x), y: height - 5, "text-anchor": X(x) > WIDTH - 40 ? "end" : "middle" }, formatX(x))),
   ];
   const drawn = series.flatMap((one, index) => draw(one, index, X, Y, Y(Math.max(y0, Math.min(0, y1)))));
   const levels = marks.map((mark) => [s("line", { class: "mark", x1: PADDING.left, x2: WIDTH - PADDING.right, y1: Y(mark.y), y2: Y(mark.y) }), s("text", { class: "mark-label", x: WIDTH - PADDING.right, y: Y(mark.y) + 12, "text-anchor": "end" }, mark.label ?? "")]);

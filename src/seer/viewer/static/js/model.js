@@ -98,7 +98,7 @@ export class RunModel {
     const call = unpack(body) ?? {};
     const time = Number(call.time) || 0;
     const [queue, run] = [Number(call.queue) || 0, Number(call.run) || 0];
-    const found = { ...call, key: `c${at}`, at, index: this.calls.length, version: 0, time, queue, run, started: time - run - queue, gpu: Number.isFinite(call.gpu) ? call.gpu : null, ok: call.outcome === "ok" };
+    const found = { ...call, key: `c${at}`, at, index: this.calls.length, version: 0, time, queue, run, started: time - run - queue, gpu: call.gpu > 0 ? call.gpu : null, ok: call.outcome === "ok" };
     this.calls.push(found);
     // Answered while this tool ran: the tool is the last one that began before.
     for (let index = this.items.length - 1; index >= 0; index--) {

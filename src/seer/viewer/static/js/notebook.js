@@ -42,11 +42,10 @@ export class NotebookPanel {
   #cell(cell) {
     const source = joined(cell.source);
     if (cell.cell_type === "markdown") return h("div.cell.cell-markdown", {}, markdown(source));
-    const author = cell.metadata?.seer?.author ?? cell.metadata?.author;
     const outputs = Array.isArray(cell.outputs) ? cell.outputs.slice(0, MOST_OUTPUTS) : [];
     return h("div.cell", {},
-      h("div.cell-mark", {}, `[${Number.isFinite(cell.execution_count) ? cell.execution_count : " "}]`, typeof author === "string" ? h("span.cell-author", {}, author) : null),
-      h("div.cell-main", {}, cell.cell_type === "raw" ? h("pre.output", {}, source) : codeBlock(source, "python"), outputs.map((output) => this.#output(output ?? {}))));
+      h("div.cell-mark", {}, `[${Number.isFinite(cell.execution_count) ? cell.execution_count : " "}]`),
+      h("div.cell-main", {}, cell.cell_type === "raw" ? h("pre.output", {}, source) : codeBlock(source, "python", ""), outputs.map((output) => this.#output(output ?? {}))));
   }
 
   #output(output) {
