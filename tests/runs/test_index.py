@@ -137,3 +137,11 @@ def test_runs_without_a_value_come_last_in_both_directions(root: Path) -> None:
     for descending in (True, False):
         assert index.list(order="seconds", descending=descending)[0].seconds == 5.0
         assert index.list(order="cost_usd", descending=descending)[0].cost_usd is not None
+
+
+def test_texts_that_are_no_unicode_are_found_all_the_same(root: Path) -> None:
+    write(root, 5, name="torn \ud83d", result="half a \udc00 character", model="\ud800")
+    index = RunIndex(root)
+    assert ids(index, search="torn half") == [5]
+    assert ids(index, search="\ud83d") == []
+    assert index.count(RunFilter(name="torn*")) == 1

@@ -304,11 +304,16 @@ def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> N
     )
     words = (run_id, *(values[key] for key in ("name", "task", "result", "model", "provider")))
     text = "\n".join(str(word) for word in (*words, meta.get("system_prompt") or "") if word)
-    db.execute("INSERT INTO words VALUES (?, ?)", (run_id, text))
+    db.execute("INSERT INTO words VALUES (?, ?)", (run_id, _storable(text)))
 
 
 def _plain(value: Any) -> str | float | int | None:
-    return value if isinstance(value, (str, int, float)) or value is None else str(value)
+    return value if isinstance(value, (int, float)) or value is None else _storable(str(value))
+
+
+def _storable(text: str) -> str:
+    """The text without lone surrogates, which an agent may send and SQLite does not take."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _where(where: RunFilter) -> tuple[str, Sequence[Any]]:
@@ -334,4 +339,5 @@ def _where(where: RunFilter) -> tuple[str, Sequence[Any]]:
         # Quoted, so that nothing in a search is syntax; the last word may be unfinished.
         terms = [f'"{word.replace(chr(34), chr(34) * 2)}"' for word in where.search.split()]
         values.append(" ".join(terms) + "*")
-    return ("WHERE " + " AND ".join(parts) if parts else ""), values
+    plain = [_storable(value) if isinstance(value, str) else value for value in values]
+    return ("WHERE " + " AND ".join(parts) if parts else ""), plain
