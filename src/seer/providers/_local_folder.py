@@ -81,6 +81,10 @@ def furnish(folder: Path, spec: MachineSpec, backend: Backend, *, proxy: bool) -
         *_own_folders(folder, spec, uid),
         *_checked(spec, uid),
     ]
+    if backend.name == "container":
+        # Not shown elsewhere than where they are, but the way there has to be open.
+        for name, path in spec.gates.items():
+            mounts.append(Mount(path, f"{GATES}/{name}.sock"))
     if backend.name == "bubblewrap":
         for name, path in spec.gates.items():
             mounts.append(Mount(path, f"{GATES}/{name}.sock"))

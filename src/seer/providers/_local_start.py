@@ -315,7 +315,7 @@ def _doors(
         if backend.name == "bubblewrap":
             gates[variable] = f"path:/run/seer/gates/{name}.sock"
             continue
-        if backend.name == "none":
+        if backend.name in ("container", "none"):
             gates[variable] = f"path:{spec.gates[name]}"
             continue
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -22,7 +22,7 @@ from seer.providers._modal._image import build_log, image_for
 from seer.providers._modal._options import MOST_SECONDS, ModalOptions
 from seer.providers._modal._prices import price_per_second
 from seer.providers._rented import warden
-from seer.providers._rented._host import CACHE, ROOT
+from seer.providers._rented._host import CACHE, ROOT, preparing_lease
 from seer.providers._rented._reasons import CODES, reason_of
 from seer.providers._rented._rental import Rental
 from seer.providers._spec import MachineSpec
@@ -114,7 +114,7 @@ async def create(
     life = min(life, MOST_SECONDS - _GRACE)
     settings = {
         "root": ROOT,
-        "lease": lease,
+        "lease": preparing_lease(lease),
         "lifetime": life,
         "give_back": "exit",
         "codes": CODES,

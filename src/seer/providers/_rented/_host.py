@@ -6,7 +6,7 @@ import logging
 import os
 import time
 
-from seer.errors import ProviderError, SandboxNotFoundError, SeerError
+from seer.errors import ProviderError, SandboxLostError, SandboxNotFoundError, SeerError
 from seer.providers._machine.cleaning import record_end
 from seer.providers._places import state_dir
 from seer.providers._remote._host import RemoteHost
@@ -23,8 +23,18 @@ CACHE = f"{ROOT}/cache"
 """Where models and packages lie: the vendor's storage, if there is any."""
 
 
+_SHORTEST = 9.0
+_MOMENT = 2.0
 _LAST_WORDS = 5.0
 """Seconds in which a warden must have drawn its conclusion."""
+
+
+def preparing_lease(lease: float) -> float:
+    """Seconds of silence that a rented machine bears before there is a keeper on it.
+
+    Signs of life are commands, which take their time, so very short leases are stretched.
+    """
+    return max(lease, _SHORTEST)
 
 
 class RentedHost(RemoteHost):
@@ -53,7 +63,7 @@ class RentedHost(RemoteHost):
             share_gpus=True,
         )
         self.rental = rental
-        self._lease = lease
+        self._lease = preparing_lease(lease)
         self._beating: asyncio.Task[None] | None = None
         self._remembering: set[asyncio.Task[None]] = set()
 
@@ -80,8 +90,13 @@ class RentedHost(RemoteHost):
         """Start the machine; from then on its keeper decides how long it lives."""
         try:
             machine = await super().start(spec)
-        except BaseException:
+        except BaseException as error:
+            lost = None
+            if isinstance(error, ProviderError | SandboxLostError):
+                lost = await self._lost()
             await asyncio.shield(self.release())
+            if lost is not None:
+                raise ProviderError(f"{self.name} ended while it was started: {lost}") from error
             raise
         await self._stop_beating()
         self._remember_end_of(machine)
@@ -98,9 +113,23 @@ class RentedHost(RemoteHost):
         lost = await self.rental.lost()
         if lost is not None:
             raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {lost}")
-        machine = await super().find(machine_id)
+        try:
+            machine = await super().find(machine_id)
+        except (ProviderError, SandboxLostError):
+            # One that is about to end can still be found, and then no more.
+            lost = await self._lost()
+            if lost is None:
+                raise
+            raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {lost}") from None
         self._remember_end_of(machine)
         return machine
+
+    async def _lost(self) -> SandboxLostError | None:
+        """How the rented machine ended, if it has or is about to."""
+        with contextlib.suppress(ProviderError):
+            if await self.rental.gone(_MOMENT):
+                return await self.rental.lost()
+        return None
 
     async def how_it_ended(self, machine_id: str) -> str | None:
         """The reason of the machine's end; the vendor's where it is gone."""

@@ -16,7 +16,7 @@ from seer.errors import (
     SandboxLostError,
 )
 from seer.providers._rented import warden
-from seer.providers._rented._host import CACHE, ROOT
+from seer.providers._rented._host import CACHE, ROOT, preparing_lease
 from seer.providers._rented._reasons import CODES
 from seer.providers._rented._rental import Rental
 from seer.providers._runpod import _keys
@@ -189,7 +189,7 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
     host = await asyncio.to_thread(_keys.new_pair)
     settings = {
         "root": ROOT,
-        "lease": spec.lease,
+        "lease": preparing_lease(spec.lease),
         # The keeper ends a machine at its timeout; this is the second line.
         "lifetime": int(spec.timeout + spec.start_timeout) if spec.timeout else 0,
         "give_back": "runpod",

@@ -162,6 +162,8 @@ class Container:
             os.close(alive)
             os.close(tells)
         try:
+            # Before it has its orders, because it may be over as soon as it has them.
+            pid = await _only_child(process)
             if process.stdin is not None:
                 process.stdin.write(json.dumps(orders).encode())
                 process.stdin.close()
@@ -180,7 +182,6 @@ class Container:
             raise
         finally:
             os.close(told)
-        (pid,) = _children(process.pid)
         return cls(process, pid=pid, held=held, folder=folder, top=changes, confined=spec.confined)
 
     @property
@@ -228,6 +229,16 @@ class Container:
         os.close(self._held)
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         return code
+
+
+async def _only_child(process: asyncio.subprocess.Process) -> int:
+    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    while not (found := _children(process.pid)):
+        if process.returncode is not None or asyncio.get_running_loop().time() > deadline:
+            words = await process.stderr.read() if process.stderr is not None else b""
+            raise ContainerError(f"a container did not start: {words.decode(errors='replace')}")
+        await asyncio.sleep(0.002)
+    return found[0]
 
 
 def _prepare(folder: Path, changes: Layer) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
-from seer.testing.containers import Container, ContainerSpec, Layer, LayerStore
+from seer.testing.containers import Container, ContainerError, ContainerSpec, Layer, LayerStore
 from seer.testing.modal_cloud._state import Faults, new_id
 
 _SUCCESS = api_pb2.GenericResult.GENERIC_STATUS_SUCCESS
@@ -103,7 +103,7 @@ class Images:
             else:
                 await self._build_on(self.get(recipe.base_images[0].image_id), image, recipe)
             image.result = api_pb2.GenericResult(status=_SUCCESS)
-        except (BuildFailedError, GRPCError) as error:
+        except (BuildFailedError, ContainerError, GRPCError, OSError) as error:
             image.say(f"Terminating task due to error: {error}\n")
             image.result = api_pb2.GenericResult(status=_FAILURE, exception=str(error))
         image.news.set()

@@ -52,7 +52,7 @@ class CommandRouter(Service):
     async def TaskExecStart(self, stream: AnyStream) -> None:
         request = await receive(stream)
         sandbox = self._sandboxes.of_task(request.task_id)
-        if sandbox.container is None:
+        if sandbox.container is None or sandbox.container.ended.done():
             raise GRPCError(Status.FAILED_PRECONDITION, "Sandbox is not running")
         # The exec's id is also its idempotency key.
         if request.exec_id not in sandbox.execs:

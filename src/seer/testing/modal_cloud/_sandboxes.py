@@ -153,7 +153,7 @@ class Sandboxes:
                 result = await self._run(sandbox)
             else:
                 result = sandbox.wish.result()
-        except (ContainerError, GRPCError) as error:
+        except (ContainerError, GRPCError, OSError) as error:
             result = _Result(status=_Result.GENERIC_STATUS_INIT_FAILURE, exception=str(error))
         finally:
             await sandbox.tunnels.close()
