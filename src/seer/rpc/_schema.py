@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal
 
+    Bind = Callable[[list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]
     ParameterKind = Literal[
         "positional_only", "positional_or_keyword", "var_positional", "keyword_only", "var_keyword"
     ]
@@ -177,10 +178,14 @@ class Function:
             ArgumentError: They do not fit; the message names function and parameter, what came, and
                 what was expected.
         """
-        binder = self._binders.get(plain)
-        if binder is None:
-            binder = self._binders[plain] = Binder(self, plain=plain)
-        return binder.bind(args, kwargs)
+        return self.binder(plain=plain)(args, kwargs)
+
+    def binder(self, *, plain: bool) -> Bind:
+        """What `bind` does for one kind of peer, with less around it."""
+        found = self._binders.get(plain)
+        if found is None:
+            found = self._binders[plain] = Binder(self, plain=plain)
+        return found.bind
 
     def prepare(self) -> None:
         """Compile the checks now rather than at the first call."""

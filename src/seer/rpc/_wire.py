@@ -79,6 +79,7 @@ class Request:
         expects: Whether it waits for `100 Continue` before it sends the body.
         close: Whether it wants the connection closed after the answer.
         unusual: Whether it has one of release, free and close.
+        usual: Whether it is a call with an id and nothing that most calls do without.
     """
 
     __slots__ = (
@@ -99,6 +100,7 @@ class Request:
         "release",
         "shared",
         "unusual",
+        "usual",
     )
 
     method: str
@@ -120,6 +122,7 @@ class Request:
         self.expects = False
         self.close = False
         self.unusual = False
+        self.usual = False
 
 
 def parse_request(head: bytes, *, max_body: int) -> Request:
@@ -184,6 +187,8 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
     if value is not None and value.lower() == b"close":
         request.close = True
     request.unusual = request.close or request.release is not None or request.free is not None
+    plain = request.deadline is None and request.pieces is None and not request.expects
+    request.usual = plain and request.frames and bool(request.call) and not request.unusual
     return request
 
 

@@ -23,16 +23,19 @@ class Entry:
         function: Its schema, or None for what the gate itself offers (fetching a handle).
         target: What is called.
         bind: Checks and converts arguments.
+        bind_plain: The same for a caller that has only JSON.
         options: As in `@expose(...)`.
         meter: Counts what it uses.
         place: Its number, by which the supervisor knows it.
         lane: `main`, `threads`, `async` or `batch`.
+        usual: Whether its calls can go by the shortest way; see `Direct`.
         returns_handle: Whether its result stays on the server.
         runner: What runs its calls, where that is not the main thread.
     """
 
     __slots__ = (
         "bind",
+        "bind_plain",
         "function",
         "lane",
         "meter",
@@ -43,6 +46,7 @@ class Entry:
         "runner",
         "streams",
         "target",
+        "usual",
     )
 
     def __init__(
@@ -57,7 +61,7 @@ class Entry:
     ) -> None:
         self.name = name
         self.target = target
-        self.bind = bind
+        self.bind = self.bind_plain = bind
         self.options = options
         self.meter = meter
         self.function = function
@@ -73,6 +77,11 @@ class Entry:
             self.lane = "threads"
         else:
             self.lane = "main"
+        self.usual = (
+            self.lane == "main"
+            and options.timeout is None
+            and not (self.returns_handle or self.streams)
+        )
 
 
 def make_entries(
@@ -102,7 +111,8 @@ def make_entries(
         base = shared.meter_base(FIRST_FUNCTION + place)
         meter = Meter(f"function {name!r}", budget, shared.cells, base, flat=True)
         assert function.target is not None
-        entries[name] = Entry(
-            name, function.target, function.bind, function.options, meter, function, place
-        )
+        bind = function.binder(plain=False)
+        entry = Entry(name, function.target, bind, function.options, meter, function, place)
+        entry.bind_plain = function.binder(plain=True)
+        entries[name] = entry
     return entries

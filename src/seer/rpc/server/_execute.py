@@ -18,7 +18,7 @@ from seer.errors import (
 from seer.rpc._budget import charge, check_bytes, seconds_left
 from seer.rpc._handles import Handle, part_of
 from seer.rpc._pool import Pool
-from seer.rpc._values import _encode, decode, encode  # pyright: ignore[reportPrivateUsage]
+from seer.rpc._values import decode, encode
 
 from ._calls import QUEUED, RUNNING
 from ._failures import Stopped, gate_failure, raised_text
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _FIELDS = frozenset({"args", "kwargs"})
 _NEVER = float("inf")
-_PASS_ON = 64
+PASS_ON = 64
 """Calls of one function by one caller that are added up before the meters are told."""
 _monotonic = time.monotonic
 
@@ -66,7 +66,6 @@ class Executor:
         self.recorder = recorder
         self.grace = grace
         self._poisoned = poisoned
-        self._plain = recorder is None and scrubber is None
 
     def begin(self, call: Call, lane: int, runner: Any) -> bool:
         """Mark `call` as running on `lane` and set its time limits; False if it was stopped."""
@@ -80,8 +79,6 @@ class Executor:
             call.started_at = now
         self.shared.enter(lane, owner.index, entry.place)
         timeout = entry.options.timeout
-        if self._plain and timeout is None and call.expires == _NEVER and not call.tally.limited:
-            return True
         if timeout is not None and now + timeout < call.expires:
             call.expires = now + timeout
         if self.recorder is not None or call.tally.limited:
@@ -126,7 +123,8 @@ class Executor:
                 raise ProtocolError("a call's args must be a list and its kwargs an object")
             if call.target:
                 args = [call.owner.handles.get(call.target), *args]
-            return call.entry.bind(args, kwargs, plain=not call.frames)
+            bind = call.entry.bind if call.frames else call.entry.bind_plain
+            return bind(args, kwargs)
         except GateError:
             raise
         except Exception as error:  # a validator of the user's own, or no memory
@@ -229,32 +227,11 @@ class Executor:
         tally.seconds += seconds
         tally.gpu_seconds += gpu_seconds
         tally.size += size
-        if tally.calls >= _PASS_ON:
+        if tally.calls >= PASS_ON:
             tally.pass_on()
 
     def complete(self, call: Call, lane: int, value: Any, ended: float) -> None:
-        """Send a function's result: `result` and `finish`, with a shorter way for the usual one."""
-        tally = call.tally
-        if self._plain and not (tally.limited or call.entry.returns_handle):
-            buffers: list[Any] = []
-            try:
-                text = _encode(value, buffers, call.frames, call.owner.describe)
-            except Exception:  # the longer way finds out what is wrong, and says so
-                buffers.append(b"")
-                text = b""
-            if not buffers:
-                text = b'{"result":%s}' % text
-                if call.expires != _NEVER:
-                    self.shared.end(lane)
-                tally.calls += 1
-                tally.seconds += ended - call.started_at
-                tally.size += call.bytes_in + len(text)
-                if "torch" in sys.modules and uses_gpu():
-                    tally.gpu_seconds += ended - call.started_at
-                if tally.calls >= _PASS_ON:
-                    tally.pass_on()
-                self.gate.finish_plain(call, text, ended)
-                return
+        """Send a function's result."""
         self.finish(call, lane, self.result(call, value), ended)
 
     def _give_up(self, reply: Reply) -> None:
@@ -283,9 +260,7 @@ def uses_gpu() -> bool:
     return cuda is not None and cuda.is_initialized()
 
 
-def bind_fetch(
-    args: list[Any], kwargs: dict[str, Any], *, plain: bool = False
-) -> tuple[list[Any], dict[str, Any]]:
+def bind_fetch(args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Check the arguments of `POST /v1/fetch/<handle>`: the handle, and an index or nothing."""
     index: Any = args[1] if len(args) == 2 else None
     if kwargs or len(args) > 2 or not (index is None or index.__class__ is list):

@@ -102,7 +102,9 @@ class Gate:
         self._spares = spares
         self._observe = observe
         self._anonymous = 0
-        self._ok = (
+        self.direct: Callable[..., bool] = _never
+        """Runs a call at once and gives True, if it can; see `Direct`."""
+        self.ok = (
             b"HTTP/1.1 200 OK\r\n" + self.prefix + b"content-type: application/json\r\n"
             b"content-length: "
         )
@@ -117,7 +119,8 @@ class Gate:
                 self._note_unusual(connection, request)
             entry = self._paths.get(path)
             if entry is not None and request.method == "POST":
-                self._call(connection, request, body, entry)
+                if not self.direct(connection, request, body, entry):
+                    self._call(connection, request, body, entry)
             else:
                 self._route(connection, request, body)
         except WireError as error:
@@ -219,7 +222,7 @@ class Gate:
         """Whether the call's id is known: then it is never executed again."""
         caller = connection.caller
         running = caller.calls.get(request.call)
-        kept = None if running is not None else caller.results.get(request.call)
+        kept = None if running is not None else caller.results.get(request.call, _monotonic())
         if running is None and kept is None:
             return False
         name = running.entry.name if running is not None else kept[0] if kept else ""
@@ -292,7 +295,7 @@ class Gate:
                 self.loop.post(connection.finish)
             return
         if not reply.pieces and reply.status == 200 and not closing:
-            connection.send(b"%s%d\r\n\r\n%s" % (self._ok, len(reply.text), reply.text))
+            connection.send(b"%s%d\r\n\r\n%s" % (self.ok, len(reply.text), reply.text))
             return
         if reply.slot is not None and reply.pool is not connection.pool:
             reply = reply.unshared()
@@ -302,27 +305,6 @@ class Gate:
             reply.slot.known = True
         if closing:
             self.loop.post(connection.finish)
-
-    def finish_plain(self, call: Call, text: bytes, now: float) -> None:
-        """`finish` for the usual call, a result without buffers. Does what `Caller.finish` does."""
-        owner = call.owner
-        with owner.lock:
-            if call.state == DONE:
-                return
-            call.state = DONE
-            del owner.calls[call.id]
-            if call.bytes_in > SMALL:
-                owner.bytes_pending -= call.bytes_in
-            waiting, call.connections = call.connections, []
-            if call.id[0] != "~":
-                owner.results.add(call.id, call.entry.name, text, now)
-        for connection in waiting:
-            connection.busy = False
-            connection.call = None
-            if connection.closing:
-                self.send_reply(connection, Reply(200, text))
-            else:
-                connection.send(b"%s%d\r\n\r\n%s" % (self._ok, len(text), text))
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Answer what broke the protocol, and close."""
@@ -449,3 +431,7 @@ class Gate:
             if reply.slot is not None and reply.pool is connection.pool:
                 connection.slot_calls[reply.slot.index] = call.id
             self.send_reply(connection, reply)
+
+
+def _never(*_request: object) -> bool:
+    return False

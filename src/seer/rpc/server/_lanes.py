@@ -21,6 +21,7 @@ from ._queue import FairQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ._execute import Executor
@@ -69,9 +70,15 @@ class MainLane:
             job.run()
             return
         call: Call = job
+        if self._executor.begin(call, MAIN_LANE, self):
+            self.run_begun(call, self._complete)
+
+    def _complete(self, call: Call, value: Any, ended: float) -> None:
+        self._executor.complete(call, MAIN_LANE, value, ended)
+
+    def run_begun(self, call: Call, complete: Callable[[Call, Any, float], None]) -> None:
+        """Run a call that is marked as running, and have `complete` send what it gives."""
         executor = self._executor
-        if not executor.begin(call, MAIN_LANE, self):
-            return
         entry = call.entry
         try:
             try:
@@ -96,8 +103,7 @@ class MainLane:
                 executor.finish(call, MAIN_LANE, reply, ended)
                 executor.check_poisoned(error)
                 return
-            ended = _monotonic()
-            executor.complete(call, MAIN_LANE, value, ended)
+            complete(call, value, _monotonic())
         except Stopped as stopped:
             # The signal came between the function's last step and ours.
             executor.finish(call, MAIN_LANE, executor.failure(call, stopped), _monotonic())

@@ -61,7 +61,8 @@ class Loop:
         self._next_job = next_job
         self.run_job: Callable[[Any], None] = _nothing
         """Runs a job, on the main thread; must not raise."""
-        self._jobs = jobs
+        self.jobs = jobs
+        """True while the main thread has something to run."""
         self._due = due
         self._lock = allocate_lock()
         self._main_leads = True
@@ -71,7 +72,8 @@ class Loop:
         self._running = 0
         self._serial = 0
         self._claim = 0
-        self._direct = False
+        self.direct = False
+        """Whether what is read now can be run at once: the main thread reads it."""
         self._parked = True
         self._park = allocate_lock()
         self._park.acquire()
@@ -124,7 +126,7 @@ class Loop:
         found = self.epoll.poll(timeout, 64)
         led = self._main_leads
         self.batch += 1
-        self._direct = led
+        self.direct = led
         for fd, events in found:
             handler = handlers.get(fd)
             if handler is not None:
@@ -133,7 +135,7 @@ class Loop:
                     # A function was run from here and took long: the relief has the sockets, and
                     # will hear of the other events too.
                     return
-        self._direct = False
+        self.direct = False
         now = _monotonic()
         if now >= self.wake_at:
             self.wake_at = float("inf")
@@ -144,13 +146,13 @@ class Loop:
         threading.Thread(target=self._relieve, name="seer-relief", daemon=True).start()
         while not self._stopping:
             if self._main_leads:
-                self._step(block=not self._jobs)
-                if self._jobs:
+                self._step(block=not self.jobs)
+                if self.jobs:
                     self._work(_monotonic() + SLICE)
             else:
                 self._work(float("inf"))
                 with self._lock:
-                    if self._main_leads or self._jobs or self._stopping:
+                    if self._main_leads or self.jobs or self._stopping:
                         continue
                     self._main_waits = True
                 self._main_wake.acquire()
@@ -162,34 +164,24 @@ class Loop:
             job = self._next_job()
             if job is None:
                 return
-            self._run_watched(job)
+            serial = self.enter()
+            self.run_job(job)
+            self.leave(serial)
+            self.direct = False
             if (led and not self._main_leads) or _monotonic() > until:
                 return
 
     def run_now(self, job: Any) -> bool:
         """Run a job at once, if none waits and this is the main thread."""
-        if self._jobs or not self._direct:
+        if self.jobs or not self.direct:
             return False
-        # The same as `_run_watched`, which would cost one more call here.
-        self._serial = self._running = serial = self._serial + 1
-        if self._parked:
-            self._unpark()
+        serial = self.enter()
         self.run_job(job)
-        self._running = 0
-        if self._claim == serial:
-            with self._lock:
-                pass
-        self._direct = self._main_leads
+        self.leave(serial)
         return True
 
-    def _unpark(self) -> None:
-        with self._lock:
-            if self._parked:
-                self._parked = False
-                self._park.release()
-
-    def _run_watched(self, job: Any) -> None:
-        """Run a job so that the relief can see how long it takes.
+    def enter(self) -> int:
+        """Before a function runs on the main thread: the relief shall see how long it takes.
 
         This takes no lock in the usual case. Both sides first say what they do and then look at
         what the other has said, so at least one of them notices, and that one takes the lock.
@@ -197,11 +189,21 @@ class Loop:
         self._serial = self._running = serial = self._serial + 1
         if self._parked:
             self._unpark()
-        self.run_job(job)
+        return serial
+
+    def leave(self, serial: int) -> None:
+        """After it; `serial` is what `enter` gave."""
         self._running = 0
         if self._claim == serial:
             with self._lock:
                 pass
+        self.direct = self._main_leads
+
+    def _unpark(self) -> None:
+        with self._lock:
+            if self._parked:
+                self._parked = False
+                self._park.release()
 
     def _relieve(self) -> None:
         """The relief's life: watch the main thread, lead while it is stuck, park when idle."""
@@ -233,7 +235,7 @@ class Loop:
         """Handle events until a job comes that finds the main thread waiting for one."""
         while not self._stopping:
             with self._lock:
-                if self._main_waits and self._jobs:
+                if self._main_waits and self.jobs:
                     self._main_leads = True
                     self._main_waits = False
                     self._main_wake.release()

@@ -19,6 +19,7 @@ from seer.rpc._options import Options
 from seer.rpc._pool import Spares
 
 from ._callers import Callers
+from ._direct import Direct
 from ._entries import Entry, make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources
@@ -147,6 +148,7 @@ class InterfaceProcess:
         self._streamer = Streamer(self._executor)
         self._main = MainLane(self._executor, self._streamer)
         self.loop.run_job = self._main.run
+        self.gate.direct = Direct(self.gate, self._executor, self._main).run
         self.callers = Callers(self.gate, self.loop, shared, config.max_body)
         self._adopt(interface)
 

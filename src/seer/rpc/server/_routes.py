@@ -85,7 +85,7 @@ def _get_result(
             running.lost_at = 0.0
             connection.call = running
             return
-        kept = caller.results.get(call_id)
+        kept = caller.results.get(call_id, time.monotonic())
     if kept is None:
         if request.epoch and request.epoch != gate.epoch:
             raise InterfaceRestartedError("the interface was started again since that call")
