@@ -28,10 +28,11 @@ Rules for a client module:
 - Every call waits for its answer and returns a plain value that the probe checks.
 
 Seer's own contestants stand in `ours.py` as `CONTESTANTS: tuple[type[Contestant], ...]`: `ours`
-(all works, called from a jail) and `ours_mcp` (`expose_as="mcp"`; only `small`, all other works in
-`lacks`; its client module is `benchmarks.gate.peers.mcp_client`, whose address is JSON with
-`command`, `args` and `env`, run outside a jail as an agent's own process is). `run.py` takes them
-from there; the bars know them by these names.
+(all works, called from a jail), `ours_recorded` (the same with a record, `small` in turns with
+`ours`) and `ours_mcp` (`expose_as="mcp"`; only `small`; its client module is
+`benchmarks.gate.peers.mcp_client`, whose address is JSON with `command`, `args` and `env`, run
+outside a jail as an agent's own process is). `run.py` takes them from there; the bars know them by
+these names.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 OURS = "ours"
 OURS_MCP = "ours_mcp"
+OURS_RECORDED = "ours_recorded"
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,13 @@ def _bars(results: Results) -> Iterator[Verdict]:
         at_most=False,
     )
     yield from ahead("small", peers)
+    yield bar(
+        "small",
+        "recording adds ≤ 10 %",
+        top=value(OURS_RECORDED, "turns"),
+        bottom=value(OURS, "turns"),
+        limit=1.1,
+    )
     for name, text, limit in (("loop", "event-loop echo", 0.7), ("grpc", "gRPC", 4.0)):
         yield bar(
             "fan",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from benchmarks.gate._adapter import Contestant
+    from benchmarks.gate._calm import Calm
     from benchmarks.gate._probes import Probe
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ T = TypeVar("T")
 ARRAY_BYTES = 120_000_000
 CLIENTS = 64
 _CONNECT_S = 60
+_TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Plan:
     fan_seconds: float = 1.0
     array_seconds: float = 1.2
     array_warm: int = 12
+    patience: float = 180.0
+    """Seconds to wait in all for the machine to be calm."""
 
 
 QUICK = Plan(
@@ -53,6 +57,7 @@ QUICK = Plan(
     fan_seconds=0.3,
     array_seconds=0.5,
     array_warm=3,
+    patience=5.0,
 )
 
 
@@ -99,6 +104,10 @@ class Stand:
         self._try("pinned", lambda: self._pinned(plan))
         self._try("fan", lambda: self._fan(plan))
         self._signal(signal.SIGSTOP)
+
+    def turn(self, plan: Plan) -> None:
+        """Small calls once more, in turns with another: for what two differ by little."""
+        self._try("turns", lambda: self._calls("turns", "small", plan))
 
     def arrays(self, plan: Plan) -> None:
         """One round of arrays."""
@@ -165,7 +174,9 @@ def _reason(error: Exception) -> str:
     return f"failed: {type(error).__name__}: {text[:200]}"
 
 
-def run(contestants: Sequence[Contestant], plan: Plan, *, say: Callable[[str], None]) -> Results:
+def run(
+    contestants: Sequence[Contestant], plan: Plan, *, calm: Calm, say: Callable[[str], None]
+) -> Results:
     """Measure all contestants and the bare floors."""
     results: Results = {
         contestant.name: Row(
@@ -183,12 +194,20 @@ def run(contestants: Sequence[Contestant], plan: Plan, *, say: Callable[[str], N
         for number in range(plan.rounds):
             say(f"calls, round {number + 1} of {plan.rounds}")
             for stand in _rotated(stands, number):
+                calm.wait()
                 stand.calls(plan)
+            calm.wait()
+            alike = [one for one in stands if one.contestant.name in ("ours", "ours_recorded")]
+            for again in range(_TURNS):
+                for stand in _rotated(alike, again):
+                    stand.turn(plan)
         memcpy = results["memcpy"] = Row("floor: one warm memcpy", "floor", False, "numpy copyto")
         for number in range(plan.array_rounds):
             say(f"arrays, round {number + 1} of {plan.array_rounds}")
+            calm.wait()
             memcpy.add("drop", _bare.memcpy(ARRAY_BYTES) * 1e6)
             for stand in _rotated(stands, number):
+                calm.wait()
                 stand.arrays(plan)
     finally:
         for stand in stands:

@@ -22,6 +22,7 @@ class Context:
     where: Mapping[str, str]
     packages: Mapping[str, str]
     plan: Plan
+    calm: str
 
 
 _COLUMNS: tuple[tuple[str, str, float, str], ...] = (
@@ -116,7 +117,7 @@ def page(results: Results, context: Context) -> str:
     parts = [
         header("Calls through the gate, next to peers and floors", context.packages, context.where),
         f"Medians of {plan.rounds} interleaved rounds ({plan.array_rounds} for arrays, "
-        f"{plan.start_rounds} for starting); every contestant in this one run.\n",
+        f"{plan.start_rounds} for starting); every contestant in this one run; {context.calm}.\n",
         main,
         "![Small call, one client](gate.png)\n",
         "## Bars\n",

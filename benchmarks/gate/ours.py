@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.gate._adapter import Contestant
+from benchmarks.gate._adapter import WORKS, Contestant
 from benchmarks.gate._jail import SHARED
-from benchmarks.gate._probes import BENCH_PYTHON, ROOT, Probe, end, probe_argv
+from benchmarks.gate._probes import BENCH_PYTHON, ROOT, Probe, bench_env, end, probe_argv
+from seer.environment import SandboxConfig, ScopedSandbox
 from seer.isolation import Launch, Mount, Policy, choose
 from seer.rpc._ship import client_bundle, server_bundle
 
@@ -34,6 +35,9 @@ class Ours(Contestant):
         "`python -m seer.rpc.server` in one jail (supervisor and interface process), the shipped "
         "client in another; arguments checked by their hints, budgets counted, results kept"
     )
+
+    record = ""
+    """Where calls are recorded, in the server's jail; empty for not at all."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -59,6 +63,7 @@ class Ours(Contestant):
             "file": f"{_SOURCE}/benchmarks/gate/ours_interface.py",
             "control": f"{SHARED}/control.sock",
             "callers": [{"name": "bench", "socket": f"{SHARED}/caller.sock"}],
+            "record": self.record,
         }
         (self._shared / "config.json").write_text(json.dumps(config))
 
@@ -120,4 +125,77 @@ class Ours(Contestant):
             (self._shared / name).unlink(missing_ok=True)
 
 
-CONTESTANTS: tuple[type[Contestant], ...] = (Ours,)
+_SMALL_ONLY = {work: "measured for small calls only" for work in WORKS if work != "small"}
+
+
+class OursRecorded(Ours):
+    """The same with every call written down, for what that costs."""
+
+    name = "ours_recorded"
+    title = "Seer's gate, jailed, recording"
+    note = "arguments and results of every call recorded, as in a run"
+    lacks = _SMALL_ONLY
+    record = f"{SHARED}/record"
+
+
+class OursMcp(Contestant):
+    """`expose_as="mcp"`: a scoped sandbox, its tools through the door that agents get."""
+
+    name = "ours_mcp"
+    title = "Seer, exposed as MCP tools, stdio"
+    kind = "ours"
+    validates = True
+    note = (
+        "`ScopedSandbox.serve(..., expose_as='mcp')`: the SDK's client, Seer's stdio command, the "
+        "controller, the gate in its jail, and back"
+    )
+    lacks = _SMALL_ONLY
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._sandbox: ScopedSandbox | None = None
+        self._address = ""
+
+    def prepare(self) -> None:
+        if self._sandbox is None:
+            config = SandboxConfig(gpu=None, provider="local")
+            self._sandbox = ScopedSandbox(config).start()
+
+    def serve(self) -> None:
+        assert self._sandbox is not None
+        file = self.folder / "work.py"
+        file.write_text(_MCP_INTERFACE)
+        command = self._sandbox.serve(file, "mcp", "work")["work"]
+        self._address = json.dumps({key: command[key] for key in ("command", "args", "env")})
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    def probe(self) -> Probe:
+        argv = probe_argv(str(BENCH_PYTHON), "benchmarks.gate.peers.mcp_client")
+        return Probe(argv, env=bench_env(), log=self.folder / "client.log")
+
+    def pids(self) -> list[int]:
+        """The whole tree: what stands between agent and gate runs in this very process."""
+        return [os.getpid()]
+
+    def stop(self) -> None:
+        return
+
+    def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.terminate()
+            self._sandbox = None
+
+
+_MCP_INTERFACE = '''"""The smallest tool."""
+
+
+@expose
+def small(x: int) -> int:
+    """Do next to nothing."""
+    return x + 1
+'''
+
+CONTESTANTS: tuple[type[Contestant], ...] = (Ours, OursRecorded, OursMcp)

@@ -20,6 +20,7 @@ sys.path[0] = str(ROOT)  # the script's own folder would shadow nothing good
 from benchmarks._common import RESULTS, machine, versions, write_results  # noqa: E402
 from benchmarks.gate._adapter import Contestant  # noqa: E402
 from benchmarks.gate._bars import judge  # noqa: E402
+from benchmarks.gate._calm import Calm  # noqa: E402
 from benchmarks.gate._environment import ensure_environment, packages  # noqa: E402
 from benchmarks.gate._floors import FLOORS  # noqa: E402
 from benchmarks.gate._measure import QUICK, Plan, run  # noqa: E402
@@ -77,8 +78,10 @@ def main() -> int:
             folder.mkdir()
             made.append(kind(folder))
         Path(scratch).chmod(0o755)
-        results = run(made, plan, say=lambda text: print(f"  {text}", flush=True))
-    context = Context(where=where, packages=versions(BENCH_PYTHON, packages()), plan=plan)
+        calm = Calm(plan.patience)
+        results = run(made, plan, calm=calm, say=lambda text: print(f"  {text}", flush=True))
+    installed = versions(BENCH_PYTHON, packages())
+    context = Context(where=where, packages=installed, plan=plan, calm=calm.told())
     write_results("gate", page(results, context), data(results, context), folder=target)
     chart = ["-m", "benchmarks.gate._chart", str(target / "gate.json"), str(target / "gate.png")]
     subprocess.run([str(BENCH_PYTHON), *chart], check=True, env=bench_env())
