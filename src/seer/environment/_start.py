@@ -261,6 +261,8 @@ class _Starter:
             disk=config.disk_bytes,
             network=self._network,
             isolation=config.isolation,
+            python_version=config.python_version,
+            system_packages=tuple(config.system_packages),
             options=config.provider_options,
             lease=config.lease,
             timeout=config.timeout,
