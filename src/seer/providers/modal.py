@@ -60,7 +60,8 @@ class ModalProvider(RemoteProvider):
     async def host(self, spec: MachineSpec) -> Host | None:
         """Where what a machine needs is prepared; see `Preparation`."""
         options = read_options(spec.options)
-        if options.volume is None:
+        simple = spec.gpu is None and spec.network in ("full", "host")
+        if options.volume is None or simple:
             return await self._acquire(spec)
         small = dataclasses.replace(
             spec, gpu=None, gpu_count=1, cpus=None, memory=None, network="full", timeout=None

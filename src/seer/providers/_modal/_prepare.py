@@ -52,6 +52,8 @@ class Preparation(Host):
 
     async def push(self, folder: Path) -> Path:
         """Have a folder copied there; gives its path."""
+        if self._rented is not None:
+            return await self._rented.push(folder)
         there = _STORE / await asyncio.to_thread(digest, folder)
         self._waiting[there] = folder
         return there
