@@ -11,7 +11,9 @@ A run is a folder::
 The folder is for the controller's user alone; no jail ever sees it.
 """
 
+import errno
 import json
+import logging
 import os
 import platform
 import threading
@@ -27,7 +29,11 @@ from seer.runs._chain import ChainWriter
 from seer.runs._scrub import scrub, scrub_bytes
 from seer.runs._versions import package_versions
 
+logger = logging.getLogger(__name__)
+
 FORMAT = 1
+_RESERVE = "reserve"
+_RESERVED = 128 << 10
 Status = Literal["running", "completed", "limit", "cancelled", "error", "crashed"]
 """`crashed`: the process that wrote the record is gone and did not close it."""
 
@@ -71,6 +77,7 @@ class RunRecord:
         try:
             root.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700)
+            _reserve(folder / _RESERVE)
         except OSError as error:
             raise RecordError(f"{folder}: the record cannot be made: {error}") from error
         record = cls(folder, redactor)
@@ -152,6 +159,7 @@ class RunRecord:
             finally:
                 self._events.close()
                 self._calls.close()
+                (self.folder / _RESERVE).unlink(missing_ok=True)
 
     def _pack(self, value: Mapping[str, Any]) -> Any:
         return pack(dict(value), self._blobs, self._redactor)
@@ -175,10 +183,28 @@ class RunRecord:
         part = path.with_suffix(".part")
         text = json.dumps(scrub(self._meta, self._redactor), indent=2, sort_keys=True)
         try:
-            part.write_text(text + "\n", encoding="utf-8")
+            try:
+                part.write_text(text + "\n", encoding="utf-8")
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                (self.folder / _RESERVE).unlink(missing_ok=True)
+                part.write_text(text + "\n", encoding="utf-8")
             part.replace(path)
         except OSError as error:
             raise RecordError(f"{path}: cannot be written: {error}") from error
+
+
+def _reserve(path: Path) -> None:
+    """Set space aside, so that a run that fills the disk can still say how it ended."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, _RESERVED)
+    except OSError as error:
+        # Not every filesystem can; then a full disk costs the last words.
+        logger.debug("no space is set aside for %s: %s", path, error)
+    finally:
+        os.close(fd)
 
 
 def _writer() -> dict[str, Any]:
