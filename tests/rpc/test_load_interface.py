@@ -252,3 +252,27 @@ def test_an_error_in_the_place_of_a_batched_result_is_raised(load_text: Load) ->
     assert tools.picky(1) == 1
     with pytest.raises(ValueError, match="no -2"):
         tools.picky(-2)
+
+
+def test_records_of_a_batch_may_differ_by_rounding(load_text: Load) -> None:
+    tools = load_text(
+        """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Reading:
+            value: float
+            label: str = "a"
+
+        @expose(batch=4)
+        def read(x: list[float]) -> list[Reading]:
+            return [Reading(item + 1e-9 * len(x)) for item in x]
+
+        @expose(batch=4)
+        def mixed(x: list[float]) -> list[Reading]:
+            return [Reading(item, "alone" if len(x) == 1 else "together") for item in x]
+        """
+    )
+    tools.check_batch("read", [(1.0,), (2.0,)])
+    with pytest.raises(AssertionError, match="label"):
+        tools.check_batch("mixed", [(1.0,), (2.0,)])

@@ -205,6 +205,8 @@ def _split(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | None:
     """Where two values differ, or None."""
+    if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
+        a, b = vars(a), vars(b)
     if _both(a, b, dict):
         left, right = cast("dict[Any, Any]", a), cast("dict[Any, Any]", b)
         if left.keys() != right.keys():
