@@ -205,8 +205,7 @@ def _split(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | None:
     """Where two values differ, or None."""
-    if type(a) is type(b) and hasattr(a, "__dataclass_fields__"):
-        a, b = vars(a), vars(b)
+    a, b = _fields(a), _fields(b)
     if _both(a, b, dict):
         left, right = cast("dict[Any, Any]", a), cast("dict[Any, Any]", b)
         if left.keys() != right.keys():
@@ -223,6 +222,11 @@ def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | N
         return None if _close(a, b, rtol, atol) else f"{where} is {a!r} in the batch, {b!r} alone"
     found = (_difference(x, y, place, rtol, atol) for x, y, place in pairs)
     return next((place for place in found if place is not None), None)
+
+
+def _fields(value: Any) -> Any:
+    """A record as a dict; anything else as it is."""
+    return vars(value) if hasattr(value, "__dataclass_fields__") else value
 
 
 def _both(a: Any, b: Any, kind: type | tuple[type, ...]) -> bool:
