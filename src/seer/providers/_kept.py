@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from seer.errors import SandboxLostError
+from seer.providers._base import Way
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import LocalRecord, Seen
 from seer.providers._stewarded import StewardMachine
@@ -35,6 +36,7 @@ class KeptMachine(StewardMachine):
         self._keeper = keeper
         self._open = 0
         self._last_use = self._last_renewal = time.monotonic()
+        self._ways: list[Way] = []
         self._renewing = asyncio.create_task(self._renew())
 
     @abstractmethod
@@ -55,6 +57,8 @@ class KeptMachine(StewardMachine):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await self._keeper.ended.wait()
+        for way in self._ways:
+            await way.close()
         await self._released()
 
     async def _renew_once(self) -> None:
@@ -137,6 +141,12 @@ class KeptMachine(StewardMachine):
         }
 
     # --- paths --------------------------------------------------------------------------------
+
+    async def reach(self, path: str) -> Way:
+        """Make a Unix socket of the machine available as a file of this host."""
+        way = await super().reach(path)
+        self._ways.append(way)
+        return way
 
     def path(self, target: str) -> str:
         """Where programs in the machine see what the spec mounted at `target`."""

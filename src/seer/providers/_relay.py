@@ -11,6 +11,7 @@ import logging
 import shutil
 import socket
 import tempfile
+import weakref
 from pathlib import Path
 
 from seer.errors import RemoteFileError, SandboxLostError
@@ -34,6 +35,8 @@ class Relay(Way):
         self._target = target
         self._listener = listener
         self._passing: set[asyncio.Task[None]] = set()
+        # A forgotten one goes with this process.
+        self._remove = weakref.finalize(self, shutil.rmtree, path.parent, ignore_errors=True)
         self._accepting = asyncio.create_task(self._accept())
 
     @classmethod
@@ -61,7 +64,7 @@ class Relay(Way):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
-        shutil.rmtree(self.path.parent, ignore_errors=True)
+        self._remove()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()

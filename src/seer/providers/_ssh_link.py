@@ -180,6 +180,8 @@ class SshLink(Link):
                 )
                 return _ChannelWire(channel)
             except asyncssh.ChannelOpenError as error:
+                if connection.is_closed():
+                    raise HostUnreachableError(f"{self.name}: {error}") from error
                 if error.code == _CONNECT_FAILED:
                     raise FileNotFoundError(f"{self.name}: nothing listens on {path!r}") from None
                 # Forbidden there, or unknown to the server.
@@ -203,6 +205,8 @@ class SshLink(Link):
         channel = cast("_Channel", made[0])
         if not await pumped.begun:
             channel.abort()
+            if connection.is_closed():
+                raise HostUnreachableError(f"{self.name}: the connection broke")
             raise FileNotFoundError(f"{self.name}: nothing listens on {path!r}")
         return _ChannelWire(channel)
 

@@ -210,13 +210,11 @@ class Session:
             except SandboxLostError as error:
                 self._end(error)
                 return
-            except FileNotFoundError:
-                self._end(SandboxLostError("the machine has ended"))
-                return
 
     async def _again(self) -> None:
         began = _now()
         pause = 0.02
+        gone = False
         logger.info("%s: the connection broke; connecting again", self._link.name)
         while True:
             try:
@@ -229,6 +227,11 @@ class Session:
                         f"lease of this machine, which has ended by now: {error}"
                     ) from None
                 logger.debug("%s: %s", self._link.name, error)
+            except FileNotFoundError:
+                # Asked twice: a link that is about to break may say so too.
+                if gone:
+                    raise SandboxLostError("the machine has ended") from None
+                gone = True
             except SeerError as error:
                 if isinstance(error, SandboxLostError):
                     raise
