@@ -279,6 +279,16 @@ async def test_a_kernel_that_cannot_start_says_why(
         await acreate_local_session(Workspace(libraries=[library, broken]), tmp_path / "work")
 
 
+def test_no_argument_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with create_local_session() as one, create_local_session() as two:
+        assert one.name != two.name
+        assert one.workspace_dir != two.workspace_dir
+        assert one.workspace_dir.parent == two.workspace_dir.parent == tmp_path / "workspace"
+        assert one.exec("open('file', 'w').write('x'); 1").value == "1"
+        assert (tmp_path / "workspace" / one.workspace_dir.name / "file").read_text() == "x"
+
+
 def command_lines() -> list[bytes]:
     """What every user of the host can read of its processes."""
     found: list[bytes] = []

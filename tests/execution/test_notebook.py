@@ -1,6 +1,7 @@
 """Notebook sessions: a real notebook on the host, and a person beside the agent."""
 
 import asyncio
+import base64
 import json
 import os
 import stat
@@ -72,6 +73,14 @@ async def test_each_execution_becomes_a_saved_cell(
     found = [CellInfo.from_cell(cell) for cell in cells]
     kinds = [[output["output_type"] for output in cell.outputs] for cell in found]
     assert kinds == [["stream"], ["execute_result"], ["error"]]
+
+
+async def test_images_and_tables_are_in_the_saved_notebook(session: NotebookSession) -> None:
+    await run(session, "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()")
+    await run(session, "import pandas; pandas.DataFrame({'a': [1]})")
+    plot, frame = (CellInfo.from_cell(cell).outputs for cell in saved(session))
+    assert base64.b64decode(plot[0]["data"]["image/png"]).startswith(b"\x89PNG")
+    assert "<table" in "".join(frame[0]["data"]["text/html"])
 
 
 async def test_cells_can_be_added_run_edited_moved_and_deleted(session: NotebookSession) -> None:

@@ -80,6 +80,19 @@ async def test_a_shell_in_a_sandbox_reaches_served_functions(
         assert str(session.workspace_dir) == sandbox.machine.layout.workdir
 
 
+async def test_notebook_and_shell_in_the_local_jail_reach_served_functions(
+    library: Library, tmp_path: Path
+) -> None:
+    workspace = Workspace(libraries=[library])
+    async with await acreate_notebook_session(
+        None, workspace, notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "one"
+    ) as notebook:
+        assert (await notebook.aexec("import tools; tools.add(41)")).value == "42"
+    async with await acreate_cli_session(None, workspace, workspace_dir=tmp_path / "two") as shell:
+        command = "python3 -c 'import tools; print(tools.add(41))'"
+        assert (await shell.aexec(command)).stdout == "42\n"
+
+
 async def test_options_of_a_local_jail_do_not_fit_a_sandbox(
     sandbox: Sandbox, tmp_path: Path
 ) -> None:

@@ -84,7 +84,7 @@ def main(backend_name: BackendName, *names: str) -> None:
             uid=uid if root else None,
         )
         names = names or tuple(
-            item.name for item in escapes.ATTEMPTS.values() if root or not item.machine
+            item.name for item in escapes.jail_attempts() if root or not item.machine
         )
         argv = ("/usr/bin/python3", "-c", PROGRAM, view["/fixed"])
         launch = backend.launch(policy, (*argv, f"{view['/fixed']}/facts.json", *names))

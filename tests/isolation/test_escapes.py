@@ -103,4 +103,4 @@ def test_the_security_page_has_the_table() -> None:
 def test_the_table_has_sixty_attempts_and_more() -> None:
     assert len(escapes.ATTEMPTS) >= 60
     groups = {item.group for item in escapes.ATTEMPTS.values()}
-    assert groups == {"files", "processes", "network", "kernel", "resources"}
+    assert groups == {"files", "processes", "network", "kernel", "resources", "session"}

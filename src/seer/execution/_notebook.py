@@ -21,6 +21,7 @@ from seer.execution._execution import Execution
 from seer.execution._jupyter_server import JupyterServer
 from seer.execution._kernel import Kernel
 from seer.execution._kernel_session import KernelSession
+from seer.execution._models_text import describe_models
 from seer.execution._notebook_edits import (
     Edit,
     as_outputs,
@@ -214,15 +215,7 @@ class NotebookSession(KernelSession):
             "variables last from one cell to the next; plots and displayed images are shown to "
             "you. A person may watch and edit the notebook."
         )
-        lines: list[str] = []
-        for model in self._models:
-            name = "a model whose name is withheld" if model.hidden else model.name
-            if self.workspace.preload_models:
-                tokenizer = tokenizer_name(model.var_name)
-                lines.append(f"- `{model.var_name}` and `{tokenizer}`: {name}, already loaded")
-            else:
-                lines.append(f"- {name}, in `{model.path}`")
-        return text + ("\n\nModels:\n" + "\n".join(lines) if lines else "")
+        return text + describe_models(self._models, preloaded=self.workspace.preload_models)
 
     # --- the machinery --------------------------------------------------------------------------
 
@@ -314,13 +307,6 @@ class NotebookSession(KernelSession):
             await self._restart()
             async with self._turns.turn:
                 await self._living_kernel()
-
-
-def tokenizer_name(var_name: str) -> str:
-    """The variable that holds the tokenizer of the model in `var_name`."""
-    if var_name == "model" or var_name.startswith("model_"):
-        return var_name.replace("model", "tokenizer", 1)
-    return f"{var_name}_tokenizer"
 
 
 def _handles(sandbox: SandboxLike | None) -> tuple[ModelHandle, ...]:

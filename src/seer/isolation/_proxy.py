@@ -2,7 +2,8 @@
 
 Runs outside the jail as a process of its own: `python -I proxy.py --fd N --policy-fd M`, where N
 is a listening Unix socket and M reads as the JSON of a `ProxyPolicy`. It ends when its standard
-input does, so its parent keeps a pipe there. Standard library only, self-contained.
+input does, so its parent keeps a pipe there. Standard library only, and one file however long it
+grows: it is started by its path, without the package around it.
 
 A name is resolved here, every address is judged, and the connection is made to the very address
 that was judged: a second answer of the name server changes nothing. It does not look inside TLS.

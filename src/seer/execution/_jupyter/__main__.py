@@ -47,6 +47,7 @@ def main() -> None:
     Settings.tell = lambda event: _say(answers, {"event": event})
     _register_provisioner()
     _write_kernelspec(Path.cwd())
+    _write_preferences(Path.cwd())
     app = NarrowServer.instance(config=_config(settings))
     app.initialize(argv=[])
     loop: Any = app.io_loop
@@ -167,6 +168,14 @@ def _write_kernelspec(folder: Path) -> None:
         "metadata": {"kernel_provisioner": {"provisioner_name": "seer"}},
     }
     (spec / "kernel.json").write_text(json.dumps(content))
+
+
+def _write_preferences(folder: Path) -> None:
+    """What a person would otherwise be asked first: whether to fetch news from a website."""
+    asked = folder / "settings" / "@jupyterlab" / "apputils-extension"
+    asked.mkdir(parents=True)
+    wanted = {"fetchNews": "false", "checkForUpdates": False}
+    (asked / "notification.jupyterlab-settings").write_text(json.dumps(wanted))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ is run over every jail backend, over sessions, and printed as the table of the s
 
 from pathlib import Path
 
-from . import _files, _kernel, _network, _processes, _resources
+from . import _files, _kernel, _network, _processes, _resources, _session
 from ._attempt import ATTEMPTS, Attempt, Facts, Group, Setting
 from ._host import Targets, plant
 from ._run import Outcome, main, run
@@ -26,6 +26,7 @@ __all__ = [
     "Setting",
     "Targets",
     "files",
+    "jail_attempts",
     "main",
     "plant",
     "run",
@@ -46,6 +47,7 @@ _GROUPS = {
     "network": _network,
     "kernel": _kernel,
     "resources": _resources,
+    "session": _session,
 }
 
 
@@ -55,11 +57,16 @@ def files() -> dict[str, bytes]:
     return {f"escapes/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
 
 
+def jail_attempts() -> list[Attempt]:
+    """The attempts that make sense in a jail without a session in it."""
+    return [item for item in ATTEMPTS.values() if item.group != "session"]
+
+
 def table() -> str:
     """The attempts as the Markdown table of the security page."""
     lines = [
-        "| | An agent tries to | bubblewrap | landlock, started by root | landlock, by a user |",
-        "|---|---|---|---|---|",
+        "| | An agent tries to | probe | bubblewrap | landlock, by root | landlock, by a user |",
+        "|---|---|---|---|---|---|",
     ]
     order = list(_GROUPS)
     ordered = sorted(ATTEMPTS.values(), key=lambda item: order.index(item.group))
@@ -68,5 +75,5 @@ def table() -> str:
             "**possible**" if setting in item.weak else ("stopped*" if item.machine else "stopped")
             for setting in ("bubblewrap-user", "landlock-root", "landlock-user")
         ]
-        lines.append(f"| {number} | {item.goal} | {' | '.join(cells)} |")
+        lines.append(f"| {number} | {item.goal} | `{item.name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ from typing import Literal, TypedDict
 Setting = Literal["bubblewrap-root", "bubblewrap-user", "landlock-root", "landlock-user"]
 """A backend, and who started the jail."""
 
-Group = Literal["files", "processes", "network", "kernel", "resources"]
+Group = Literal["files", "processes", "network", "kernel", "resources", "session"]
 
 
 class Facts(TypedDict):
@@ -59,6 +59,12 @@ class Facts(TypedDict):
     processes: int
     memory: int
     shm: int
+    source_mark: str
+    """A word that stands only in the source of the interface `tools`, backwards; for sessions."""
+    foreign_call: str
+    """The id of a call that another session has made."""
+    foreign_handle: str
+    """A value that another session keeps in the interface."""
 
 
 Function = Callable[[Facts], "str | None"]
@@ -78,6 +84,8 @@ class Attempt:
     """Where it succeeds, and the security page says so."""
     machine: bool
     """Whether the machine around the jail stops it (a control group or the watchdog)."""
+    in_kernel: bool
+    """Whether it must run in a session's kernel itself; the session tells what came of it."""
 
 
 ATTEMPTS: dict[str, Attempt] = {}
@@ -85,13 +93,18 @@ ATTEMPTS: dict[str, Attempt] = {}
 
 
 def attempt(
-    group: Group, goal: str, *, weak: tuple[Setting, ...] = (), machine: bool = False
+    group: Group,
+    goal: str,
+    *,
+    weak: tuple[Setting, ...] = (),
+    machine: bool = False,
+    in_kernel: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a function as an attempt."""
 
     def register(function: Function) -> Function:
         name = function.__name__
-        ATTEMPTS[name] = Attempt(name, group, goal, function, frozenset(weak), machine)
+        ATTEMPTS[name] = Attempt(name, group, goal, function, frozenset(weak), machine, in_kernel)
         return function
 
     return register

@@ -28,6 +28,7 @@ class Targets:
         self._folder = folder
         self._process = process
         self._listeners: list[socket.socket] = []
+        self._priority = os.getpriority(os.PRIO_PROCESS, process.pid)
         self._before = self._look()
 
     def listen(self, *listeners: socket.socket) -> None:
@@ -39,7 +40,7 @@ class Targets:
         found: list[str] = []
         if self._process.poll() is not None:
             found.append(f"the host process ended ({self._process.returncode})")
-        elif os.getpriority(os.PRIO_PROCESS, self._process.pid) > 0:
+        elif os.getpriority(os.PRIO_PROCESS, self._process.pid) > self._priority:
             found.append("the host process was slowed down")
         for listener in self._listeners:
             listener.setblocking(False)
@@ -143,6 +144,9 @@ def plant(
             "processes": limits["processes"],
             "memory": limits["memory"],
             "shm": limits["shm"],
+            "source_mark": "",
+            "foreign_call": "",
+            "foreign_handle": "",
         }
         targets = Targets(facts, folder, process)
         targets.listen(*listeners)
