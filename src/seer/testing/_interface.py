@@ -226,7 +226,8 @@ def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | N
 
 def _fields(value: Any) -> Any:
     """A record as a dict; anything else as it is."""
-    return vars(value) if hasattr(value, "__dataclass_fields__") else value
+    fields: Any = getattr(value, "__dataclass_fields__", None)
+    return value if fields is None else vars(value)
 
 
 def _both(a: Any, b: Any, kind: type | tuple[type, ...]) -> bool:
