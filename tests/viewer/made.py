@@ -316,8 +316,8 @@ def hostile(root: Path, payload: str) -> Made:
     blocks = (
         TextBlock(text=payload),
         TextBlock(text=payload * 300),
-        ImageBlock(data=payload.encode(), mime_type="image/svg+xml"),
-        ImageBlock(data=payload.encode(), mime_type="text/html"),
+        ImageBlock(data=payload.encode("utf-8", "surrogatepass"), mime_type="image/svg+xml"),
+        ImageBlock(data=payload.encode("utf-8", "surrogatepass"), mime_type="text/html"),
     )
     made.add(
         ToolResult(

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from seer.errors import ConfigError
-from seer.harness import RunFinished, Scripted, Step, Text, ToolResult, Waiting, run_agent
-from seer.viewer import Viewer
+from seer.harness import Scripted, Step, Text, ToolResult, Waiting, run_agent
+from seer.viewer import Viewer, serve
 from tests.viewer.made import Made, long_run, many, study
 
 
@@ -133,23 +133,22 @@ async def test_a_running_run_is_followed_to_its_end(root: Path) -> None:
             async with web.stream("GET", f"{path}/stream") as response:
                 async for line in response.aiter_lines():
                     seen.append(json.loads(line))
-                    if seen[-1].get("body", {}).get("text") == "one":
-                        answer = await web.post(
-                            f"{path}/control", json={"action": "message", "text": "more"}
-                        )
-                        assert answer.status_code == 200
+                    said = seen[-1].get("body", {}).get("text")
+                    if said == "one":
+                        asked = {"action": "message", "text": "more"}
+                        assert (await web.post(f"{path}/control", json=asked)).status_code == 200
                         refused = await web.post(f"{path}/control", json={"action": "fly"})
                         assert refused.status_code == 400
-                        async for event in run:
-                            if isinstance(event, RunFinished):
-                                break
+                    elif said == "two":
+                        stopped = await web.post(f"{path}/control", json={"action": "stop"})
+                        assert stopped.status_code == 200
             answer = await web.post(f"{path}/control", json={"action": "stop"})
             assert answer.status_code == 409 and "ended" in answer.json()["error"]
         texts = [line["body"].get("text") for line in seen if line["kind"] == "events"]
         assert [text for text in texts if text] == ["one", "more", "two"]
         assert seen[-1] == {"kind": "end"}
         states = [line["body"]["status"] for line in seen if line["kind"] == "run"]
-        assert states == ["running", "completed"]
+        assert states == ["running", "cancelled"]
         await run.aclose()
 
 
@@ -180,3 +179,23 @@ def test_a_port_that_cannot_be_used_is_named(root: Path) -> None:
         Viewer(root, port=99999)
     with Viewer(root) as viewer, pytest.raises(ConfigError, match=f"port={viewer.port}"):
         Viewer(root, port=viewer.port).__enter__()
+
+
+def test_a_browser_is_not_started_with_the_token_in_its_command(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[tuple[str, str, int]] = []
+
+    def browse(url: str) -> bool:
+        path = Path(url.removeprefix("file://"))
+        opened.append((url, path.read_text(), path.stat().st_mode & 0o777))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("webbrowser.open", browse)
+    with pytest.raises(KeyboardInterrupt):
+        serve(root)
+    printed = capsys.readouterr().out
+    token = printed.partition("#token=")[2].split()[0]
+    ((url, page, mode),) = opened
+    assert token not in url and f"#token={token}" in page and mode == 0o600
+    assert list(root.glob("*.html")) == []

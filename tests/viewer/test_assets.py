@@ -9,7 +9,7 @@ from seer.viewer._assets import assets, bundle, stylesheet
 MODULES = sorted(name for name in assets() if name.endswith(".js"))
 SINKS = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function"
-    r"|setTimeout\(['\"`]|DOMParser|srcdoc|createContextualFragment|javascript:|cookie"
+    r"|setTimeout\(['\"`]|DOMParser|srcdoc|createContextualFragment|javascript:(?! \")|cookie"
 )
 
 

@@ -53,8 +53,15 @@ def test_a_forwarded_port_works(client: Any, host: str) -> None:
     ],
 )
 def test_other_origins_are_refused(client: Any, headers: dict[str, str]) -> None:
+    for path in ("/", "/js/main.js", "/api/runs"):
+        assert client(path, headers=headers).status == 403
+
+
+def test_a_link_to_the_page_may_be_followed_from_anywhere(client: Any) -> None:
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Authorization": None}
+    assert client("/", headers=headers).status == 200
+    assert client("/js/main.js", headers=headers).status == 403
     assert client("/api/runs", headers=headers).status == 403
-    assert client("/", headers=headers).status == 403
 
 
 def test_the_own_origin_is_answered_without_leave_for_others(client: Any) -> None:
@@ -136,4 +143,4 @@ def test_a_viewer_that_only_reads_changes_nothing(client: Any, root: Path) -> No
     run = study(root).run_id
     answer = client(f"/api/runs/{run}/control", body={"action": "stop"})
     assert answer.status == 403 and "--allow-control" in answer.json()["error"]
-    assert client(f"/api/runs/{run}/control").status == 405
+    assert client(f"/api/runs/{run}/control").status in {404, 405}

@@ -15,6 +15,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from seer.viewer._assets import assets
+
 HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names of this machine. The port is not checked: a forwarded one differs."""
 
@@ -83,12 +85,15 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin not in {f"http://{hosts[0]}"}:
             return 403, f"requests from {origin!r} are not answered"
-        if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        # A link to the page may stand anywhere; everything else is asked for by the page itself.
+        link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
+        if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"} and not link:
             return 403, "requests from other sites are not answered"
         size = headers.get("content-length", "0")
         if not size.isdigit() or int(size) > MAX_BODY or "transfer-encoding" in headers:
             return 413, f"a request has at most {MAX_BODY} bytes, and says how many"
-        if path.startswith("/api/") and not self._knows(headers.getlist("authorization")):
+        public = path == "/" or path.removeprefix("/") in assets()
+        if not public and not self._knows(headers.getlist("authorization")):
             return 401, "the token is missing or wrong; use the whole address that Seer printed"
         return None
 

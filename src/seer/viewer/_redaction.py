@@ -6,6 +6,7 @@ home folders), and whole fields by name. Redaction works on the recorded values,
 pictures and arrays it cannot look into, so they can be left out altogether.
 """
 
+import json
 import os
 import re
 from collections import Counter
@@ -30,8 +31,6 @@ _SHAPES = re.compile(
     r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[\s\S]{0,8000}?-----END [A-Z ]{0,40}PRIVATE KEY-----"
 )
 _HOMES = re.compile(r"(/(?:home|Users)/)(?!\[)[^/\s:\"'<>]+|(?<![\w.])/root(?![\w.-])")
-# Where and by which process it was written says nothing to others, or too much.
-_ALWAYS = frozenset({"writer", "program", "notebook", "raw", "key", "result_digest", "call"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,6 @@ class Scrubber:
         self._own = [
             re.compile(re.escape(path) + r"(?![\w.-])") for path in sorted(homes, key=len)[::-1]
         ]
-        self._hidden = _ALWAYS | set(self.redaction.fields)
 
     def text(self, text: str) -> str:
         """A text without secrets and paths."""
@@ -119,17 +117,27 @@ class Scrubber:
             }
         return value
 
+    def json_text(self, text: str) -> str:
+        """A text that may be JSON, such as a call's arguments: chosen fields go from it too."""
+        if any(name in text for name in self.redaction.fields):
+            try:
+                found = json.loads(text)
+            except (ValueError, RecursionError):
+                return self.text(text)
+            if isinstance(found, (dict, list)):
+                return json.dumps(self.value(found), separators=(",", ":"))
+        return self.text(text)
+
     def hides(self, name: str) -> bool:
         """Whether a field is taken out as a whole."""
-        return name in self._hidden
+        return name in self.redaction.fields
 
     def _field(self, name: str, item: Any) -> Any:
         # On disk, a key that begins with `$` has one more.
         plain = name.removeprefix("$") if name.startswith("$$") else name
-        if plain not in self._hidden:
+        if not self.hides(plain):
             return self.value(item)
-        if item is not None and plain in self.redaction.fields:
-            self.counts["fields"] += 1
+        self.counts["fields"] += 1
         return MARK if isinstance(item, str) else None
 
     def _replace(

@@ -3,10 +3,13 @@
 import asyncio
 import contextlib
 import logging
+import os
 import secrets
 import socket
+import tempfile
 import threading
 import webbrowser
+from collections.abc import Generator
 from pathlib import Path
 from typing import Self
 
@@ -144,7 +147,26 @@ def serve(
     """
     with Viewer(runs_folder, port=port, allow_control=allow_control) as viewer:
         say(f"Runs in {viewer.runs_folder}:\n  {viewer.url}\nCtrl-C ends the viewer.")
-        if open_browser:
-            webbrowser.open(viewer.url)
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        with contextlib.ExitStack() as stack:
+            if open_browser:
+                webbrowser.open(stack.enter_context(_doorstep(viewer)).as_uri())
+            with contextlib.suppress(KeyboardInterrupt):
+                threading.Event().wait()
+
+
+@contextlib.contextmanager
+def _doorstep(viewer: Viewer) -> Generator[Path, None, None]:
+    """A file for this user alone that leads to the page.
+
+    A browser is started with an address that every user of the machine can see in the list of
+    processes, so it gets that of the file.
+    """
+    folder = viewer.runs_folder if viewer.runs_folder.is_dir() else None
+    number, name = tempfile.mkstemp(prefix="viewer-", suffix=".html", dir=folder)
+    path = Path(name)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8") as file:
+            file.write(f'<meta http-equiv="refresh" content="0;url={viewer.url}">')
+        yield path
+    finally:
+        path.unlink(missing_ok=True)

@@ -24,6 +24,10 @@ from seer.viewer._redaction import Redaction, Scrubber
 MOST_BLOBS = 48 * 1024 * 1024
 """Bytes of large values that one file takes along; what is more is left out, and listed."""
 _IMAGES = "image/"
+# Where and by which process a run was recorded says nothing to others, or too much; hashes of what
+# was taken out would let somebody try values.
+_PRIVATE = frozenset({"writer", "program", "notebook", "events_head", "calls_head"})
+_PRIVATE_IN_LINES = frozenset({"$raw", "key", "result_digest", "call", "address"})
 
 
 @dataclass(frozen=True)
@@ -75,8 +79,9 @@ def shared_page(run: Run, redaction: Redaction) -> SharedPage:
                 {"kind": kind, "at": at, "next": end, "body": packing.line(body, end - at)}
             )
             at = end
-    notebook = None if scrubber.hides("notebook.ipynb") else packing.notebook(read_notebook(run))
-    shown = cast("dict[str, Any]", scrubber.value(meta))
+    notebook = None if scrubber.hides("notebook") else packing.notebook(read_notebook(run))
+    public = {key: item for key, item in meta.items() if key not in _PRIVATE}
+    shown = cast("dict[str, Any]", scrubber.value(public))
     data: dict[str, Any] = {
         "run": shown,
         "lines": lines,
@@ -102,18 +107,21 @@ class _Packing:
         self.blobs: dict[str, str] = {}
 
     def line(self, body: dict[str, Any], length: int) -> dict[str, Any]:
-        body = {key: item for key, item in slim(body, length).items() if key != "$raw"}
+        slimmed = slim(body, length).items()
+        body = {key: item for key, item in slimmed if key not in _PRIVATE_IN_LINES}
         for name in ("argument_buffers", "result_buffers"):
             for digest in cast("list[str]", body.get(name) or []):
                 if self._scrubber.redaction.arrays:
                     self._take(digest, bytes)
                 else:
                     self._scrubber.counts["arrays"] += 1
-        self._blobs_in(body)
-        hidden = self._scrubber.redaction.fields
-        if body.get("type") in hidden and "text" in body:  # such as `thinking`
+        for name in ("arguments", "result"):
+            if isinstance(body.get(name), str) and "interface" in body:  # a call of the gate
+                body[name] = self._scrubber.json_text(body[name])
+        if self._scrubber.hides(str(body.get("type"))) and "text" in body:  # such as `thinking`
             self._scrubber.counts["fields"] += 1
             body["text"] = MARK
+        self._blobs_in(body)
         return cast("dict[str, Any]", self._scrubber.value(body))
 
     def notebook(self, found: dict[str, Any] | None) -> Any:
@@ -156,7 +164,7 @@ class _Packing:
             self._scrubber.counts["images"] += 1
 
     def _scrub_bytes(self, data: bytes) -> bytes:
-        text = self._scrubber.text(data.decode("utf-8", "surrogatepass"))
+        text = self._scrubber.json_text(data.decode("utf-8", "surrogatepass"))
         return text.encode("utf-8", "surrogatepass")
 
     def _take(self, digest: str, change: Callable[[bytes], bytes]) -> None:

@@ -22,7 +22,7 @@ const RENDERERS = {
 export function entry(item, view) {
   const render = RENDERERS[item.type] ?? unknown;
   const turn = item.opensTurn ? turnLine(item, view) : null;
-  return h(`article.entry.entry-${RENDERERS[item.type] ? item.type : "unknown"}`, { data: { seq: String(item.at) } }, turn, render(item, view));
+  return h(`article.entry.entry-${RENDERERS[item.type] ? item.type : "unknown"}`, { data: { seq: String(item.at) } }, turn, render(item, view), view.raw ? h("button.raw", { title: "The record's own line", "aria-label": "The record's own line", onclick: () => view.raw(item) }, "{ }") : null);
 }
 
 function turnLine(item, view) {
@@ -116,10 +116,17 @@ function resultOf({ result }, view) {
 
 function output(text, view) {
   return clip(longText(text, view.fetcher, (found) => {
-    const trimmed = found.trim();
-    const json = /^[[{]/.test(trimmed) && trimmed.length < 50000;
-    return h("pre.output", { tabindex: "0" }, json ? highlight(found, "json") : terminal(found));
+    return h("pre.output", { tabindex: "0" }, isJson(found) ? highlight(found, "json") : terminal(found));
   }), view);
+}
+
+function isJson(text) {
+  if (!/^\s*[[{]/.test(text) || text.length > 50000) return false;
+  try {
+    return typeof JSON.parse(text) === "object";
+  } catch {
+    return false;
+  }
 }
 
 /** A picture that a tool or a cell gave; its bytes may lie elsewhere. */

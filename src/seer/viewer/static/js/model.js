@@ -2,6 +2,8 @@
 
 import { textOf, unpack } from "./record.js";
 
+const CLOCKS = 0.01; // seconds by which the times of two processes may disagree
+
 /** Grows with the lines that come in; `changed` is called after each batch. */
 export class RunModel {
   constructor(id) {
@@ -64,19 +66,24 @@ export class RunModel {
     this.items.push(item);
   }
 
+  #turnOf(number) {
+    if (!this.turns.has(number)) this.turns.set(number, { first: null, tokens: 0, cost: null });
+    return this.turns.get(number);
+  }
+
   #turn(item) {
-    const turn = this.turns.get(item.turn) ?? { number: item.turn, from: item.time, first: item.key, tokens: 0, cost: null };
-    turn.to = item.time;
-    this.turns.set(item.turn, turn);
-    item.opensTurn = turn.first === item.key && item.turn > 0;
+    const turn = this.#turnOf(item.turn);
+    turn.first ??= item;
+    item.opensTurn = turn.first === item && item.turn > 0;
   }
 
   #usage(event, time) {
-    const turn = this.turns.get(Number(event.turn)) ?? null;
+    const turn = this.#turnOf(Number(event.turn) || 0);
     const tokens = (Number(event.input_tokens) || 0) + (Number(event.output_tokens) || 0);
     const cost = Number.isFinite(event.total_cost_usd) ? event.total_cost_usd : null;
     this.usage.push({ time, tokens: Number(event.total_tokens) || 0, cost, turn: Number(event.turn) || 0, input: Number(event.input_tokens) || 0, output: Number(event.output_tokens) || 0 });
-    if (turn) [turn.tokens, turn.cost] = [turn.tokens + tokens, event.cost_usd ?? turn.cost];
+    [turn.tokens, turn.cost] = [turn.tokens + tokens, event.cost_usd ?? turn.cost];
+    if (turn.first) turn.first.version++;
   }
 
   #result(item) {
@@ -100,11 +107,11 @@ export class RunModel {
     const [queue, run] = [Number(call.queue) || 0, Number(call.run) || 0];
     const found = { ...call, key: `c${at}`, at, index: this.calls.length, version: 0, time, queue, run, started: time - run - queue, gpu: call.gpu > 0 ? call.gpu : null, ok: call.outcome === "ok" };
     this.calls.push(found);
-    // Answered while this tool ran: the tool is the last one that began before.
+    // It came in while a tool ran: the last one that began before.
     for (let index = this.items.length - 1; index >= 0; index--) {
       const item = this.items[index];
-      if (item.type !== "tool_call" || item.time > found.time + 0.05) continue;
-      if (item.endTime === undefined || item.endTime >= found.started - 0.05) this.#link(item, found);
+      if (item.type !== "tool_call" || item.time > found.started + CLOCKS) continue;
+      if (item.endTime === undefined || item.endTime >= found.started - CLOCKS) this.#link(item, found);
       break;
     }
   }
@@ -112,7 +119,7 @@ export class RunModel {
   // Calls that were written down before the event that they belong to.
   #assign(item) {
     for (const call of this.calls) {
-      if (!call.item && call.time >= item.time - 0.05 && call.started <= item.endTime + 0.05) this.#link(item, call);
+      if (!call.item && call.started >= item.time - CLOCKS && call.started <= item.endTime + CLOCKS) this.#link(item, call);
     }
   }
 

@@ -48,7 +48,7 @@ function bars(view, data, colours) {
   const most = data.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
   return h("div.bars", {}, view.tokens.map((token, index) => [
     h("span.bar-name", { title: token }, visible(token)),
-    h("span.bar-track", {}, h("span.bar", { style: { width: `${(Math.abs(data[index]) / most) * 100}%`, background: `rgb(${colours.diverging ? colours(data[index]) : colours(colours.high)})` } })),
+    h("span.bar-track", {}, h("span.bar", { style: { width: `${(Math.abs(data[index]) / most) * 100}%`, background: `rgb(${colours.diverging ? colours(data[index]) : colours(colours.low + (colours.high - colours.low) * 0.66)})` } })),
     h("span.bar-value", {}, number(data[index])),
   ]));
 }

@@ -81,6 +81,8 @@ export class RunPage {
     this.#head();
     fill(this.notes, model.state === "gone" ? h("div.banner.bad", {}, model.goneBecause) : null, model.lost ? h("div.banner.warn", {}, model.lost) : null, model.problems.slice(0, 3).map((problem) => h("div.banner.bad", {}, problem)));
     this.transcript.update();
+    if (model.state === "live" && !this.joined) this.transcript.follow();
+    this.joined ||= model.state !== "loading";
     this.panels[this.shown][1].update();
     this.overview.draw();
     const wanted = this.control && model.state === "live";

@@ -1,9 +1,12 @@
 // The transcript of a run: what the agent was asked, said, thought and did.
 
-import { h, icon } from "./dom.js";
+import { fill, h, icon } from "./dom.js";
 import { VirtualList } from "./virtual.js";
+import { dialog } from "./dialogs.js";
 import { entry } from "./blocks.js";
 import { essence } from "./diff.js";
+import { tree } from "./tree.js";
+import { unpack } from "./record.js";
 
 const LEVELS = ["compact", "normal", "full"];
 
@@ -11,12 +14,14 @@ const LEVELS = ["compact", "normal", "full"];
 export class Transcript {
   constructor(model, fetcher) {
     this.model = model;
+    this.fetcher = fetcher;
     this.open = new Map();
     this.found = [];
     this.view = {
       fetcher, level: "normal", turns: model.turns, get start() { return model.start; }, live: () => model.state === "live" || model.state === "loading",
       isOpen: (item) => this.open.get(item.key) ?? this.#openByDefault(item),
       toggle: (item) => this.#toggle(item),
+      raw: (item) => this.#raw(item),
     };
     this.scroller = h("div.transcript-scroll", { tabindex: "0", "aria-label": "transcript", onscroll: () => this.#scrolled() });
     this.jump = h("button.jump", { hidden: true, onclick: () => this.follow() }, icon("down"), "Latest");
@@ -40,6 +45,14 @@ export class Transcript {
   #toggle(item) {
     this.open.set(item.key, !this.view.isOpen(item));
     this.list.refresh(item.key);
+  }
+
+  // What the record holds for an entry, also what the page leaves out.
+  #raw(item) {
+    const body = h("div.json.raw-lines", {}, "…");
+    dialog("In the record", () => body);
+    const offsets = [item.at, item.resultAt].filter((at) => at !== undefined);
+    Promise.all(offsets.map((at) => this.fetcher.source.line(this.model.id, "events", at))).then((lines) => fill(body, lines.map((line) => h("div", {}, tree(unpack(line), 2)))), (error) => fill(body, error.message));
   }
 
   setLevel(level) {

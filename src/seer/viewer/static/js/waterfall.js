@@ -18,14 +18,16 @@ export class Waterfall {
     this.palette = palette;
     this.show = show;
     this.open = new Set();
+    this.span = [0, 1];
     this.summary = h("div.facts");
+    this.functions = h("div.functions");
     this.axis = h("div.axis", { "aria-hidden": "true" });
     this.scroller = h("div.waterfall-scroll", { tabindex: "0", "aria-label": "gate calls" });
     this.empty = h("div.empty", {}, "No call has passed the gate.");
-    this.element = h("div.panel.waterfall", {}, this.summary, this.empty, this.axis, this.scroller);
+    this.element = h("div.panel.waterfall", {}, this.summary, this.functions, this.empty, this.axis, this.scroller);
     this.list = new VirtualList(this.scroller, {
       key: (call) => call.key, estimate: 30, render: (call) => this.#row(call),
-      version: (call) => `${this.open.has(call.key)}/${this.#span().join()}`,
+      version: (call) => `${this.open.has(call.key)}/${this.span.join()}`,
     });
   }
 
@@ -40,20 +42,34 @@ export class Waterfall {
 
   update() {
     const { calls } = this.model;
+    this.span = this.#span();
     this.empty.hidden = calls.length > 0;
     this.axis.hidden = this.summary.hidden = !calls.length;
-    const [from, to] = this.#span();
+    const [from, to] = this.span;
     const start = this.model.start;
     const sum = (field) => calls.reduce((total, call) => total + (Number(call[field]) || 0), 0);
     const gpu = calls.some((call) => call.gpu !== null) ? sum("gpu") : null;
     const refused = calls.filter((call) => !call.ok).length;
     fill(this.summary, fact("calls", count(calls.length)), fact("run", duration(sum("run"))), gpu === null ? null : fact("GPU", duration(gpu)), fact("queued", duration(sum("queue"))), fact("in", bytes(sum("bytes_in"))), fact("out", bytes(sum("bytes_out"))), refused ? fact("failed", count(refused), "bad") : null);
     fill(this.axis, ticks(from - start, to - start, 5).map((at) => h("span.axis-tick", { style: { left: `${share(at + start, from, to)}%` } }, since(at))));
+    this.#byFunction();
     this.list.setItems(calls);
   }
 
+  // Where the time went, the most expensive first.
+  #byFunction() {
+    const groups = new Map();
+    for (const call of this.model.calls) {
+      const group = groups.get(call.function) ?? { name: String(call.function), calls: 0, run: 0 };
+      groups.set(call.function, Object.assign(group, { calls: group.calls + 1, run: group.run + call.run }));
+    }
+    const total = [...groups.values()].reduce((sum, group) => sum + group.run, 0) || 1;
+    const ordered = [...groups.values()].sort((a, b) => b.run - a.run).slice(0, 12);
+    fill(this.functions, groups.size > 1 ? [h("div.shares", {}, ordered.map((group) => h("span", { title: group.name, style: { width: `${(group.run / total) * 100}%`, background: this.palette.of(group.name) } }))), h("div.function-names", {}, ordered.map((group) => h("span", {}, h("span.swatch", { style: { background: this.palette.of(group.name) } }), group.name, h("span.of", {}, ` ${count(group.calls)} × ${duration(group.run / group.calls)}`))))] : null);
+  }
+
   #row(call) {
-    const [from, to] = this.#span();
+    const [from, to] = this.span;
     const left = share(call.started, from, to);
     const waited = share(call.started + call.queue, from, to) - left;
     const ran = share(call.time, from, to) - left - waited;
