@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 _ROOT = Path(tempfile.mkdtemp(prefix="seer-"))
@@ -22,6 +23,9 @@ def pytest_configure() -> None:
     os.environ["SEER_PROGRESS"] = "off"
     for name in _MACHINE_SETTINGS:
         os.environ.pop(name, None)
+    # A few of each in every run, whatever else the machine does; campaigns try the many.
+    hypothesis.settings.register_profile("suite", max_examples=40, deadline=None)
+    hypothesis.settings.load_profile("suite")
 
 
 @pytest.fixture

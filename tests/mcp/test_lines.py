@@ -61,7 +61,7 @@ def test_every_other_line_gets_an_error(
     assert 0 < len(answer["error"]["message"]) < 400
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_bytes_are_without_an_answer(line: bytes) -> None:
     found = read_line(line)

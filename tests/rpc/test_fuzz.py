@@ -32,7 +32,7 @@ def test_mutated_messages_are_refused_or_accepted_and_nothing_else(name: str) ->
 
 
 @given(st.lists(header, max_size=8), st.sampled_from(["GET", "POST", "PUT", ""]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_head_is_parsed_or_refused(headers: list[tuple[str, str]], method: str) -> None:
     lines = [f"{method} /v1/call/f HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
     head = "\r\n".join(lines).encode("utf-8", "surrogatepass")
@@ -43,7 +43,7 @@ def test_any_head_is_parsed_or_refused(headers: list[tuple[str, str]], method: s
 
 
 @given(st.binary(max_size=300), st.integers(1, 300))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes_are_a_response_or_refused(data: bytes, cut: int) -> None:
     reader = ResponseReader()
     with suppress(WireError):
@@ -66,7 +66,7 @@ def test_any_json_as_a_body_gets_an_answer_and_only_exposed_functions_run() -> N
         path = served.socket_path("a")
 
         @given(json_values)
-        @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
         def check(value: Any) -> None:
             body = json.dumps(value).encode()
             head = b"POST /v1/call/small HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body)

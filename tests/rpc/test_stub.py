@@ -409,7 +409,7 @@ def tidy(doc: str) -> str:
 
 
 @given(texts, st.sampled_from(["", "    "]))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_docstring_reads_as_it_was_written(text: str, indent: str) -> None:
     source = docstring(text, indent)
     scope: dict[str, Any] = {}
@@ -424,7 +424,7 @@ def test_any_docstring_reads_as_it_was_written(text: str, indent: str) -> None:
         st.tuples(identifiers, texts, literals), min_size=1, max_size=3, unique_by=lambda t: t[0]
     )
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_schema_becomes_a_module_that_only_defines(
     found: list[tuple[str, str, Any]],
 ) -> None:

@@ -81,7 +81,7 @@ nested = st.recursive(
 
 
 @given(nested)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_any_nested_value_comes_back_the_same(value: Any) -> None:
     assert same(round_trip(value), value)
 
@@ -441,7 +441,7 @@ def test_an_escaped_tag_is_only_an_odd_key() -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_random_bytes_decode_or_are_a_protocol_error(data: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         decode(data, [data])
@@ -466,7 +466,7 @@ hostile = st.builds(
 
 
 @given(hostile, st.binary(max_size=64))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_random_tagged_objects_decode_or_are_a_protocol_error(value: Any, data: bytes) -> None:
     for torch in (False, True):
         with contextlib.suppress(ProtocolError):

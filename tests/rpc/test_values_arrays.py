@@ -50,7 +50,7 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 
 
 @given(hnp.arrays(dtypes, shapes), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_array_comes_back_the_same(array: Any, fortran: bool) -> None:
     if fortran:
         array = np.asfortranarray(array) if array.ndim else array

@@ -77,7 +77,7 @@ JSON = st.recursive(
 
 
 @given(event=st.dictionaries(st.text(), JSON))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_json_survives(tmp_path_factory: pytest.TempPathFactory, event: Any) -> None:
     record = RunRecord.create(tmp_path_factory.mktemp("runs"), new_run_id(), meta={})
     record.event(event)
