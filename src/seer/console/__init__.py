@@ -2,5 +2,6 @@
 
 from seer.console._output import say, table
 from seer.console._progress import Phase, Progress, progress
+from seer.console._status import status_line
 
-__all__ = ["Phase", "Progress", "progress", "say", "table"]
+__all__ = ["Phase", "Progress", "progress", "say", "status_line", "table"]

@@ -1,0 +1,147 @@
+"""`seer sweep`: an experiment once per cell of a matrix, with a live table."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from seer.cli._options import json_option, print_json
+from seer.cli._ps import duration
+from seer.console import say, status_line, table
+
+if TYPE_CHECKING:
+    from seer.sweeps import Progress, Summary, SweepResult
+
+_FOUND = 3
+
+
+@click.command(
+    name="sweep",
+    epilog="""\b
+Examples:
+  seer sweep main.py --matrix agents.toml --into sweeps/first --concurrency 8
+  seer sweep --into sweeps/first                  what it says so far; run or running
+  seer sweep --into sweeps/first --concurrency 2  change one that is running
+\b
+agents.toml: agents = ["claude", "openai"], tools = [...], models = [...], seeds = 5
+The same command after a crash goes on: finished cells are not run again.
+Exit code 3: some cells have no result.""",
+)
+@click.argument(
+    "program", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option(
+    "--matrix",
+    "matrix_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with the axes.",
+)
+@click.option(
+    "--into",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The sweep's folder.",
+)
+@click.option("--concurrency", type=click.IntRange(0), help="Cells at once (default 2).")
+@click.option("--budget-usd", type=click.FloatRange(0), help="Stop starting cells past this cost.")
+@click.option("--timeout", type=click.FloatRange(0), help="Seconds that one attempt may take.")
+@click.option("--retry-failed", default=0, type=click.IntRange(0), help="Retries of failures.")
+@json_option
+def command(
+    program: Path | None,
+    matrix_file: Path | None,
+    folder: Path,
+    concurrency: int | None,
+    budget_usd: float | None,
+    timeout: float | None,
+    retry_failed: int,
+    as_json: bool,
+) -> int:
+    """Run an experiment once per cell of a matrix: agents, tool sets, models and seeds crossed."""
+    from seer.sweeps import Matrix, Retry, read_sweep, run, set_concurrency
+
+    if program is None:
+        if concurrency is not None:
+            set_concurrency(folder, concurrency)
+        return _show(read_sweep(folder), as_json=as_json)
+    if matrix_file is None:
+        raise click.UsageError("a new sweep needs --matrix FILE")
+    with status_line() as show:
+        sweep = run(
+            program,
+            Matrix.from_file(matrix_file),
+            folder=folder,
+            concurrency=2 if concurrency is None else concurrency,
+            retry=Retry(failed=retry_failed),
+            timeout=timeout,
+            budget_usd=budget_usd,
+            on_progress=lambda now: show(line(now)),
+        )
+    return _show(sweep, as_json=as_json)
+
+
+def line(now: "Progress") -> str:
+    """A sweep's progress in one line."""
+    parts = [f"{now.done}/{now.total} done", f"{len(now.running)} running of {now.concurrency}"]
+    if now.failed:
+        parts.append(f"{now.failed} failed")
+    if now.retried:
+        parts.append(f"{now.retried} retried")
+    if now.cost_usd or now.budget_usd:
+        limit = "" if now.budget_usd is None else f" of ${now.budget_usd:.2f}"
+        parts.append(f"${now.cost_usd:.2f}{limit}")
+    if now.seconds_left is not None and now.done < now.total:
+        parts.append(f"about {duration(now.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def _show(sweep: "SweepResult", *, as_json: bool) -> int:
+    from seer.sweeps import plot, summarize
+
+    summary = summarize(sweep)
+    if as_json:
+        print_json({"rows": sweep.rows(), "summary": dataclasses.asdict(summary)})
+    else:
+        _tables(sweep, summary)
+        files = [sweep.to_csv(sweep.folder / "results.csv")]
+        files.append(sweep.to_parquet(sweep.folder / "results.parquet"))
+        if any(group.n for group in summary.groups):
+            files += [plot(summary, sweep.folder / f"scores.{kind}") for kind in ("png", "svg")]
+        say("written: " + ", ".join(str(file) for file in files))
+    if sweep.stopped == "budget":
+        say(f"stopped by its budget, after ${sweep.cost_usd:.2f}; the same command goes on")
+    return 0 if sweep.done == len(sweep.cells) else _FOUND
+
+
+def _tables(sweep: "SweepResult", summary: "Summary") -> None:
+    groups = [
+        (group.label, group.n, group.missing, _number(group.mean), _range(group.low, group.high))
+        for group in summary.groups
+    ]
+    table(["what", "n", "no result", "mean score", "95 % interval"], groups)
+    if summary.differences:
+        rows = [
+            (
+                f"{found.better} over {found.worse}",
+                found.pairs,
+                _number(found.mean),
+                _range(found.low, found.high),
+            )
+            for found in summary.differences
+        ]
+        table(["difference, in pairs of one seed", "pairs", "mean", "95 % interval"], rows)
+    failed = [row for row in sweep.rows() if row["outcome"] not in ("done", "not run")]
+    if failed:
+        rows = [(r["cell"], r["outcome"], r["attempts"], r["error"][:80]) for r in failed]
+        table(["without a result", "outcome", "attempts", "last words"], rows)
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3f}"
+
+
+def _range(low: float, high: float) -> str:
+    return "-" if math.isnan(low) else f"{low:.3f} to {high:.3f}"

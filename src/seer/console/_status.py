@@ -1,0 +1,35 @@
+"""One line that says how something stands, replaced as it changes; on a terminal only."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TextIO
+
+
+@contextmanager
+def status_line(file: TextIO | None = None) -> Generator[Callable[[str], None]]:
+    """A function that shows one line of text in place of the one before.
+
+    Without a terminal a line is printed when it changes, and repeats nothing.
+
+    Args:
+        file: Where to show it; standard error by default.
+    """
+    stream: TextIO = sys.stderr if file is None else file
+    moving = stream.isatty()
+    last = ""
+
+    def show(text: str) -> None:
+        nonlocal last
+        if text == last:
+            return
+        last = text
+        stream.write(f"\r\x1b[2K{text}" if moving else f"{text}\n")
+        stream.flush()
+
+    try:
+        yield show
+    finally:
+        if moving and last:
+            stream.write("\n")
+            stream.flush()

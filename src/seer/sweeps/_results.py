@@ -1,0 +1,126 @@
+"""A sweep as it stands on disk: one row per cell, also while it runs or after it was killed."""
+
+import csv
+import importlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from seer.errors import ConfigError, MissingExtraError
+from seer.sweeps._cell import Cell
+from seer.sweeps._journal import Attempt, read_journal
+from seer.sweeps._matrix import Matrix
+
+FILE = "sweep.json"
+Stopped = Literal["", "budget"]
+_COLUMNS = [
+    *("cell", "agent", "tools", "model", "seed", "repetition", "outcome", "score"),
+    *("attempts", "seconds", "cost_usd", "run_ids", "error"),
+]
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep has found out so far."""
+
+    folder: Path
+    program: str
+    matrix: Matrix
+    attempts: tuple[Attempt, ...]
+    """All of them, in the order in which they ended."""
+    stopped: Stopped = ""
+    """Why it stopped before all cells were done, in this run of it."""
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells, run or not."""
+        return self.matrix.cells()
+
+    def last(self) -> dict[str, Attempt]:
+        """The attempt that counts for each cell that was tried."""
+        return {attempt.cell_id: attempt for attempt in self.attempts}
+
+    @property
+    def done(self) -> int:
+        """How many cells have a result."""
+        return sum(attempt.outcome == "done" for attempt in self.last().values())
+
+    @property
+    def cost_usd(self) -> float:
+        """What all attempts have cost, the failed ones too."""
+        return sum(attempt.cost_usd or 0.0 for attempt in self.attempts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per cell; what the experiment reported stands in columns of its own."""
+        last = self.last()
+        tries: dict[str, int] = {}
+        for attempt in self.attempts:
+            tries[attempt.cell_id] = tries.get(attempt.cell_id, 0) + 1
+        found: list[dict[str, Any]] = []
+        for cell in self.cells:
+            attempt = last.get(cell.id)
+            row: dict[str, Any] = {
+                "cell": cell.id,
+                **{name: getattr(cell, name) for name in ("agent", "tools", "model")},
+                "seed": cell.seed,
+                "repetition": cell.repetition,
+                "outcome": attempt.outcome if attempt else "not run",
+                "score": attempt.score if attempt else None,
+                "attempts": tries.get(cell.id, 0),
+                "seconds": round(attempt.seconds, 3) if attempt else None,
+                "cost_usd": attempt.cost_usd if attempt else None,
+                "run_ids": " ".join(attempt.run_ids) if attempt else "",
+                "error": attempt.error.split("\n")[-1] if attempt else "",
+            }
+            if attempt:
+                row.update({f"value.{name}": value for name, value in attempt.values.items()})
+            found.append(row)
+        return found
+
+    def columns(self) -> list[str]:
+        """The columns of the table: the common ones, then what the experiment reported."""
+        reported = {name for row in self.rows() for name in row if name.startswith("value.")}
+        return [*_COLUMNS, *sorted(reported)]
+
+    def to_csv(self, path: str | Path) -> Path:
+        """Write the table as CSV."""
+        target = Path(path)
+        with target.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns())
+            writer.writeheader()
+            writer.writerows(self.rows())
+        return target
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """Write the table as Parquet.
+
+        Raises:
+            MissingExtraError: pyarrow is not installed.
+        """
+        try:
+            arrow: Any = importlib.import_module("pyarrow")
+            parquet: Any = importlib.import_module("pyarrow.parquet")
+        except ImportError as error:
+            raise MissingExtraError(
+                "Parquet needs pyarrow; run: pip install 'seer[sweeps]'"
+            ) from error
+        rows = self.rows()
+        table = arrow.table({name: [row.get(name) for row in rows] for name in self.columns()})
+        parquet.write_table(table, str(path))
+        return Path(path)
+
+
+def read_sweep(folder: str | Path) -> SweepResult:
+    """Open a sweep's folder.
+
+    Raises:
+        ConfigError: There is no sweep in it.
+    """
+    where = Path(folder).absolute()
+    try:
+        data = cast("dict[str, Any]", json.loads((where / FILE).read_text()))
+    except (OSError, ValueError) as error:
+        raise ConfigError("folder", str(folder), f"holds no sweep: {error}") from error
+    ended, _ = read_journal(where)
+    return SweepResult(where, data["program"], Matrix.from_json(data["matrix"]), tuple(ended))

@@ -1,0 +1,315 @@
+"""Running a sweep: which cell next, how many at once, when to try again, when to stop.
+
+There is no scheduler here: cells are independent, and the operating system shares this machine
+among their processes.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from seer._sync import run_sync
+from seer.errors import ConfigError
+from seer.sweeps._attempt import Job, attempt
+from seer.sweeps._cell import Cell
+from seer.sweeps._journal import Attempt, Journal, Outcome, read_journal
+from seer.sweeps._matrix import Matrix
+from seer.sweeps._policy import Retry
+from seer.sweeps._results import FILE, Stopped, SweepResult, read_sweep
+
+logger = logging.getLogger(__name__)
+
+_CONTROL = "control.json"
+_LOOK = 1.0
+"""Seconds between looks at the control file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How a sweep stands."""
+
+    total: int
+    done: int
+    failed: int
+    """Cells that have used up their attempts."""
+    running: tuple[str, ...]
+    concurrency: int
+    cost_usd: float
+    budget_usd: float | None
+    seconds_left: float | None
+    """An estimate from how long cells took so far; None before the first has ended."""
+    retried: int
+
+
+def run(
+    program: str | Path,
+    matrix: Matrix,
+    *,
+    folder: str | Path,
+    concurrency: int = 2,
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    budget_usd: float | None = None,
+    env: Mapping[str, str] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SweepResult:
+    """Run every cell of a matrix that has no result yet.
+
+    Called again with the same folder after a crash or a Ctrl-C, it goes on: finished cells are
+    not run again, and what was running when it died counts as lost.
+
+    Args:
+        program: The experiment's program; it runs in its own folder, once per cell.
+        matrix: The cells.
+        folder: Where the sweep is kept.
+        concurrency: How many cells run at once; `set_concurrency` changes it meanwhile.
+        retry: How often to try again.
+        timeout: Seconds that one attempt may take.
+        budget_usd: What the whole sweep may cost; past it no further cell is started.
+        env: Added to the environment of the program.
+        on_progress: Called whenever something changes, and about once a second.
+
+    Raises:
+        ConfigError: An argument cannot work, the folder holds another sweep, or another process
+            is running this one.
+    """
+    return run_sync(
+        arun(
+            program,
+            matrix,
+            folder=folder,
+            concurrency=concurrency,
+            retry=retry,
+            timeout=timeout,
+            budget_usd=budget_usd,
+            env=env,
+            on_progress=on_progress,
+        )
+    )
+
+
+async def arun(
+    program: str | Path,
+    matrix: Matrix,
+    *,
+    folder: str | Path,
+    concurrency: int = 2,
+    retry: Retry | None = None,
+    timeout: float | None = None,
+    budget_usd: float | None = None,
+    env: Mapping[str, str] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> SweepResult:
+    """The twin of `run`."""
+    file, where = _places(program, folder)
+    set_concurrency(where, concurrency)
+    with _only_one(where):
+        _remember(where, file, matrix)
+        job = Job(program=file, folder=where, timeout=timeout, env=dict(env or {}))
+        sweep = _Sweep(job, matrix, retry or Retry(), budget_usd, on_progress)
+        try:
+            stopped = await sweep.run()
+        finally:
+            sweep.close()
+    return replace(read_sweep(where), stopped=stopped)
+
+
+def _places(program: str | Path, folder: str | Path) -> tuple[Path, Path]:
+    file = Path(program).absolute()
+    if not file.is_file():
+        raise ConfigError("program", str(program), "is no file")
+    where = Path(folder).absolute()
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError("folder", str(folder), f"cannot be made: {error}") from error
+    return file, where
+
+
+def set_concurrency(folder: str | Path, concurrency: int) -> None:
+    """Change how many cells run at once, also in a sweep that another process is running.
+
+    Raises:
+        ConfigError: It is no whole number of 0 or more, or there is no such folder. At 0, what
+            runs is finished and nothing new begins.
+    """
+    if type(concurrency) is not int or concurrency < 0:
+        raise ConfigError("concurrency", concurrency, "must be a whole number, 0 or more")
+    target = Path(folder) / _CONTROL
+    part = target.with_suffix(".part")
+    try:
+        part.write_text(json.dumps({"concurrency": concurrency}))
+        part.replace(target)
+    except OSError as error:
+        raise ConfigError("folder", str(folder), f"cannot be written: {error}") from error
+
+
+class _Sweep:
+    """The run of one sweep."""
+
+    def __init__(
+        self,
+        job: Job,
+        matrix: Matrix,
+        retry: Retry,
+        budget_usd: float | None,
+        on_progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._job = job
+        self._retry = retry
+        self._budget = budget_usd
+        self._on_progress = on_progress
+        self._cells = matrix.cells()
+        self._before: dict[str, list[Outcome]] = {cell.id: [] for cell in self._cells}
+        self._running: dict[asyncio.Task[Attempt], Cell] = {}
+        self._cost = 0.0
+        self._took: list[float] = []
+        ended, lost = read_journal(job.folder)
+        for found in ended:
+            self._count(found)
+        self._journal = Journal(job.folder)
+        for cell_id, (number, began) in lost.items():
+            self._end(_lost(cell_id, number, began))
+        self._queue = deque(cell for cell in self._cells if self._is_due(cell))
+
+    def _count(self, found: Attempt) -> None:
+        self._before.setdefault(found.cell_id, []).append(found.outcome)
+        self._cost += found.cost_usd or 0.0
+        if found.outcome == "done":
+            self._took.append(found.seconds)
+
+    def _is_due(self, cell: Cell) -> bool:
+        before = self._before[cell.id]
+        return not before or self._retry.again(before[-1], before[:-1])
+
+    async def run(self) -> Stopped:
+        """Until nothing is due; gives why it stopped, if before that."""
+        try:
+            while self._queue or self._running:
+                if self._over_budget and not self._running:
+                    return "budget"
+                self._start()
+                self._say()
+                if not self._running:
+                    await asyncio.sleep(_LOOK)
+                    continue
+                ended, _ = await asyncio.wait(
+                    self._running, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in ended:
+                    self._take(task)
+        except asyncio.CancelledError:
+            await self._cancel()
+            raise
+        self._say()
+        return ""
+
+    @property
+    def _over_budget(self) -> bool:
+        return self._budget is not None and self._cost >= self._budget
+
+    def _start(self) -> None:
+        while self._queue and len(self._running) < self._concurrency and not self._over_budget:
+            cell = self._queue.popleft()
+            number = len(self._before[cell.id]) + 1
+            self._journal.begin(cell.id, number, time.time())
+            self._running[asyncio.create_task(attempt(self._job, cell, number))] = cell
+
+    def _take(self, task: asyncio.Task[Attempt]) -> None:
+        cell = self._running.pop(task)
+        self._end(task.result())
+        if self._is_due(cell):
+            # At the end of the line: whatever ails the machine may have passed by then.
+            self._queue.append(cell)
+
+    def _end(self, found: Attempt) -> None:
+        self._journal.end(found)
+        self._count(found)
+        if found.outcome != "done":
+            logger.warning("%s: attempt %d %s", found.cell_id, found.number, found.outcome)
+
+    async def _cancel(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    @property
+    def _concurrency(self) -> int:
+        data: dict[str, int] = json.loads((self._job.folder / _CONTROL).read_text())
+        return data["concurrency"]
+
+    def _say(self) -> None:
+        if self._on_progress is None:
+            return
+        outcomes = [outcomes[-1] for outcomes in self._before.values() if outcomes]
+        waiting = len(self._queue)
+        done = outcomes.count("done")
+        at_once = max(self._concurrency, 1)
+        typical = statistics.median(self._took) if self._took else None
+        left = (waiting + len(self._running) / 2) / at_once
+        self._on_progress(
+            Progress(
+                total=len(self._cells),
+                done=done,
+                failed=len(self._cells) - done - waiting - len(self._running),
+                running=tuple(cell.id for cell in self._running.values()),
+                concurrency=self._concurrency,
+                cost_usd=self._cost,
+                budget_usd=self._budget,
+                seconds_left=None if typical is None else typical * left,
+                retried=sum(max(len(found) - 1, 0) for found in self._before.values()),
+            )
+        )
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+
+def _lost(cell_id: str, number: int, began: float) -> Attempt:
+    return Attempt(
+        cell_id=cell_id,
+        number=number,
+        outcome="lost",
+        began=began,
+        ended=time.time(),
+        error="the sweep ended before it did",
+    )
+
+
+@contextlib.contextmanager
+def _only_one(folder: Path) -> Generator[None]:
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                "folder", str(folder), "another process is running this sweep"
+            ) from None
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def _remember(folder: Path, program: Path, matrix: Matrix) -> None:
+    """Keep what the sweep is about; it must not change under its results."""
+    data = {"program": str(program), "matrix": matrix.to_json()}
+    file = folder / FILE
+    if not file.exists():
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(data, indent=2))
+        part.replace(file)
+        return
+    if json.loads(file.read_text())["matrix"] != data["matrix"]:
+        raise ConfigError(
+            "folder", str(folder), "holds a sweep over another matrix; choose another folder"
+        )

@@ -1,0 +1,167 @@
+"""What a sweep says: means with intervals, and differences between pairs of the same seed.
+
+Intervals are SciPy's: Wilson's for scores that are 0 or 1, the bootstrap (BCa) for others.
+"""
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from seer.errors import MissingExtraError
+from seer.sweeps._results import SweepResult
+
+_AXES = ("agent", "tools", "model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """All repetitions of one combination."""
+
+    agent: str | None
+    tools: str | None
+    model: str | None
+    n: int
+    """Cells with a score."""
+    missing: int
+    """Cells without one: not run, or failed."""
+    mean: float
+    low: float
+    high: float
+    """95 % interval of the mean."""
+    method: str
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables and plots."""
+        return " / ".join(part for part in (self.agent, self.tools, self.model) if part) or "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One value of an axis against another, over cells that agree in all else, seed included."""
+
+    axis: str
+    better: str
+    worse: str
+    """Names of the values; the difference is `better` minus `worse`."""
+    pairs: int
+    mean: float
+    low: float
+    high: float
+    method: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The groups and their differences."""
+
+    groups: tuple[Group, ...]
+    differences: tuple[Difference, ...]
+
+
+def summarize(sweep: SweepResult) -> Summary:
+    """Means and paired differences of a sweep's scores.
+
+    Raises:
+        MissingExtraError: SciPy is not installed.
+    """
+    rows = sweep.rows()
+    keys = list(dict.fromkeys(tuple(row[axis] for axis in _AXES) for row in rows))
+    groups: list[Group] = []
+    for key in keys:
+        mine = [row for row in rows if tuple(row[axis] for axis in _AXES) == key]
+        scores = [float(row["score"]) for row in mine if _counts(row)]
+        mean, low, high, method = interval(scores)
+        groups.append(
+            Group(
+                agent=key[0],
+                tools=key[1],
+                model=key[2],
+                n=len(scores),
+                missing=len(mine) - len(scores),
+                mean=mean,
+                low=low,
+                high=high,
+                method=method,
+            )
+        )
+    differences = [found for axis in _AXES for found in _differences(rows, axis)]
+    return Summary(tuple(groups), tuple(differences))
+
+
+def _counts(row: dict[str, Any]) -> bool:
+    return row["outcome"] == "done" and row["score"] is not None
+
+
+def _differences(rows: list[dict[str, Any]], axis: str) -> list[Difference]:
+    values = list(dict.fromkeys(row[axis] for row in rows if row[axis] is not None))
+    found: list[Difference] = []
+    for first, second in combinations(values, 2):
+        paired = _pairs(rows, axis, first, second)
+        if not paired:
+            continue
+        mean, low, high, method = _bootstrap(paired)
+        if mean < 0:
+            first, second, mean, low, high = second, first, -mean, -high, -low
+        found.append(
+            Difference(
+                axis=axis,
+                better=first,
+                worse=second,
+                pairs=len(paired),
+                mean=mean,
+                low=low,
+                high=high,
+                method=method,
+            )
+        )
+    return found
+
+
+def _pairs(rows: list[dict[str, Any]], axis: str, first: str, second: str) -> list[float]:
+    others = [*(name for name in _AXES if name != axis), "repetition"]
+    scores = {
+        (row[axis], *(row[name] for name in others)): float(row["score"])
+        for row in rows
+        if _counts(row)
+    }
+    return [
+        score - scores[second, *key[1:]]
+        for key, score in scores.items()
+        if key[0] == first and (second, *key[1:]) in scores
+    ]
+
+
+def interval(scores: Sequence[float]) -> tuple[float, float, float, str]:
+    """The mean of scores, its 95 % interval, and how that was made."""
+    if not scores:
+        return math.nan, math.nan, math.nan, "none"
+    if set(scores) <= {0.0, 1.0}:
+        test = _stats().binomtest(int(sum(scores)), len(scores))
+        bounds = test.proportion_ci(0.95, method="wilson")
+        return sum(scores) / len(scores), float(bounds.low), float(bounds.high), "Wilson"
+    return _bootstrap(scores)
+
+
+def _bootstrap(values: Sequence[float]) -> tuple[float, float, float, str]:
+    mean = sum(values) / len(values)
+    if len(values) < 2 or len(set(values)) == 1:
+        # Nothing varies, so nothing can be resampled.
+        return mean, math.nan, math.nan, "none"
+    import numpy as np
+
+    average: Callable[..., Any] = np.mean
+    # Seeded: the same results give the same summary.
+    found = _stats().bootstrap((list(values),), average, rng=0, n_resamples=9999)
+    bounds = found.confidence_interval
+    return mean, float(bounds.low), float(bounds.high), "bootstrap"
+
+
+def _stats() -> Any:
+    try:
+        return importlib.import_module("scipy.stats")
+    except ImportError as error:
+        raise MissingExtraError("summaries need SciPy; run: pip install 'seer[sweeps]'") from error
