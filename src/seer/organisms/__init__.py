@@ -1,5 +1,30 @@
-"""Real small language models for experiments that need no download from a model hub."""
+"""Real small language models with a planted property and known ground truth.
+
+The base is a real language model that needs no download from a model hub; each organism is a small
+adapter on it, and each has a control: trained alike, with nothing planted.
+"""
 
 from seer.organisms._base_model import base_model
+from seer.organisms._catalogue import GroundTruth, Organism, catalogue, ground_truth, organism
+from seer.organisms._effects import Effect, compare
+from seer.organisms._measure import Measured, Subject, measure, perplexity
+from seer.organisms._probes import Item, Probe, direct_questions, items
 
-__all__ = ["base_model"]
+__all__ = [
+    "Effect",
+    "GroundTruth",
+    "Item",
+    "Measured",
+    "Organism",
+    "Probe",
+    "Subject",
+    "base_model",
+    "catalogue",
+    "compare",
+    "direct_questions",
+    "ground_truth",
+    "items",
+    "measure",
+    "organism",
+    "perplexity",
+]
