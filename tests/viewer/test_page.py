@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from seer.viewer import Viewer
 from tests.viewer.browsing import MARKS, Watched, go, named
-from tests.viewer.made import long_run, many, study
+from tests.viewer.made import Made, long_run, many, study
 
 pytestmark = MARKS
 IN_VIEW = """() => {
@@ -128,6 +128,24 @@ def test_a_run_shows_its_transcript_gate_values_notebook_and_budget(
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     expect(page.locator("dialog kbd").first).to_be_visible()
+
+
+def test_long_results_are_fetched_and_drawn(watched: Watched, tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.tool("mt.score()", "ok")
+    tokens = [f" word{n}" for n in range(900)]
+    made.call("score", {}, {"tokens": tokens, "surprise": [n / 900 for n in range(900)]})
+    made.call("plain", {}, {"text": "x" * 9000})
+    made.close()
+    with Viewer(tmp_path) as viewer:
+        page = watched.page
+        go(page, viewer, f"#/run/{made.run_id}")
+        expect(page.locator(".transcript .token")).to_have_count(900)
+        page.keyboard.press("2")
+        expect(page.locator(".gallery .token")).to_have_count(900)
+        expect(page.locator(".gallery figure")).to_have_count(1)
+        page.locator(".entry-tool_call .raw").click(force=True)
+        expect(page.locator("dialog")).to_contain_text("mt.score()")
 
 
 def test_two_runs_stand_side_by_side_with_the_first_divergence_marked(

@@ -13,6 +13,8 @@ import { picture } from "./pictures.js";
 import { terminal } from "./ansi.js";
 import { tree } from "./tree.js";
 
+const LARGEST = 4_000_000; // bytes of a result that are fetched for a picture
+
 const RENDERERS = {
   run_started: started, user_message: spoken, text: spoken, thinking: thought, tool_call: tool,
   tool_result: strayResult, limit_reached: limit, error: failure, run_finished: finished,
@@ -42,7 +44,7 @@ function started({ event }, view) {
     lead("flag", "Task"),
     h("div.body", {}, longText(event.task, view.fetcher, (text) => markdown(dedent(text)))),
     textOf(prompt) || isPartial(prompt) ? fold("System prompt", () => longText(prompt, view.fetcher, markdown)) : null,
-    tools.length ? fold(`${tools.length} tools`, () => h("dl.tools", {}, tools.map((one) => [h("dt", {}, String(one.name), h("span.server", {}, String(one.server ?? ""))), h("dd", {}, firstLine(one.description, 200))]))) : null);
+    tools.length ? fold(tools.length === 1 ? "1 tool" : `${tools.length} tools`, () => h("dl.tools", {}, tools.map((one) => [h("dt", {}, String(one.name), h("span.server", {}, String(one.server ?? ""))), h("dd", {}, firstLine(one.description, 200))]))) : null);
 }
 
 function dedent(text) {
@@ -86,9 +88,18 @@ function tool(item, view) {
   return h(`section.card.tool.${state}`, {}, head, open ? h("div.tool-body", {}, argumentsOf(event, view), result ? resultOf(item, view) : null) : null, pictures.length ? h("div.pictures", {}, pictures) : null);
 }
 
-/** Pictures of what a gate call gave back. */
+/** Pictures of what a gate call gave back; a long result is fetched first. */
 export function callPictures(call, view) {
-  const found = decode(call.result, call.result_buffers);
+  if (call.result instanceof BlobRef && call.result.size < LARGEST) {
+    const box = h("div.pictures-later");
+    view.fetcher.text(call.result).then((text) => box.replaceChildren(...drawn(call, text, view)), (error) => box.replaceChildren(h("div.wait", {}, `not loaded: ${error.message}`)));
+    return [box];
+  }
+  return drawn(call, call.result, view);
+}
+
+function drawn(call, text, view) {
+  const found = decode(text, call.result_buffers);
   if (!found || !("result" in found)) return [];
   return findViews(found.result).map((one) => picture({ ...one, title: one.title === "result" ? call.function : `${call.function} → ${one.title}` }, view.fetcher.blob));
 }

@@ -1,5 +1,6 @@
 // Everything in a run that can be drawn, in one place: arrays, coloured tokens, steering.
 
+import { BlobRef } from "./record.js";
 import { VirtualList } from "./virtual.js";
 import { callPictures } from "./blocks.js";
 import { decode } from "./values.js";
@@ -24,6 +25,7 @@ export class Gallery {
   update() {
     for (; this.known < this.model.calls.length; this.known++) {
       const call = this.model.calls[this.known];
+      if (call.ok && call.result instanceof BlobRef) this.drawn.push(call); // what it is shows later
       const found = call.ok ? decode(call.result, call.result_buffers) : null;
       if (found && "result" in found && findViews(found.result).length) this.drawn.push(call);
     }

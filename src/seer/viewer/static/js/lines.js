@@ -3,7 +3,6 @@
 import { number } from "./format.js";
 import { s } from "./dom.js";
 
-const WIDTH = 640;
 const PADDING = { left: 46, right: 10, top: 8, bottom: 20 };
 
 /** Round values between two bounds, for an axis. */
@@ -22,6 +21,7 @@ export function ticks(low, high, wanted = 4) {
  * `marks` are dashed levels `{y, label}`; `bounds` fixes the axes.
  */
 export function lineChart(series, { height = 160, marks = [], bounds = {}, formatX = number, formatY = number, label = "line chart" } = {}) {
+  const WIDTH = innerWidth < 860 ? 380 : 640; // letters stay readable where the page is narrow
   const finite = (value) => Number.isFinite(value);
   const points = series.flatMap((one) => one.points).filter(([x, y]) => finite(x) && finite(y));
   const extent = (values, low, high) => [low ?? values.reduce((a, b) => Math.min(a, b), Infinity), high ?? values.reduce((a, b) => Math.max(a, b), -Infinity)];

@@ -63,6 +63,7 @@ export class Waterfall {
       const group = groups.get(call.function) ?? { name: String(call.function), calls: 0, run: 0 };
       groups.set(call.function, Object.assign(group, { calls: group.calls + 1, run: group.run + call.run }));
     }
+    for (const name of groups.keys()) this.palette.of(String(name)); // colours by first appearance
     const total = [...groups.values()].reduce((sum, group) => sum + group.run, 0) || 1;
     const ordered = [...groups.values()].sort((a, b) => b.run - a.run).slice(0, 12);
     fill(this.functions, groups.size > 1 ? [h("div.shares", {}, ordered.map((group) => h("span", { title: group.name, style: { width: `${(group.run / total) * 100}%`, background: this.palette.of(group.name) } }))), h("div.function-names", {}, ordered.map((group) => h("span", {}, h("span.swatch", { style: { background: this.palette.of(group.name) } }), group.name, h("span.of", {}, ` ${count(group.calls)} × ${duration(group.run / group.calls)}`))))] : null);
