@@ -13,6 +13,7 @@ from seer.harness import (
     LimitReached,
     Limits,
     Price,
+    ReplayAgent,
     RunFinished,
     Scripted,
     Step,
@@ -20,6 +21,7 @@ from seer.harness import (
     ToolResult,
     run_agent,
 )
+from seer.runs import open_run
 
 
 async def collect(run: Any) -> list[Event]:
@@ -173,3 +175,14 @@ async def test_concluding_on_request_gives_one_last_turn(calculator: MCPServer) 
 def test_limits_that_cannot_work_are_named(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"Limits.{next(iter(values))}"):
         Limits(**values)
+
+
+async def test_limits_hold_for_a_replayed_agent_too(calculator: MCPServer) -> None:
+    recorded = run_agent("x", {"c": calculator}, provider=eager(6))
+    await collect(recorded)
+    agent = ReplayAgent(open_run(recorded.run_id))
+    run = run_agent("x", {"c": calculator}, provider=agent, limits=Limits(turns=2))
+    events = await collect(run)
+    assert reached(events) == ["turns"]
+    assert (finished(events).reason, finished(events).turns) == ("limit", 3)
+    assert finished(events).result == "turn 3"

@@ -1,6 +1,7 @@
 """OpenTelemetry spans of a run, for a program that has configured OpenTelemetry."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from seer.environment import SandboxConfig, ScopedSandbox
 from seer.harness import Call, Expect, Scripted, Step, run_agent
 from seer.runs import GateCall, Tracing
 
@@ -111,3 +113,43 @@ def test_a_call_of_the_gate_is_a_span_with_its_times(spans: InMemorySpanExporter
     assert (span.name, span.start_time, span.end_time) == ("seer.gate grid", 97 * 10**9, 10**11)
     assert attributes(span)["seer.caller"] == "lab-1"
     assert attributes(span)["error.type"] == "ValueError"
+
+
+INTERFACE = '''
+@expose
+def double(x: int) -> int:
+    """Twice x."""
+    return 2 * x
+'''
+
+
+@pytest.mark.full
+async def test_calls_that_pass_the_gate_are_spans_of_the_run(
+    spans: InMemorySpanExporter, tmp_path: Path
+) -> None:
+    (tmp_path / "lab.py").write_text(INTERFACE)
+    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+    await scoped.astart()
+    try:
+        lab: Any = await scoped.aserve(tmp_path / "lab.py", expose_as="mcp")
+        agent = Scripted([Step(text="hm", calls=(Call(tool="double", arguments={"x": 4}),))])
+        run = run_agent("look", provider=agent, mcp_servers=[lab])
+        with anyio.fail_after(60):
+            async for _ in run:
+                continue
+    finally:
+        await scoped.aterminate()
+    found = {span.name: span for span in spans.get_finished_spans()}
+    assert set(found) == {
+        *("invoke_agent scripted", "chat scripted", "execute_tool double", "seer.gate double"),
+    }
+    root, call = found["invoke_agent scripted"], found["seer.gate double"]
+    assert root.context is not None
+    assert call.parent is not None
+    assert call.parent.span_id == root.context.span_id
+    assert attributes(call)["rpc.service"] == "lab"
+    assert attributes(call)["seer.outcome"] == "ok"
+    tool = found["execute_tool double"]
+    assert tool.start_time is not None and tool.end_time is not None
+    assert call.start_time is not None and call.end_time is not None
+    assert tool.start_time - 10**9 <= call.start_time <= call.end_time <= tool.end_time + 10**9

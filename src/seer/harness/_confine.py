@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sys
+import sysconfig
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,6 +31,9 @@ from seer.isolation import (
     Mount,
     Policy,
     choose,
+    interpreter_env,
+    interpreter_mounts,
+    interpreter_path,
     script,
 )
 
@@ -39,6 +43,8 @@ _PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CER
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy")
 _UID = JAIL_UIDS[1]
 _LIMITS = Limits(processes=512, open_files=4096)
+_PYTHON = "/agent/python"
+_BASE = {"base": sys.base_prefix, "platbase": sys.base_prefix}
 
 
 @dataclass
@@ -156,9 +162,8 @@ def _bare(root: Path, program: Path, *, env: Mapping[str, str]) -> Planner:
 def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backend) -> Planner:
     """In a jail whose only network is the way to the endpoint."""
     way_out = f"http://127.0.0.1:{PROXY_PORT}"
-    prefix = Path(sys.base_prefix)
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     mounts = (
+        *interpreter_mounts(_PYTHON),
         Mount(program, "/agent/bin/agent"),
         Mount(root / "lib", "/agent/lib"),
         Mount(root / "net", "/agent/net"),
@@ -166,10 +171,8 @@ def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backe
         Mount(root / "home", "/agent/home", writable=True),
         Mount(root / "tmp", "/tmp", writable=True),
     )
-    python = str(prefix / "bin" / version)
-    if not prefix.is_relative_to("/usr") or prefix.is_relative_to("/usr/local"):
-        mounts = (*mounts, Mount(prefix, "/agent/python"))
-        python = f"/agent/python/bin/{version}"
+    view = backend.view(mounts)
+    python = interpreter_path(_PYTHON, view)
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     variables = {
         **passed,
@@ -178,12 +181,13 @@ def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backe
         "TMPDIR": "/tmp",
         "HTTP_PROXY": way_out,
         "HTTPS_PROXY": way_out,
+        **interpreter_env(_PYTHON, view),
     }
 
     def plan(arguments: Sequence[str], own: Mapping[str, str]) -> Plan:
         policy = Policy(
             mounts=mounts,
-            masked=(prefix / "lib" / version / "site-packages",),
+            masked=(Path(sysconfig.get_path("purelib", vars=_BASE)),),
             env={**variables, **own, **env},
             cwd="/agent/work",
             network="proxy",

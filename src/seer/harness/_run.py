@@ -131,8 +131,10 @@ class AgentRun(AsyncIterator[Event]):
         finally:
             loop.call_soon_threadsafe(self._end)
             if not driver.done():
-                # `wait` leaves the driver alone when this task is cancelled once more.
-                await asyncio.wait([asyncio.wrap_future(driver)])
+                # A cancelled scope of anyio's would cancel this wait too, and nobody would know
+                # when the agent has ended. `wait` leaves the driver alone when it is cancelled.
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([asyncio.wrap_future(driver)])
 
     def _end(self) -> None:
         self._unwanted = True

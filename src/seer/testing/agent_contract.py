@@ -5,24 +5,17 @@ pytest (with anyio's plugin) runs the rest. The vendor's SDK is real; only its e
 """
 
 import sys
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 import anyio
-import psutil
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Image
 
 from seer.harness import (
-    AgentRun,
     ErrorEvent,
     Event,
     Forked,
     LimitReached,
     Limits,
-    RunFinished,
+    Price,
     RunStarted,
     Text,
     Thinking,
@@ -30,19 +23,11 @@ from seer.harness import (
     ToolResult,
     Usage,
     UserMessage,
-    run_agent,
 )
 from seer.runs import open_run
-from seer.testing._vendors import Fault, Reply, Request, ScriptItem, ToolUse, VendorEndpoint
+from seer.testing._agent_ground import KEY, PIXEL, AgentGround, children, fatal, last, only, tools
+from seer.testing._vendors import Fault, Reply, Request, ToolUse
 
-E = TypeVar("E", bound=Event)
-
-KEY = "sk-contract-0123456789abcdef"
-PIXEL = (
-    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f"
-    b"\x15\xc4\x89\x00\x00\x00\nIDATx\x9cc\x00\x01\x00\x00\x05\x00\x01\r\n-\xb4\x00\x00\x00\x00"
-    b"IEND\xaeB`\x82"
-)
 DYING = """
 import os, sys
 from mcp.server import MCPServer
@@ -57,77 +42,8 @@ server.run("stdio")
 """
 
 
-def tools(done: list[str] | None = None) -> MCPServer:
-    """A tool server in this process."""
-    server: MCPServer = MCPServer("lab")
-
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        if done is not None:
-            done.append(f"add {a} {b}")
-        return a + b
-
-    def fail() -> str:
-        """Always fails."""
-        raise ValueError("the tool is broken")
-
-    def picture() -> Image:
-        """A picture."""
-        return Image(data=PIXEL, format="png")
-
-    async def forever() -> str:
-        """Never ends."""
-        await anyio.sleep_forever()
-        return ""
-
-    for function in (add, fail, picture, forever):
-        server.tool()(function)
-    return server
-
-
-class AgentContract(ABC):
-    """The contract. Override the three methods below."""
-
-    patience = 60.0
-    """How long one run may take, in seconds."""
-
-    @abstractmethod
-    def endpoint(self, script: Sequence[ScriptItem]) -> VendorEndpoint:
-        """The vendor's endpoint with this script."""
-
-    @abstractmethod
-    def arguments(self, endpoint: VendorEndpoint) -> dict[str, Any]:
-        """Arguments of `run_agent` that lead to the endpoint (`provider`, `base_url`, ...)."""
-
-    def wire_name(self, tool: str) -> str:
-        """The name under which the vendor's model calls a tool of the server `lab`."""
-        return tool
-
-    # --- to write checks with ------------------------------------------------
-
-    def add(self, a: int = 1, b: int = 2) -> ToolUse:
-        """A call of the tool that adds."""
-        return self.use("add", a=a, b=b)
-
-    def use(self, tool: str, **arguments: Any) -> ToolUse:
-        """A call of a tool."""
-        return ToolUse(name=self.wire_name(tool), arguments=arguments)
-
-    def start(self, endpoint: VendorEndpoint, **arguments: Any) -> AgentRun:
-        """A run against the endpoint."""
-        given: dict[str, Any] = {"task": "add one and two", "mcp_config": {"lab": tools()}}
-        given |= {"api_key": KEY, **self.arguments(endpoint), **arguments}
-        return run_agent(**given)
-
-    async def finish(self, run: AgentRun) -> list[Event]:
-        """All events of a run."""
-        with anyio.fail_after(self.patience):
-            return [event async for event in run]
-
-    async def play(self, script: Sequence[ScriptItem], **arguments: Any) -> list[Event]:
-        """All events of a run against this script."""
-        with self.endpoint(script) as endpoint:
-            return await self.finish(self.start(endpoint, **arguments))
+class AgentContract(AgentGround):
+    """The contract; see `AgentGround` for what to override."""
 
     # --- the conversation ------------------------------------------------
 
@@ -302,6 +218,18 @@ class AgentContract(ABC):
         assert [event.limit for event in only(events, LimitReached)] == ["tokens"]
         assert last(events).turns == 3
 
+    async def test_a_limit_on_cost_holds_with_one_turn_to_conclude(self) -> None:
+        script = [
+            Reply(text=str(n), tools=(self.add(),), input_tokens=1000, output_tokens=0)
+            for n in range(9)
+        ]
+        price = Price(input=2000.0, output=1.0)
+        events = await self.play(script, limits=Limits(cost_usd=3.0), price=price)
+        assert [event.limit for event in only(events, LimitReached)] == ["cost_usd"]
+        end = last(events)
+        assert (end.reason, end.turns, end.result) == ("limit", 3, "2")
+        assert end.cost_usd == 6.0
+
     async def test_a_tool_past_the_time_limit_is_stopped_and_the_agent_concludes(self) -> None:
         script = [Reply(tools=(self.use("forever"),)), Reply(text="in time")]
         events = await self.play(script, limits=Limits(seconds=4))
@@ -382,6 +310,39 @@ class AgentContract(ABC):
         assert children() <= before
         assert open_run(run.run_id).status == "cancelled"
 
+    async def test_an_exception_in_the_consumer_leaves_nothing(self) -> None:
+        before = children()
+        with self.endpoint([Reply(tools=(self.use("forever"),))]) as endpoint:
+            run = self.start(endpoint)
+            with anyio.fail_after(self.patience):
+                try:
+                    async for event in run:
+                        if isinstance(event, ToolCall):
+                            raise ZeroDivisionError
+                except ZeroDivisionError:
+                    await run.aclose()
+        assert children() <= before
+        assert open_run(run.run_id).status == "cancelled"
+
+    async def test_cancelling_the_iteration_leaves_nothing(self) -> None:
+        before = children()
+        with self.endpoint([Reply(tools=(self.use("forever"),))]) as endpoint:
+            run = self.start(endpoint)
+            working = anyio.Event()
+
+            async def consume() -> None:
+                async for event in run:
+                    if isinstance(event, ToolCall):
+                        working.set()
+
+            with anyio.fail_after(self.patience):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(consume)
+                    await working.wait()
+                    group.cancel_scope.cancel()
+        assert children() <= before
+        assert open_run(run.run_id).status == "cancelled"
+
     async def test_runs_at_once_do_not_mix(self) -> None:
         async def one(number: int) -> None:
             def echo(request: Request) -> Reply:
@@ -394,26 +355,3 @@ class AgentContract(ABC):
         async with anyio.create_task_group() as group:
             for number in range(3):
                 group.start_soon(one, number)
-
-
-def only(events: Sequence[Event], kind: type[E]) -> list[E]:
-    """The events of one kind."""
-    return [event for event in events if isinstance(event, kind)]
-
-
-def last(events: Sequence[Event]) -> RunFinished:
-    """The last event, which must say that the run is finished."""
-    assert isinstance(events[-1], RunFinished)
-    return events[-1]
-
-
-def fatal(events: Sequence[Event]) -> ErrorEvent:
-    """The one error that ended the run."""
-    errors = [error for error in only(events, ErrorEvent) if error.fatal]
-    assert len(errors) == 1, errors
-    return errors[0]
-
-
-def children() -> set[int]:
-    """All processes below this one."""
-    return {child.pid for child in psutil.Process().children(recursive=True)}
