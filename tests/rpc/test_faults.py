@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -270,6 +271,26 @@ def test_many_connections_of_one_caller_are_bounded() -> None:
             refused = held[-1].recv(1000)
             assert b"503" in refused
             assert served.gate("b").call("small", (1,)) == 2
+        finally:
+            for connected in held:
+                connected.close()
+
+
+def test_connections_that_say_nothing_are_bounded_while_nobody_serves() -> None:
+    with serving(SOURCE, callers={"a": {}, "b": {}}) as served:
+        served.kill_interface()
+        wait_until(lambda: served.control("GET", "/v1/health")["state"] == "dead")
+        held: list[socket.socket] = []
+        try:
+            for _ in range(400):
+                connected = socket.socket(socket.AF_UNIX)
+                connected.settimeout(5)
+                connected.connect(str(served.socket_path("a")))
+                held.append(connected)
+            assert held[0].recv(1000) == b""
+            soon(lambda: served.gate("b").call("small", (1,)), InterfaceDiedError)
+            supervisor = Path(f"/proc/{served.process.pid}/fd")
+            assert len(list(supervisor.iterdir())) < 300
         finally:
             for connected in held:
                 connected.close()

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
@@ -11,13 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.rpc.serving import Served, exchange, http, serving, wait_until
+from seer.rpc._wire import head_prefix
+from seer.rpc.client._responses import ResponseReader
+from seer.rpc.client._streams import ChunkReader, split_chunk
+from seer.rpc.server._streams import recorded_stream
+from tests.rpc.serving import Served, exchange, http, read_answer, serving, wait_until
 
 pytestmark = pytest.mark.full
 
 SOURCE = """
     import os
+    from collections.abc import Iterator
     import numpy as np
+    from seer.rpc import Handle
 
     @expose
     def small(x: int) -> int:
@@ -39,6 +46,17 @@ SOURCE = """
     @expose
     def leave() -> None:
         os._exit(3)
+
+    @expose
+    def grow(n: int) -> Iterator[np.ndarray]:
+        for i in range(1, n + 1):
+            yield np.full(i, float(i))
+        if n < 0:
+            raise ValueError("enough")
+
+    @expose
+    def kept() -> Handle:
+        return [10, 20, 30]
 """
 
 
@@ -160,6 +178,47 @@ def test_after_a_flush_every_answered_call_is_written_down(served: Served) -> No
     end = served.control("POST", "/v1/flush")["end"]
     data = (Path(served.config["record"]) / "calls.jsonl").read_bytes()[:end]
     assert [json.loads(line)["arguments"][0][0] for line in data.splitlines()] == [*range(200)]
+
+
+def test_what_a_stream_gave_is_recorded_and_can_be_streamed_again(served: Served) -> None:
+    assert [len(item) for item in served.gate().stream("grow", (3,))] == [1, 2, 3]
+    with pytest.raises(ValueError, match="enough"):
+        list(served.gate().stream("grow", (-1,)))
+    good, bad = lines(served, 2)
+    assert [item["buffers"] for item in good["result"]["stream"]] == [[8], [16], [24]]
+    assert good["result"]["end"] is None
+    assert bad["result"]["error"]["message"] == "enough"
+    assert (good["outcome"], bad["outcome"]) == ("ok", "ValueError")
+    buffers = [blob(served, one["sha256"]) for one in good["result_buffers"]]
+    message = recorded_stream(json.dumps(good["result"]), buffers, head_prefix("e"))
+    reader, chunks = ResponseReader(), ChunkReader()
+    response = reader.feed(message)
+    assert response is not None and response.streamed
+    found = [split_chunk(chunk) for chunk in chunks.feed(reader.take_rest()) if chunk is not None]
+    assert [np.frombuffer(b, "<f8").tolist() for _, [b] in found[:-1]] == [[1], [2, 2], [3, 3, 3]]
+    assert json.loads(found[-1][0]) == {"end": None}
+
+
+def test_a_fetch_is_recorded_with_its_handle(served: Served) -> None:
+    handle = served.gate().call("kept")
+    assert handle.fetch(1) == 20
+    made, fetched = lines(served, 2)
+    assert fetched["function"] == "handle.fetch"
+    assert fetched["handle"] == made["result"]["result"]["id"]
+
+
+def test_a_flood_of_refused_requests_is_counted_and_not_written_out(served: Served) -> None:
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.connect(str(served.socket_path("a")))
+        for _ in range(1000):
+            connected.sendall(b"POST /v1/call/nothing HTTP/1.1\r\ncontent-length: 2\r\n\r\n[]")
+            assert read_answer(connected)[0] == 404
+    served.control("POST", "/v1/flush")
+    found = lines(served, 1)
+    assert all(line["refused"] for line in found)
+    told = [int(line["error"].split()[0]) for line in found if "more requests" in line["error"]]
+    assert len(found) < 500
+    assert len(found) - len(told) + sum(told) == 1000
 
 
 def test_only_digests_where_results_shall_not_be_kept(tmp_path: Path) -> None:

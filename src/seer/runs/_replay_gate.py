@@ -25,6 +25,7 @@ from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
 from seer.rpc.server._attached import Attached
 from seer.rpc.server._failures import STATUS, error_text
 from seer.rpc.server._replies import Reply, plain_message
+from seer.rpc.server._streams import recorded_stream
 from seer.runs._addresses import address
 from seer.runs._calls import GateCall
 from seer.runs._replay_match import Tapes
@@ -309,8 +310,9 @@ class ReplayGate:
 
     def render(self, recorded: GateCall) -> bytes:
         """A recorded answer as it goes over the wire."""
-        if recorded.result == '{"end":null}':
-            return self._error(409, "GateError", "replay: streamed results are not recorded")
+        if recorded.result.startswith('{"stream":'):
+            buffers = [self._read_blob(item) for item in recorded.result_buffers]
+            return recorded_stream(recorded.result, buffers, self._prefix)
         status = 200 if recorded.outcome == "ok" else _STATUS.get(recorded.outcome, 500)
         reply = Reply(status, recorded.result.encode())
         if recorded.result_buffers:

@@ -100,7 +100,7 @@ class AsyncLane:
         error: BaseException | None = None
         try:
             async for item in items:
-                self._streamer.send_chunk(call, self._streamer.chunk(call, item))
+                self._streamer.send(call, item)
                 await self._room(call)
         except BaseException as problem:
             cancelled = isinstance(problem, asyncio.CancelledError) and call.cause

@@ -44,6 +44,8 @@ class Call:
         runner: What runs it, once it runs; has `interrupt(call)`.
         connections: Who waits for its answer.
         streaming: Whether parts of the answer are on their way.
+        items: What was streamed, chunk by chunk; only where calls are recorded.
+        left_out: How many items were streamed that are not among them.
         pristine: Gives the arguments' buffers as they came; only where calls are recorded.
     """
 
@@ -52,6 +54,8 @@ class Call:
     buffers: Sequence[Any] = ()
     by_budget = False
     cause = ""
+    items: list[bytes] | tuple[()] = ()
+    left_out = 0
     lost_at = 0.0
     pristine: Callable[[], list[memoryview]] | None = None
     runner: Any = None

@@ -16,7 +16,11 @@ import threading
 import time
 from queue import Empty, SimpleQueue
 
+from seer.rpc.client._streams import split_chunk
+
+from ._blobs import Blobs
 from ._execute import uses_gpu
+from ._flood import Flood
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,12 +33,10 @@ if TYPE_CHECKING:
 PAUSE = 0.01
 """Seconds between two rounds of writing; what was answered since the last is lost in a crash."""
 AT_ONCE = 50
-INLINE_TEXT = 64 * 1024
-"""JSON text up to this size stands in the line itself."""
 MAX_WAITING = 256 << 20
 """Bytes of arguments and results that may wait to be written; beyond, calls wait for the disk."""
-MAX_KEPT = 16 << 30
-"""Bytes of blobs to keep in all; of what comes later only the digests are."""
+MAX_STREAMED = 256 << 20
+"""Bytes of streams' items that are kept until their calls end; of what comes beyond, the number."""
 
 _dumps = json.dumps
 
@@ -59,12 +61,12 @@ class Recorder:
     ) -> None:
         self.source_hash = source_hash
         self._folder = folder
-        self._blobs = os.path.join(folder, "blobs")  # noqa: PTH118 (import time)
-        self._results = results
+        self._blobs = Blobs(f"{folder}/blobs", keep=results, notify=self._note)
         self._notify = notify
         self._queue: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self._waiting = 0
-        self._kept = 0
+        self._streamed = 0
+        self._floods: dict[str, Flood] = {}
         self._lost = 0
         self._file = -1
         threading.Thread(target=self._work, name="seer-recorder", daemon=True).start()
@@ -82,12 +84,35 @@ class Recorder:
         if self._waiting > MAX_WAITING:
             time.sleep(PAUSE)
 
+    def item(self, call: Call, chunk: bytes) -> None:
+        """Keep an item of a stream for the record of its call; within bounds."""
+        if self._streamed + len(chunk) > MAX_STREAMED:
+            call.left_out += 1
+            return
+        self._streamed += len(chunk)
+        if isinstance(call.items, list):
+            call.items.append(chunk)
+        else:
+            call.items = [chunk]
+
     def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
-        """Note a request that was refused."""
-        self._queue.put((caller.name, path, kind, message, time.time()))
+        """Note a request that was refused. Of a flood of them only some, and how many they were."""
+        now = time.time()
+        flood = self._floods.setdefault(caller.name, Flood())
+        if flood.passes(now):
+            self._queue.put((caller.name, path, kind, message, now))
+        elif flood.is_due(now):
+            self._queue.put((*self._summary(caller.name, flood), now))
+
+    def _summary(self, caller: str, flood: Flood) -> tuple[str, str, str, str]:
+        words = f"{flood.take()} more requests were refused; too many to tell each"
+        return caller, "", "ProtocolError", words
 
     def flush(self, done: Callable[[], None]) -> None:
         """Have `done` called once everything noted so far is written down, or lost."""
+        for caller, flood in list(self._floods.items()):
+            if flood.held:
+                self._queue.put((*self._summary(caller, flood), time.time()))
         self._queue.put((done,))
 
     # --- the thread --------------------------------------------------------------------------
@@ -129,21 +154,18 @@ class Recorder:
             self._lost += len(lines)
         if error is not None:
             self._lost += len(items) - len(lines)
-            self._notify(
-                {
-                    "op": "note",
-                    "kind": "record",
-                    "message": f"{self._lost} calls could not be recorded: {error}",
-                }
-            )
+            self._note(f"{self._lost} calls could not be recorded: {error}")
         else:
             self._notify({"op": "recorded"})
         for done in waiting:
             done()
 
+    def _note(self, message: str) -> None:
+        self._notify({"op": "note", "kind": "record", "message": message})
+
     def _append(self, data: bytes) -> None:
         if self._file < 0:
-            os.makedirs(self._blobs, exist_ok=True)  # noqa: PTH103 (import time)
+            os.makedirs(f"{self._folder}/blobs", exist_ok=True)  # noqa: PTH103 (import time)
             path = os.path.join(self._folder, "calls.jsonl")  # noqa: PTH118 (import time)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._file = os.open(path, flags, 0o600)
@@ -172,14 +194,16 @@ class Recorder:
         self, call: Call, reply: Reply, ended: float, seconds: float, when: float, size: int
     ) -> bytes:
         self._waiting -= size
+        self._streamed -= sum(map(len, call.items))
         try:
             arguments, argument_buffers = self._arguments(call, reply.outcome)
-            result = self._text(reply.text)
-            buffers = [self._buffer(view) for view in _reply_buffers(reply)]
+            text, views = _stream_result(call, reply) if call.streaming else _result(reply)
+            result = self._blobs.text(text)
+            buffers = [self._blobs.add(view) for view in views]
         finally:
             if reply.slot is not None and reply.pool is not None:
                 reply.pool.let_go(reply.slot)
-        digest = hashlib.sha256(reply.text)
+        digest = hashlib.sha256(text)
         for buffer in buffers:
             digest.update(buffer["sha256"].encode())
         started = call.started_at or ended
@@ -206,6 +230,8 @@ class Recorder:
         )
         if "torch" in sys.modules and uses_gpu():
             line += b',"gpu":%.6f' % seconds
+        if call.target:
+            line += b',"handle":"%s"' % call.target.encode()
         if argument_buffers:
             line += b',"argument_buffers":' + _dumps(argument_buffers).encode()
         if buffers:
@@ -215,7 +241,7 @@ class Recorder:
     def _arguments(self, call: Call, outcome: str) -> tuple[bytes, list[dict[str, Any]]]:
         """The arguments as `[args, kwargs]`, and their buffers."""
         body = call.body if type(call.body) is bytes else bytes(call.body)
-        buffers = [self._buffer(view) for view in call.pristine_buffers()]
+        buffers = [self._blobs.add(view) for view in call.pristine_buffers()]
         # What the gate could read is JSON; what it refused may be anything.
         if outcome == "ProtocolError" or not body.startswith(b"[[") or b"\n" in body:
             try:
@@ -225,58 +251,13 @@ class Recorder:
             if found.__class__ is dict:
                 found = [found.get("args", []), found.get("kwargs", {})]
             body = _dumps(found, separators=(",", ":")).encode()
-        return self._text(body), buffers
-
-    def _text(self, text: bytes) -> bytes:
-        if len(text) <= INLINE_TEXT:
-            return text if text.isascii() else _utf8(text)
-        return _dumps({"blob": self._buffer(memoryview(text))}).encode()
-
-    def _buffer(self, view: memoryview) -> dict[str, Any]:
-        name = hashlib.sha256(view).hexdigest()
-        if self._results:
-            self._store(name, view)
-        return {"sha256": name, "bytes": len(view)}
-
-    def _store(self, name: str, view: memoryview) -> None:
-        path = f"{self._blobs}/{name}"
-        if os.path.exists(path):  # noqa: PTH110 (import time)
-            return
-        if self._kept + len(view) > MAX_KEPT:
-            if self._results:
-                self._results = False
-                message = f"the record holds {self._kept} bytes of arrays; no more are kept"
-                self._notify({"op": "note", "kind": "record", "message": message})
-            return
-        self._kept += len(view)
-        os.makedirs(self._blobs, exist_ok=True)  # noqa: PTH103 (import time)
-        partial = f"{path}.partial"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        fd = os.open(partial, flags, 0o600)
-        try:
-            written = 0
-            while written < len(view):
-                written += os.write(fd, view[written : written + (1 << 24)])
-        except OSError:
-            os.unlink(partial)  # noqa: PTH108 (import time)
-            raise
-        finally:
-            os.close(fd)
-        os.rename(partial, path)  # noqa: PTH104 (import time)
+        return self._blobs.text(body), buffers
 
 
-def _utf8(text: bytes) -> bytes:
-    """JSON text that any reader takes: lone surrogates, which the wire allows, are escaped."""
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return _dumps(json.loads(text.decode("utf-8", "surrogatepass"))).encode()
-    return text
-
-
-def _reply_buffers(reply: Reply) -> list[memoryview]:
+def _result(reply: Reply) -> tuple[bytes, list[memoryview]]:
+    """The text of a reply, and its buffers."""
     if not reply.pieces:
-        return []
+        return reply.text, []
     inline = memoryview(b"".join([reply.text, *reply.inline]))
     found: list[memoryview] = []
     for piece in reply.pieces:
@@ -286,4 +267,16 @@ def _reply_buffers(reply: Reply) -> list[memoryview]:
             assert reply.slot is not None
             source = reply.slot.view
         found.append(source[piece.offset : piece.offset + piece.size])
-    return found
+    return reply.text, found
+
+
+def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:
+    """What a generator gave: its items as they went over the wire, then how it ended."""
+    lines: list[bytes] = []
+    found: list[memoryview] = []
+    for chunk in call.items:
+        line, buffers = split_chunk(chunk)
+        lines.append(line)
+        found += buffers
+    left_out = b'"left_out":%d,' % call.left_out if call.left_out else b""
+    return b'{"stream":[%s],%s%s' % (b",".join(lines), left_out, reply.text[1:]), found

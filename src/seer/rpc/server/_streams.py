@@ -70,11 +70,23 @@ class Streamer:
         Raises:
             GateError: It cannot be sent.
         """
-        self.send_chunk(call, self.chunk(call, item))
+        self.send(call, item)
         connection = call.connections[0] if call.connections else None
         return connection is None or connection.wait_for_room(MAX_UNSENT, STALL)
 
-    def chunk(self, call: Call, item: Any) -> bytes:
+    def send(self, call: Call, item: Any) -> None:
+        """Send one item, however much the caller has not read, and note it for the record.
+
+        Raises:
+            GateError: It cannot be sent.
+        """
+        data = self._chunk(call, item)
+        self._send_chunk(call, data)
+        recorder = self._executor.recorder
+        if recorder is not None:
+            recorder.item(call, data)
+
+    def _chunk(self, call: Call, item: Any) -> bytes:
         """One item as a chunk: a line of JSON, and its buffers after it."""
         executor = self._executor
         buffers: list[Any] = []
@@ -89,16 +101,10 @@ class Streamer:
         text = executor.scrubbed(text)
         if not buffers:
             return b'{"item":%s}\n' % text
-        # The layout is that of a reply whose JSON text is this line.
-        reply = Reply(200, b"")
         sizes = json.dumps([_size(b) for b in buffers]).encode()
-        line = b'{"item":%s,"buffers":%s' % (text, sizes)
-        line = line.ljust(aligned(len(line) + 2, INLINE_ALIGN) - 2) + b"}\n"
-        reply.text = line
-        reply.add_buffers(buffers, None)
-        return b"".join([line, *reply.inline])
+        return _laid_out(b'{"item":%s,"buffers":%s' % (text, sizes), buffers)
 
-    def send_chunk(self, call: Call, data: bytes) -> None:
+    def _send_chunk(self, call: Call, data: bytes) -> None:
         """Send a chunk, and the head before the first one."""
         framed = b"%x\r\n%s\r\n" % (len(data), data)
         if not call.streaming:
@@ -108,10 +114,7 @@ class Streamer:
             connection.send(framed)
 
     def _head(self) -> bytes:
-        return b"HTTP/1.1 200 OK\r\n%scontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n" % (
-            self._executor.gate.prefix,
-            STREAM_TYPE,
-        )
+        return stream_head(self._executor.gate.prefix)
 
     def end(self, call: Call, lane: int, error: BaseException | None) -> None:
         """Send the last chunk and settle the call."""
@@ -131,6 +134,47 @@ class Streamer:
             last = self._head() + last
         reply.last_chunk = last
         executor.finish(call, lane, reply, _monotonic())
+
+
+def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:
+    """The whole answer of a stream as it stands in a record.
+
+    Args:
+        result: The recorded result: `{"stream": [items], "end": null}`, or with an `error`.
+        buffers: The contents of its buffers, in order.
+        prefix: The lines that follow the status line of every answer.
+    """
+    found: dict[str, Any] = json.loads(result)
+    items: list[dict[str, Any]] = found.pop("stream")
+    found.pop("left_out", None)
+    rest = iter(buffers)
+    chunks: list[bytes] = []
+    for item in items:
+        taken = [next(rest) for _ in item.get("buffers", ())]
+        chunks.append(_laid_out(json.dumps(item)[:-1].encode(), taken) if taken else _line(item))
+    chunks.append(_line(found))
+    framed = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
+    return b"".join([stream_head(prefix), *framed, b"0\r\n\r\n"])
+
+
+def stream_head(prefix: bytes) -> bytes:
+    """The head of a streamed answer."""
+    return b"HTTP/1.1 200 OK\r\n%scontent-type: %s\r\ntransfer-encoding: chunked\r\n\r\n" % (
+        prefix,
+        STREAM_TYPE,
+    )
+
+
+def _line(value: object) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+def _laid_out(line: bytes, buffers: list[Any]) -> bytes:
+    """A chunk: a line without its closing brace, and the buffers after it, each at its place."""
+    line = line.ljust(aligned(len(line) + 2, INLINE_ALIGN) - 2) + b"}\n"
+    reply = Reply(200, line)
+    reply.add_buffers(buffers, None)
+    return b"".join([line, *reply.inline])
 
 
 def unread(call: Call) -> CallCancelledError:

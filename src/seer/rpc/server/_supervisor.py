@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 TICK = 0.2
 """Seconds between two looks at deadlines."""
 MAX_RESTARTS = 5
+MAX_WAITING = 256
+"""Connections of callers that are kept open while there is nobody else to answer."""
 RESTART_WINDOW = 60.0
 
 
@@ -66,7 +68,8 @@ class Supervisor:
         self.callers: dict[str, tuple[int, CallerConfig, socket.socket]] = {}
         self._next_caller = 0
         self._poller = Poller()
-        self._minis: set[MiniConnection] = set()
+        self._minis: dict[MiniConnection, None] = {}
+        """Callers' connections that wait for a request; in the order they came."""
         self._answering = False
         self._starts: list[float] = []
         self._restart_at = float("inf")
@@ -367,17 +370,19 @@ class Supervisor:
             connected, _ = listener.accept()
         except OSError:
             return
+        if len(self._minis) >= MAX_WAITING:
+            # Who has waited longest has not sent a request yet: the others would be answered.
+            next(iter(self._minis)).close()
         epoch = self.epoch if self.state in ("starting", "restarting") else "none"
-        self._minis.add(
-            MiniConnection(
-                connected,
-                self._poller,
-                self._answer_caller,
-                prefix=head_prefix(epoch),
-                once=True,
-                on_close=self._minis.discard,
-            )
+        mini = MiniConnection(
+            connected,
+            self._poller,
+            self._answer_caller,
+            prefix=head_prefix(epoch),
+            once=True,
+            on_close=lambda closed: self._minis.pop(closed, None),
         )
+        self._minis[mini] = None
 
     def _answer_caller(self, connection: MiniConnection, request: Request, _body: bytes) -> None:
         if self.state in ("dead", "failed"):
