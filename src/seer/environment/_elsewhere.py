@@ -85,9 +85,9 @@ async def _versions(request: Mapping[str, Any], report: Report) -> dict[str, str
 
 
 async def _download(request: Mapping[str, Any], report: Report) -> list[str | None]:
-    stored = _in_store(request["name"])
+    stored = _in_store(request["name"], request["revision"])
     if stored is not None:
-        return [str(stored), None]
+        return stored
     packages: Path | None = None
     if importlib.util.find_spec("huggingface_hub") is None:
         packages = await build_environment([_HUB])
@@ -101,13 +101,25 @@ async def _download(request: Mapping[str, Any], report: Report) -> list[str | No
     return [str(folder), commit]
 
 
-def _in_store(name: str) -> Path | None:
-    """A model in the folder of models that this host keeps, under one of the usual names."""
+def _in_store(name: str, revision: str) -> list[str | None] | None:
+    """A model in the folder of models that this host keeps: its folder, and its commit if known."""
     root = os.environ.get(_STORE, "")
-    for folder in (Path(root, name), Path(root, model_slug(name))) if root else ():
-        if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
-            return folder.resolve()
+    if not root:
+        return None
+    cached = Path(root, f"models--{name.replace('/', '--')}")
+    commit = revision
+    if (cached / "refs" / revision).is_file():
+        commit = (cached / "refs" / revision).read_text().strip()
+    if _is_model(cached / "snapshots" / commit):
+        return [str(cached / "snapshots" / commit), commit]
+    for folder in (Path(root, name), Path(root, model_slug(name))):
+        if _is_model(folder):
+            return [str(folder.resolve()), None]
     return None
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
 
 
 async def _view(request: Mapping[str, Any], report: Report) -> dict[str, object]:

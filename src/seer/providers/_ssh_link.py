@@ -199,8 +199,11 @@ class SshLink(Link):
     ) -> Wire:
         pumped = _Pumped(on_data, on_end)
         with self._translated():
-            made: Any = await connection.create_session(  # pyright: ignore[reportUnknownMemberType]
-                lambda: pumped, shlex.join([*self.pump, path]), encoding=None, window=_WINDOW
+            made = cast(
+                "tuple[object, object]",
+                await connection.create_session(  # pyright: ignore[reportUnknownMemberType]
+                    lambda: pumped, shlex.join([*self.pump, path]), encoding=None, window=_WINDOW
+                ),
             )
         channel = cast("_Channel", made[0])
         if not await pumped.begun:

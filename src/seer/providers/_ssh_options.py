@@ -40,7 +40,7 @@ class SshOptions:
     connect_timeout: float = 20.0
     """Seconds that connecting and logging in may take."""
     models: str = ""
-    """A folder there that holds models in the hub's cache layout; empty is the host's own cache."""
+    """A folder there that holds models already: by name, or in the layout of the hub's cache."""
 
 
 _KINDS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -82,7 +82,12 @@ def read_options(given: object) -> SshOptions:
     options = SshOptions(**values)
     if not options.host:
         raise ConfigError("provider_options['host']", "", f"name a host, there or in {PREFIX}HOST")
-    shlex.split(options.launcher)
+    try:
+        shlex.split(options.launcher)
+    except ValueError as error:
+        raise ConfigError(
+            "provider_options['launcher']", options.launcher, f"is no command line: {error}"
+        ) from None
     return options
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import shlex
 
 from seer.errors import ConfigError
 from seer.providers._remote._host import RemoteHost
@@ -45,6 +46,8 @@ class SshProvider(RemoteProvider):
                 python=options.python,
                 price=options.price_per_hour / 3600 or None,
                 share_gpus=options.share_gpus,
+                launcher=shlex.split(options.launcher),
+                environment={"SEER_MODEL_STORE": options.models} if options.models else {},
             )
             self._hosts[options] = host
             fields = dataclasses.asdict(options)

@@ -4,8 +4,9 @@
         options = server.options()          # for provider="ssh"
         server.cut()                        # every connection breaks, as with a pulled cable
 
-Who logs in is this process's user, or another where that is root. Connections go through
-a small forwarder, so that they can be broken, or held up, without the server's knowledge.
+Who logs in is this process's user or, where that is root and one asks for it, an ordinary user who
+exists for this server only. Connections go through a small forwarder, so that they can be broken,
+or held up, without the server's knowledge.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ from seer.errors import ProviderError
 
 _SSHD = "/usr/sbin/sshd"
 _ALIAS = "testhost"
+_USER, _UID = "seer-tester", 1001
 _PATIENCE = 15.0
 
 _SERVER = """\
@@ -60,13 +62,14 @@ class SshServer:
     """An OpenSSH server for tests."""
 
     def __init__(
-        self, *, user: str | None = None, python: str | None = None, more: str = ""
+        self, *, ordinary: bool = False, python: str | None = None, more: str = ""
     ) -> None:
         """Describe it.
 
         Args:
-            user: Who logs in; this process's user by default.
-            python: The interpreter that machines use; this one by default.
+            ordinary: Log in as an ordinary user; this process must be root.
+            python: The interpreter that machines use; this one by default, or the system's for
+                an ordinary user, who may not be able to read this one.
             more: Further lines of the server's configuration.
 
         Raises:
@@ -76,10 +79,9 @@ class SshServer:
             raise ProviderError(
                 f"{_SSHD} is not installed; install it with: apt install openssh-server"
             )
-        entry = pwd.getpwnam(user) if user is not None else pwd.getpwuid(os.geteuid())
-        self.user = entry.pw_name
-        self._entry = entry
-        self._python = python or sys.executable
+        self.user = _USER if ordinary else pwd.getpwuid(os.geteuid()).pw_name
+        self._ordinary = ordinary
+        self._python = python or ("/usr/bin/python3" if ordinary else sys.executable)
         self._more = more
         self._server: subprocess.Popen[bytes] | None = None
         self._forwarder: _Forwarder | None = None
@@ -116,7 +118,15 @@ class SshServer:
         (self.folder / "known_hosts").write_text(f"{_ALIAS} {public}")
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-            os.chown(self.root, self._entry.pw_uid, self._entry.pw_gid)
+        if self._ordinary:
+            os.chown(self.root, _UID, _UID)
+            for name, line in (
+                ("passwd", f"{_USER}:x:{_UID}:{_UID}::{self.root}:/bin/sh"),
+                ("shadow", f"{_USER}:*:19000:0:99999:7:::"),
+                ("group", f"{_USER}:x:{_UID}:"),
+            ):
+                text = Path("/etc", name).read_text()
+                (self.folder / name).write_text(f"{text.rstrip()}\n{line}\n")
 
     def _start(self) -> None:
         port = _free_port()
@@ -125,7 +135,7 @@ class SshServer:
         log = (self.folder / "sshd.log").open("wb")
         with log:
             self._server = subprocess.Popen(
-                [_SSHD, "-D", "-e", "-f", str(config)],
+                [*self._surroundings(), _SSHD, "-D", "-e", "-f", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -142,6 +152,13 @@ class SshServer:
             alias=_ALIAS, port=self._forwarder.port, user=self.user, folder=self.folder
         )
         (self.folder / "ssh_config").write_text(client)
+
+    def _surroundings(self) -> list[str]:
+        """A view of the system in which the ordinary user exists, for the server alone."""
+        if not self._ordinary:
+            return []
+        script = 'for name in passwd shadow group; do mount --bind "$0/$name" "/etc/$name"; done'
+        return ["unshare", "--mount", "sh", "-ec", f'{script}; exec "$@"', str(self.folder)]
 
     @staticmethod
     def _server_pause() -> None:

@@ -8,7 +8,7 @@ import os
 import stat
 import tarfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,8 @@ class RemoteHost(Host):
         python: str = "",
         price: float | None = None,
         share_gpus: bool = False,
+        launcher: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Describe it; nothing is sent before the first request.
 
@@ -79,6 +81,8 @@ class RemoteHost(Host):
             python: The interpreter to use; empty to look for one.
             price: US dollars per second.
             share_gpus: Whether a machine may get a GPU that is in use.
+            launcher: A command of the host that machines are started with.
+            environment: Variables for what prepares packages and models there.
         """
         self.link = link
         self.provider = provider
@@ -88,6 +92,8 @@ class RemoteHost(Host):
         self._wanted_root = root
         self._wanted_python = python
         self._share_gpus = share_gpus
+        self._launcher = tuple(launcher)
+        self._environment = dict(environment or {})
         self._program: list[str] | None = None
         self._preparing = asyncio.Lock()
 
@@ -105,6 +111,7 @@ class RemoteHost(Host):
             "share_gpus": self._share_gpus,
             "price": self.price,
             "gates": sorted(spec.gates),
+            "launcher": list(self._launcher),
         }
         found = await self._start_when_free(request, spec.start_timeout)
         record = parse_record(found["record"])
@@ -177,7 +184,8 @@ class RemoteHost(Host):
         on_message: Callable[[Mapping[str, Any]], None],
     ) -> Mapping[str, Any]:
         """Run the `main` of a module of this package there."""
-        return await self._ask("run", module, request=request, on_message=on_message)
+        whole = {"environment": self._environment, "request": request}
+        return await self._ask("run", module, request=whole, on_message=on_message)
 
     async def push(self, folder: Path) -> Path:
         """Copy a folder there, unless the same content is there already."""

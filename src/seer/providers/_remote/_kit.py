@@ -19,7 +19,7 @@ _PACKAGES = ("isolation", "providers", "environment")
 _ALONE = frozenset({"seer/environment/__init__.py"})
 """Doors that import more than a host has; there they are empty."""
 _THIRD_PARTY = ("packaging", "dotenv")
-_LEAN = ("frames.py", "porter.py", "pump.py")
+_LEAN = ("frames.py", "head.py", "porter.py", "pump.py", "trunk.py")
 """Also in a package of their own, because to import `seer.providers` takes longer than they do."""
 
 
@@ -54,6 +54,7 @@ def _files() -> dict[str, bytes]:
     here = Path(__file__).parent
     files["seer_remote/__init__.py"] = b""
     files.update({f"seer_remote/{name}": (here / name).read_bytes() for name in _LEAN})
+    files["seer_remote/cleaning.py"] = files["seer/providers/_machine/cleaning.py"]
     for name in _THIRD_PARTY:
         files.update(_module_files(name))
     return files

@@ -37,11 +37,14 @@ from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._local_start import Born
 from seer.providers._places import cache_dir, state_dir
 from seer.providers._remote import gpus
+from seer.providers._remote.launched import launch_elsewhere, running, serve_on_node
+from seer.providers._remote.launched import status as status_of
 from seer.providers._spec import MachineSpec
 from seer.providers._sweep import sweep
 from seer.providers.local import LocalProvider, launch
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAIN = "from seer.providers._remote.host import main; main()"
 _PORTER = "from seer_remote.porter import main; main()"
 _EXTRA = "remote.json"
 _STORE_LIFE = 30 * 86400
@@ -81,17 +84,12 @@ def _request() -> dict[str, Any]:
 
 def _start() -> dict[str, object]:
     request = _request()
-    spec = read_spec(request["spec"])
+    if request["launcher"]:
+        return launch_elsewhere(request, _own_command("launched"))
     with _gpus_locked():
+        spec = read_spec(request["spec"])
         if spec.gpu is not None:
-            chosen = gpus.pick(
-                gpus.look(),
-                spec.gpu,
-                spec.gpu_count,
-                taken=_taken(),
-                share=bool(request["share_gpus"]),
-            )
-            spec = replace(spec, devices=chosen)
+            spec = replace(spec, devices=_choose_gpus(spec, share=bool(request["share_gpus"])))
         answer = asyncio.run(_bring_up(spec, request))
     try:
         _say({"ok": answer})
@@ -99,6 +97,33 @@ def _start() -> dict[str, object]:
         # Whoever wanted it has gone.
         asyncio.run(_end(str(answer["id"])))
     os._exit(0)
+
+
+def _own_command(operation: str) -> list[str]:
+    kit = str(Path(__file__).parents[3])
+    code = f"import sys; sys.path.insert(0, {kit!r}); {_MAIN}"
+    return [sys.executable, "-I", "-c", code, sys.argv[1], operation]
+
+
+def _launched() -> None:
+    """On a node, under a launcher: which GPUs there are to use is the launcher's decision."""
+
+    async def bring_up(request: Mapping[str, Any]) -> dict[str, object]:
+        spec = read_spec(request["spec"])
+        if spec.gpu is not None:
+            given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            numbers = [int(part) for part in given.split(",") if part.strip().isdigit()]
+            chosen = tuple(numbers[: spec.gpu_count]) or _choose_gpus(spec, share=True)
+            spec = replace(spec, devices=chosen)
+        return await _bring_up(spec, request)
+
+    serve_on_node(bring_up)
+    os._exit(0)
+
+
+def _choose_gpus(spec: MachineSpec, *, share: bool) -> tuple[int, ...]:
+    assert spec.gpu is not None, "whoever wants none need not choose"
+    return gpus.pick(gpus.look(), spec.gpu, spec.gpu_count, taken=_taken(), share=share)
 
 
 async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
@@ -206,6 +231,9 @@ def _spawn_porter(
 
 
 def _find(machine_id: str) -> dict[str, object]:
+    for answer in running():
+        if answer["id"] == machine_id:
+            return answer
     folder = machines_dir() / machine_id
     sweep(machine_id)
     try:
@@ -238,6 +266,12 @@ def _list() -> list[dict[str, object]]:
         with contextlib.suppress(OSError, ValueError):
             extra = json.loads((machines_dir() / status.id / _EXTRA).read_text())
             found.append({**asdict(status), **extra})
+    for answer in running():
+        known = status_of(answer["porter"])
+        if known is not None:
+            record = json.loads(answer["record"])
+            state = {"detached": known[0], "controller_alive": known[1]}
+            found.append({**record, **state, "price": answer["price"]})
     return found
 
 
@@ -345,11 +379,14 @@ def _run(module: str) -> object:
         "Callable[[Mapping[str, Any], Callable[[Mapping[str, object]], None]], object]",
         importlib.import_module(module).main,
     )
-    return work(_request(), lambda message: _say({"message": message}))
+    given = _request()
+    os.environ.update(given["environment"])
+    return work(given["request"], lambda message: _say({"message": message}))
 
 
 _OPERATIONS: dict[str, Callable[..., object]] = {
     "start": _start,
+    "launched": _launched,
     "find": _find,
     "list": _list,
     "ended": _ended,

@@ -6,8 +6,8 @@ seconds. Then its streams are closed, which is how keeper and steward learn that
 gone. The porter ends with the machine.
 
 Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`. CONTROL is a line
-to the keeper that holds the machine from its birth, or -1: the first session's line to the keeper is
-that one, and where no session comes, it is closed. NAME=FD are listening sockets of gates: what
+to the keeper that holds the machine from its birth, or -1. The first session's line to the keeper
+is that one; where no session comes, it is closed. NAME=FD are listening sockets of gates: what
 programs in the machine connect to them becomes streams towards the controller.
 """
 
@@ -31,6 +31,8 @@ _LAST_WORDS = 5.0
 _LINGER = 5.0
 _BEATS = 4
 """Signs of life that may be missed before a wire counts as cut."""
+_TARGETS = {b"keeper": b"keeper.sock", b"steward": b"steward.sock", b"watch": b"keeper.sock"}
+"""`watch` asks the keeper something without becoming the line that holds a new machine."""
 _MOST_SESSIONS = 64
 _MOST_STREAMS = 8192
 _READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
@@ -315,8 +317,8 @@ class Porter:
         try:
             if target == b"keeper" and self._control is not None:
                 connected, self._control = self._control, None
-            elif target in (b"keeper", b"steward"):
-                connected = self._connect(target + b".sock")
+            elif target in _TARGETS:
+                connected = self._connect(_TARGETS[target])
             else:
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
