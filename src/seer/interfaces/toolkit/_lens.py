@@ -1,8 +1,8 @@
 """The logit lens: what a model would say if it stopped early; and a tuned lens fitted to it.
 
-A tuned lens here is one affine map per layer, found by ridge regression: from its residual stream to
-what the plain lens (the final norm) misses of the last layer. No training loop, and the same result
-each time; a map that is kept small leaves the plain lens.
+A tuned lens here is one affine map per layer, found by ridge regression: from its residual stream
+to what the plain lens (the final norm) misses of the last layer. No training loop, and the same
+result each time; a map that is kept small leaves the plain lens.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.

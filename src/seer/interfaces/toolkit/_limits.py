@@ -7,7 +7,7 @@ from collections.abc import Sized
 
 from seer.errors import CallLimitError, ModelInputError
 
-MAX_PROMPT_TOKENS = 8192
+MAX_PROMPT_TOKENS = 16_384
 """Tokens of one prompt; a model's own context may allow fewer."""
 MAX_NEW_TOKENS = 2048
 MAX_TEXTS = 1024

@@ -17,4 +17,4 @@ for function in (models, tokenize, chat_prompt):
 expose(timeout=600, idempotent=True, stateful=False)(sample)
 for function in (generate, chat):
     expose(batch=64, batch_wait=0.02, timeout=600, idempotent=True, stateful=False)(function)
-expose(batch=64, timeout=120, idempotent=True, stateful=False)(next_tokens)
+expose(batch=64, batch_wait=0.02, timeout=120, idempotent=True, stateful=False)(next_tokens)

@@ -28,16 +28,16 @@ from ._tokens import chat_prompt, next_tokens, tokenize
 
 load_models()
 
-# Writing takes long, so it pays to wait for others; a single forward pass does not take long.
+# A batch waits for those who have called before, but never for nobody.
 for function in (generate, chat):
     expose(batch=64, batch_wait=0.02, timeout=600, idempotent=True, stateful=False)(function)
 for function in (activations, next_tokens, logit_lens, attention, sae_features):
-    expose(batch=64, batch_wait=0.005, timeout=120, idempotent=True, stateful=False)(function)
+    expose(batch=64, batch_wait=0.02, timeout=120, idempotent=True, stateful=False)(function)
 for function in (models, tokenize, chat_prompt, saes, sae_direction, adapter_norms):
     expose(timeout=120, idempotent=True, stateful=False)(function)
 for function in (sample, attribute, patch, contrast, compare, nearest_tokens, nearest_neurons):
     expose(timeout=600, idempotent=True, stateful=False)(function)
 # These give or take handles, which live in one copy of the interface.
-expose(batch=64, batch_wait=0.005, timeout=120)(hold_activations)
+expose(batch=64, batch_wait=0.02, timeout=120)(hold_activations)
 for function in (fit_lens, train_probe, apply_probe):
     expose(timeout=600)(function)

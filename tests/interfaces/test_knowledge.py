@@ -1,0 +1,242 @@
+"""Probes, neighbours and sparse autoencoders, against computations of their own."""
+
+# torch, scipy and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seer.errors import ModelInputError
+from tests.interfaces.conftest import TEXTS, Case
+
+pytestmark = pytest.mark.full
+
+WORDS = tuple(
+    [
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "lazy",
+        "dog",
+        "and",
+        "runs",
+        "through",
+        "quiet",
+        "forest",
+    ]
+)
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    random = np.random.default_rng(seed)
+    return [" ".join(random.choice(WORDS, 6)) for _ in range(count)]
+
+
+def test_a_probe_finds_what_is_there_and_only_that(case: Case) -> None:
+    texts = [f"{'hello' if i % 2 else 'thank'} {text}" for i, text in enumerate(sentences(80))]
+    labels = ["greeting" if i % 2 else "thanks" for i in range(80)]
+    found = case.tools.train_probe(texts, labels, 1, position=0)
+    assert found.accuracy == 1.0
+    assert found.interval[0] > found.majority
+    assert (found.trained_on, found.tested_on) == (60, 20)
+    assert found.classes == ["greeting", "thanks"]
+    readings = case.tools.apply_probe(found.probe, ["hello you", "thank you"])
+    assert [one.label for one in readings] == ["greeting", "thanks"]
+    values = [np.asarray(case.tools.activations(t, 1, position=0)) @ found.direction for t in texts]
+    assert max(values[1::2]) < min(values[::2])
+    shuffled = list(np.random.default_rng(1).permutation(labels))
+    chance = case.tools.train_probe(sentences(80, 3), shuffled, 1, position=None)
+    assert chance.interval[0] < 0.6
+
+
+def test_a_probe_is_scikit_learns_on_held_out_activations(llama: Case) -> None:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import train_test_split
+    from sklearn.preprocessing import StandardScaler
+
+    texts = sentences(60)
+    labels = ["long" if len(text) > 30 else "short" for text in texts]
+    found = llama.tools.train_probe(texts, labels, 2, position=None, seed=3)
+    values = np.stack([np.asarray(llama.tools.activations(t, 2)).mean(0) for t in texts])
+    split: Any = train_test_split(values, labels, test_size=15, random_state=3, stratify=labels)
+    scaler: Any = StandardScaler().fit(split[0])
+    own: Any = LogisticRegression(max_iter=2000).fit(scaler.transform(split[0]), split[2])
+    assert found.accuracy == pytest.approx(own.score(scaler.transform(split[1]), split[3]))
+
+
+def test_the_nearest_token_of_its_own_embedding_is_the_token(case: Case) -> None:
+    for space, table in (
+        ("output", case.net.get_output_embeddings()),
+        ("input", case.net.get_input_embeddings()),
+    ):
+        weights = table.weight.detach().numpy()
+        found = case.tools.nearest_tokens(weights[123] * 3, k=3, space=space)
+        assert found[0].id == 123
+        assert found[0].score == pytest.approx(1, abs=1e-5)
+        unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+        assert [one.id for one in found] == np.argsort(-(unit @ unit[123]))[:3].tolist()
+
+
+def test_the_nearest_neuron_of_what_it_writes_is_the_neuron(case: Case) -> None:
+    mlp = case.blocks[1].mlp
+    vector = mlp.c_proj.weight[5] if case.architecture == "gpt2" else mlp.down_proj.weight[:, 5]
+    found = case.tools.nearest_neurons(vector.detach().numpy(), k=4)
+    assert (found[0].layer, found[0].neuron) == (2, 5)
+    assert found[0].score == pytest.approx(1, abs=1e-5)
+    assert [one.score for one in found] == sorted([one.score for one in found], reverse=True)
+
+
+def save_sae(folder: Path, tensors: dict[str, Any], **config: Any) -> None:
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True)
+    plain = {"d_in": 32, "d_sae": 64, "dtype": "float32", "apply_b_dec_to_input": True}
+    (folder / "cfg.json").write_text(json.dumps({**plain, **config}))
+    save_file(tensors, folder / "sae_weights.safetensors")
+
+
+def train_sae(activations: Any, *, steps: int = 400) -> dict[str, Any]:
+    """A small autoencoder with an L1 penalty, trained here."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    up = torch.randn(64, 32, generator=generator)
+    weights = {
+        "W_enc": (up / up.norm(dim=1, keepdim=True)).T.clone(),
+        "b_enc": torch.zeros(64),
+        "W_dec": up / up.norm(dim=1, keepdim=True),
+        "b_dec": activations.mean(0),
+    }
+    for tensor in weights.values():
+        tensor.requires_grad_(True)
+    optimizer = torch.optim.Adam(weights.values(), lr=1e-2)
+    for _ in range(steps):
+        hidden = ((activations - weights["b_dec"]) @ weights["W_enc"] + weights["b_enc"]).relu()
+        rebuilt = hidden @ weights["W_dec"] + weights["b_dec"]
+        loss = (rebuilt - activations).square().sum(-1).mean() + 0.01 * hidden.sum(-1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return {name: tensor.detach().contiguous() for name, tensor in weights.items()}
+
+
+@pytest.fixture
+def sae_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEER_SAES", str(tmp_path / "saes"))
+    return tmp_path / "saes"
+
+
+def test_a_trained_autoencoder_explains_the_activations(case: Case, sae_folder: Path) -> None:
+    import torch
+
+    rows = [np.asarray(case.tools.activations(t, 2)) for t in (*sentences(40), *TEXTS)]
+    weights = train_sae(torch.tensor(np.concatenate(rows)))
+    name = f"{case.architecture}/layer2"
+    save_sae(
+        sae_folder / name,
+        weights,
+        architecture="standard",
+        metadata={"hook_name": "blocks.1.hook_resid_post"},
+    )
+    (info,) = case.tools.saes()
+    assert (info.name, info.layer, info.stream, info.features) == (name, 2, "residual", 64)
+    found = case.tools.sae_features(TEXTS[0], name, k=64)
+    x = torch.tensor(np.asarray(case.tools.activations(TEXTS[0], 2)))
+    hidden = ((x - weights["b_dec"]) @ weights["W_enc"] + weights["b_enc"]).relu()
+    missed = x - hidden @ weights["W_dec"] - weights["b_dec"]
+    assert found.unexplained == pytest.approx(
+        float(missed.square().sum() / x.square().sum()), abs=1e-5
+    )
+    assert found.unexplained < 0.3
+    assert found.active == (hidden > 0).sum(-1).tolist()
+    for token, own in zip(found.features, hidden, strict=True):
+        assert token[0].feature == int(own.argmax())
+        assert token[0].activation == pytest.approx(float(own.max()), abs=1e-3)
+        assert len(token) == int((own > 0).sum())
+    direction = case.tools.sae_direction(name, 7)
+    assert np.allclose(np.asarray(direction), weights["W_dec"][7].numpy())
+    calls = [{"prompt": t, "sae": name} for t in TEXTS]
+    case.tools.check_batch("sae_features", calls, rtol=1e-3, atol=1e-3)
+
+
+def _gated(x: Any, w: dict[str, Any]) -> Any:
+    inside = x - w["b_dec"]
+    gate = (inside @ w["W_enc"] + w["b_gate"] > 0).float()
+    return gate * (inside @ (w["W_enc"] * w["r_mag"].exp()) + w["b_mag"]).relu()
+
+
+def _jump(x: Any, w: dict[str, Any]) -> Any:
+    before = (x - w["b_dec"]) @ w["W_enc"] + w["b_enc"]
+    return before.where(before > w["threshold"], 0 * before)
+
+
+def _topk(x: Any, w: dict[str, Any]) -> Any:
+    before = (x - w["b_dec"]) @ w["W_enc"] + w["b_enc"]
+    least = before.sort(dim=-1, descending=True).values[..., 7:8]
+    return before.where(before >= least, 0 * before).relu()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "own", "extra", "config"),
+    [
+        ("gated", _gated, ("b_gate", "b_mag", "r_mag"), {}),
+        ("jumprelu", _jump, ("b_enc", "threshold"), {}),
+        ("topk", _topk, ("b_enc",), {"k": 8}),
+    ],
+)
+def test_every_known_kind_of_autoencoder_encodes_as_written(
+    llama: Case,
+    sae_folder: Path,
+    architecture: str,
+    own: Callable[[Any, dict[str, Any]], Any],
+    extra: tuple[str, ...],
+    config: dict[str, Any],
+) -> None:
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    weights = {
+        "W_enc": torch.randn(32, 64, generator=generator),
+        "W_dec": torch.randn(64, 32, generator=generator),
+        "b_dec": torch.randn(32, generator=generator),
+        **{name: torch.rand(64, generator=generator) for name in extra},
+    }
+    name = f"kind-{architecture}"
+    hook = {"hook_name": "blocks.2.hook_mlp_out"}
+    save_sae(sae_folder / name, weights, architecture=architecture, **hook, **config)
+    found = llama.tools.sae_features(TEXTS[0], name, k=64)
+    x = torch.tensor(np.asarray(llama.tools.activations(TEXTS[0], 3, stream="mlp")))
+    hidden = own(x, weights)
+    assert found.active == (hidden > 0).sum(-1).tolist()
+    for token, expected in zip(found.features, hidden, strict=True):
+        assert token[0].feature == int(expected.argmax())
+        assert token[0].activation == pytest.approx(float(expected.max()), rel=1e-4)
+
+
+def test_autoencoders_that_cannot_be_read_say_why(llama: Case, sae_folder: Path) -> None:
+    import torch
+
+    with pytest.raises(ModelInputError, match="there are none"):
+        llama.tools.sae_features(TEXTS[0], "absent")
+    weights = {"W_dec": torch.zeros(64, 32)}
+    save_sae(sae_folder / "odd", weights, architecture="crosscoder", hook_name="blocks.0.hook_z")
+    with pytest.raises(ModelInputError, match="'crosscoder'; known are standard"):
+        llama.tools.sae_features(TEXTS[0], "odd")
+    save_sae(sae_folder / "z", weights, architecture="standard", hook_name="blocks.0.attn.hook_z")
+    with pytest.raises(ModelInputError, match="it reads at 'blocks.0.attn.hook_z'"):
+        llama.tools.sae_features(TEXTS[0], "z")
+    good = {"architecture": "standard", "hook_name": "blocks.0.hook_resid_pre"}
+    save_sae(sae_folder / "less", weights, **good)
+    with pytest.raises(ModelInputError, match=r"do not fit its cfg\.json"):
+        llama.tools.sae_features(TEXTS[0], "less")
+    with pytest.raises(ModelInputError, match=r"there are 'less', 'odd', 'z'"):
+        llama.tools.sae_features(TEXTS[0], "../less")

@@ -1,0 +1,122 @@
+"""What models write, against transformers on its own."""
+
+# torch, scipy and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.interfaces.conftest import TEXTS, Case
+
+pytestmark = pytest.mark.full
+
+
+def logprobs_of(case: Case, ids: list[int]) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return case.net(input_ids=torch.tensor([ids])).logits[0].float().log_softmax(-1)
+
+
+def test_greedy_text_is_what_the_model_finds_likeliest(case: Case) -> None:
+    prompt = case.ids(TEXTS[0])[0].tolist()
+    found = case.tools.generate(TEXTS[0], max_new_tokens=8)
+    written: list[int] = []
+    for _ in range(8):
+        token = int(logprobs_of(case, prompt + written)[-1].argmax())
+        if token == case.tokenizer.eos_token_id:
+            break
+        written.append(token)
+    assert found.ids == written
+    assert found.text == case.tokenizer.decode(written, skip_special_tokens=True)
+    own = logprobs_of(case, prompt + written)
+    expected = [float(own[len(prompt) - 1 + i, token]) for i, token in enumerate(written)]
+    assert found.logprobs == pytest.approx(expected, abs=1e-4)
+    assert found.finish == ("length" if len(written) == 8 else "stop")
+
+
+def test_concurrent_texts_are_the_same_as_single_ones(case: Case) -> None:
+    check = case.tools.check_batch
+    check("generate", [(text,) for text in TEXTS], atol=1e-4)
+    sampled = [
+        {"prompt": text, "seed": i, "temperature": 1.3, "top_p": 0.95, "max_new_tokens": 12}
+        for i, text in enumerate(TEXTS * 2)
+    ]
+    check("generate", sampled, atol=1e-4)
+    messages = [[{"role": "user", "content": text}] for text in TEXTS]
+    check("chat", [{"messages": m, "seed": i} for i, m in enumerate(messages)], atol=1e-4)
+    check("next_tokens", [(text,) for text in TEXTS], atol=1e-5)
+
+
+def test_seeds_choose_the_sample(llama: Case) -> None:
+    def write(seed: int, **options: Any) -> list[int]:
+        return llama.tools.generate(TEXTS[0], seed=seed, temperature=1.0, **options).ids
+
+    assert write(1) == write(1)
+    assert len({tuple(write(seed)) for seed in range(5)}) == 5
+    many = llama.tools.sample(TEXTS[0], 3, seed=4)
+    assert [one.ids for one in many] == [write(seed) for seed in (4, 5, 6)]
+    assert write(1, top_k=1) == llama.tools.generate(TEXTS[0]).ids
+
+
+def test_samples_follow_the_distribution(llama: Case) -> None:
+    import torch
+    from scipy.stats import chisquare
+
+    choice = llama.tools.module.generate.__globals__["Choice"]
+    logits = torch.tensor([1.0, 0.0, 2.0, -1.0, 0.5, -30.0])
+    draws = 4000
+    one = choice(list(range(draws)), 1, temperature=2.0, top_k=4, top_p=1.0)
+    one(torch.zeros(draws, 1, dtype=torch.long), logits.repeat(draws, 1))
+    seen = np.bincount(one.ids[0].numpy(), minlength=6)
+    kept = (logits / 2).masked_fill(logits < 0, -torch.inf).softmax(-1).numpy()
+    assert seen[kept == 0].sum() == 0
+    assert chisquare(seen[kept > 0], kept[kept > 0] * draws).pvalue > 1e-4
+    expected = logits.log_softmax(-1)[one.ids[0]]
+    assert torch.allclose(one.logprobs[0], expected, atol=1e-6)
+
+
+def test_writing_ends_at_stop_texts_and_end_tokens(llama: Case) -> None:
+    whole = llama.tools.generate(TEXTS[1], max_new_tokens=24)
+    stop = whole.text[3:6]
+    cut = llama.tools.generate(TEXTS[1], max_new_tokens=24, stop=(stop,))
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish == "stop"
+    assert len(cut.ids) == len(cut.logprobs) < len(whole.ids)
+    many = llama.tools.sample(TEXTS[1], 64, temperature=5.0, max_new_tokens=24)
+    found = next(one for one in many if one.finish == "stop")
+    assert 0 not in found.ids and len(found.ids) < 24
+    assert len(found.logprobs) == len(found.ids)
+
+
+def test_next_tokens_are_the_softmax_of_the_logits(case: Case) -> None:
+    found = case.tools.next_tokens(TEXTS[0], k=5, among=("hello", " world"))
+    own = case.run(TEXTS[0]).logits[0, -1].softmax(-1)
+    values, ids = own.topk(5)
+    assert [one.id for one in found.top] == ids.tolist()
+    assert [one.score for one in found.top] == pytest.approx(values.tolist(), abs=1e-6)
+    first = [
+        case.tokenizer(t, add_special_tokens=False)["input_ids"][0] for t in ("hello", " world")
+    ]
+    assert [one.id for one in found.among] == first
+    assert [one.score for one in found.among] == pytest.approx(own[first].tolist(), abs=1e-6)
+    assert found.entropy == pytest.approx(float(-(own * own.log()).sum()), abs=1e-4)
+
+
+def test_chat_goes_through_the_template(llama: Case) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    text = llama.tools.chat_prompt(messages)
+    assert text == llama.tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+    assert llama.tools.chat(messages).ids == llama.tools.generate(text).ids
+
+
+def test_tokens_and_their_ids_are_interchangeable(llama: Case) -> None:
+    tokens = llama.tools.tokenize(TEXTS[0])
+    assert tokens.ids == llama.ids(TEXTS[0])[0].tolist()
+    assert "".join(tokens.tokens) == TEXTS[0]
+    assert llama.tools.generate(tokens.ids) == llama.tools.generate(TEXTS[0])
