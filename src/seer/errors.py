@@ -323,3 +323,7 @@ class ModelInputError(SeerError, ValueError):
 
 class CallLimitError(ModelInputError):
     """More was asked than one call may do; the message names the limit and how to ask for less."""
+
+
+class AnswerError(SeerError, ValueError):
+    """A final answer is missing, or not of the form that can be graded."""
