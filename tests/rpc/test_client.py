@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.errors import InterfaceDiedError, ProtocolError, RemoteError
+from seer.errors import CallLostError, InterfaceDiedError, ProtocolError, RemoteError
 from seer.rpc._ship import client_bundle, server_bundle
 from seer.rpc.client import Gate, connect
 from seer.rpc.client._remote import error_from
@@ -261,6 +261,46 @@ def test_the_shipped_server_works_without_the_rest_of_seer(tmp_path: Path) -> No
         timeout=30,
     )
     assert done.stdout.strip() == f"{tmp_path}/seer/__init__.py False", done.stderr
+
+
+def answer_slowly(listener: socket.socket, signs: int) -> None:
+    """A gate that shows `signs` signs of life, 0.1 s apart, before it answers a call."""
+    head = b"HTTP/1.1 200 OK\r\nseer-gate: 1\r\nseer-epoch: e\r\ncontent-type: application/json\r\n"
+    text = b'{"result":5}'
+    answer = head + b"content-length: %d\r\n\r\n%s" % (len(text), text)
+    connected, _ = listener.accept()
+    with connected:
+        for request in range(2):
+            if not connected.recv(65536):
+                return
+            pause = threading.Event()
+            for _ in range(signs if request else 0):
+                pause.wait(0.1)
+                connected.sendall(b"HTTP/1.1 102 Processing\r\n\r\n")
+            if request == 0 or signs:
+                connected.sendall(answer)
+            else:
+                connected.recv(1)
+
+
+@pytest.mark.parametrize("signs", [8, 0])
+def test_a_call_lasts_as_long_as_there_are_signs_of_life(
+    signs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seer.rpc.client._link.SILENCE", 0.3)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        server = threading.Thread(target=answer_slowly, args=(listener, signs))
+        server.start()
+        with connect("x", f"path:{tmp_path / 's'}") as gate:
+            if signs:
+                assert gate.call("hour", ()) == 5
+            else:
+                with pytest.raises(CallLostError, match="no sign of life"):
+                    gate.call("hour", ())
+        server.join(5)
+        assert not server.is_alive()
 
 
 def test_no_class_is_ever_looked_up_by_a_name_off_the_wire() -> None:

@@ -239,6 +239,53 @@ def test_a_function_that_holds_the_interpreter_past_its_deadline_is_killed() -> 
         assert time.monotonic() - begin < 4
 
 
+POISONED = """
+    import sys, types
+
+    # As torch behaves after a kernel has failed: every later use of the device fails alike.
+    broken = []
+
+    def synchronize():
+        if broken:
+            raise RuntimeError("CUDA error: device-side assert triggered\\nmore of it")
+
+    torch = types.ModuleType("torch")
+    torch.cuda = types.SimpleNamespace(is_initialized=lambda: True, synchronize=synchronize)
+    sys.modules["torch"] = torch
+
+    @expose
+    def fine() -> int:
+        return 1
+
+    @expose
+    def fails(sticky: bool) -> None:
+        if sticky:
+            broken.append(1)
+        raise RuntimeError("CUDA error: something went wrong in a kernel")
+"""
+
+
+def test_a_cuda_error_that_poisons_the_process_ends_it_and_one_that_passes_does_not() -> None:
+    with serving(POISONED) as served:
+        gate = served.gate()
+        soon(lambda: gate.call("fails", (False,)), RuntimeError)
+        assert gate.call("fine") == 1
+        assert "went wrong in a kernel" in soon(lambda: gate.call("fails", (True,)), RuntimeError)
+        wait_until(lambda: served.control("GET", "/v1/health")["state"] == "dead")
+        message = soon(lambda: served.gate().call("fine"), InterfaceDiedError)
+        assert "a CUDA error made the process unusable" in message
+        assert "device-side assert" in message
+
+
+def test_after_a_cuda_error_it_is_started_again_where_that_was_asked_for() -> None:
+    with serving(POISONED, restart="on-failure") as served:
+        gate = served.gate()
+        soon(lambda: gate.call("fails", (True,)), RuntimeError)
+        wait_until(lambda: served.control("GET", "/v1/health")["restarts"] == 1)
+        soon(lambda: gate.call("fine"), InterfaceRestartedError)
+        assert gate.call("fine") == 1
+
+
 def test_running_out_of_memory_is_a_typed_error() -> None:
     with serving(SOURCE) as served:
         limit = 1 << 30

@@ -1,0 +1,136 @@
+"""The gate as a person meets it: interfaces that a scoped sandbox serves."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.errors import BudgetExceededError, CallLostError, HandleError, InterfaceRestartedError
+from seer.rpc import Budget
+
+pytestmark = pytest.mark.full
+
+PICTURES = """
+import pandas as pd
+from PIL import Image
+from seer.rpc import Handle
+
+
+@expose
+def turn(image: Image.Image) -> Image.Image:
+    return image.rotate(90, expand=True)
+
+
+@expose
+def double(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame * 2
+
+
+@expose
+def keep(text: str) -> Handle[str]:
+    return Handle(text)
+
+
+@expose
+def read(text: str) -> str:
+    return text
+"""
+
+COUNTER = """
+import os
+
+n = 0
+
+
+@expose(max_calls=5)
+def count() -> int:
+    global n
+    n += 1
+    return n
+
+
+@expose
+def leave() -> None:
+    os._exit(4)
+"""
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[ScopedSandbox]:
+    packages = ["numpy", "pandas", "pillow"]
+    config = SandboxConfig(gpu=None, provider="local", python_packages=packages)
+    with ScopedSandbox(config) as started:
+        yield started
+
+
+def serve(sandbox: ScopedSandbox, folder: Path, source: str, name: str, **options: Any) -> Any:
+    file = folder / f"{name}.py"
+    file.write_text(source)
+    return sandbox.serve(file, "library", name, **options)
+
+
+def test_several_interfaces_of_one_sandbox_have_state_and_ends_of_their_own(
+    sandbox: ScopedSandbox, tmp_path: Path
+) -> None:
+    one: Any = serve(sandbox, tmp_path, COUNTER, "one").connect()
+    two: Any = serve(sandbox, tmp_path, COUNTER, "two").connect()
+    assert [one.count(), one.count(), two.count()] == [1, 2, 1]
+    with pytest.raises(CallLostError, match="status 4"):
+        one.leave()
+    assert two.count() == 2
+
+
+def test_images_and_frames_go_both_ways(sandbox: ScopedSandbox, tmp_path: Path) -> None:
+    tools: Any = serve(sandbox, tmp_path, PICTURES, "pictures").connect()
+    image = Image.new("RGB", (4, 2), (10, 20, 30))
+    image.putpixel((0, 0), (1, 2, 3))
+    turned = tools.turn(image)
+    assert (turned.size, turned.mode) == ((2, 4), "RGB")
+    assert turned.getpixel((0, 3)) == (1, 2, 3)
+    frame = pd.DataFrame({"a": [1, 2], "b": [0.5, float("nan")]}, index=["x", "y"])
+    pd.testing.assert_frame_equal(tools.double(frame), frame * 2)
+
+
+def test_a_handle_is_its_callers_alone(sandbox: ScopedSandbox, tmp_path: Path) -> None:
+    library = serve(sandbox, tmp_path, PICTURES, "handles")
+    mine: Any = library.connect()
+    other: Any = library.connect()
+    handle = mine.keep("secret")
+    assert mine.read(handle) == "secret"
+    with pytest.raises(HandleError, match="no handle"):
+        other.read(handle)
+    with pytest.raises(HandleError, match="no handle"):
+        other._gate.fetch(handle.reference(), None)
+    other._gate.free(handle.reference())
+    assert handle.fetch() == "secret"
+
+
+def test_budgets_of_interface_and_function_hold_and_can_be_seen(
+    sandbox: ScopedSandbox, tmp_path: Path
+) -> None:
+    library = serve(sandbox, tmp_path, COUNTER, "metered", budget=Budget(calls=7))
+    first: Any = library.connect()
+    second: Any = library.connect()
+    assert [first.count() for _ in range(4)] == [1, 2, 3, 4]
+    assert first.budget()["interface"]["left"]["calls"] == 3
+    assert second.count() == 5
+    with pytest.raises(BudgetExceededError, match="count"):
+        second.count()
+
+
+def test_an_interface_that_died_is_started_again_and_callers_hear_of_it(
+    sandbox: ScopedSandbox, tmp_path: Path
+) -> None:
+    library = serve(sandbox, tmp_path, COUNTER, "again", restart="on-failure")
+    cause: Any = library.connect()
+    other: Any = library.connect()
+    assert [cause.count(), other.count()] == [1, 2]
+    with pytest.raises(CallLostError):
+        cause.leave()
+    with pytest.raises(InterfaceRestartedError):
+        other.count()
+    assert [cause.count(), other.count()] == [1, 2]
