@@ -226,7 +226,8 @@ def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | N
 
 def _fields(value: Any) -> Any:
     """A record as a dict; anything else as it is."""
-    names: Any = getattr(type(value), "__dataclass_fields__", None)
+    kind: Any = value.__class__
+    names = getattr(kind, "__dataclass_fields__", None)
     return value if names is None else {name: getattr(value, name) for name in names}
 
 
