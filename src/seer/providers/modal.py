@@ -28,12 +28,24 @@ logger = logging.getLogger(__name__)
 class ModalHost(RentedHost):
     """A sandbox of Modal's, with a machine on it."""
 
-    def __init__(self, rental: ModalRental, *, lease: float) -> None:
+    def __init__(
+        self, rental: ModalRental, *, lease: float, variables: tuple[str, ...] = ()
+    ) -> None:
+        """Take over a sandbox; its machine gets `variables` of the secrets that Modal keeps."""
         super().__init__(ModalLink(rental.sandbox, rental), rental, provider="modal", lease=lease)
+        self._variables = variables
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
         """Start the machine, with what Modal sees to left to Modal."""
-        return await super().start(inside(spec))
+        env = {**await self._secrets(), **spec.env}
+        return await super().start(dataclasses.replace(inside(spec), env=env))
+
+    async def _secrets(self) -> dict[str, str]:
+        if not self._variables:
+            return {}
+        ran = await self.link.run(["env", "-0"])
+        pairs = (item.decode().partition("=") for item in ran.stdout.split(b"\0") if item)
+        return {name: value for name, _, value in pairs if name in self._variables}
 
 
 def inside(spec: MachineSpec) -> MachineSpec:
@@ -94,7 +106,7 @@ class ModalProvider(RemoteProvider):
             raise IsolationError("network=(): name hosts, or say 'none'")
         options = read_options(spec.options)
         rental = await when_there_is_room(
-            lambda _: _sandboxes.create(spec, options, lease=spec.lease, purpose=purpose),
+            lambda left: _sandboxes.create(spec, options, purpose=purpose, patience=left),
             what=f"gpu={spec.gpu!r} at Modal",
             patience=spec.start_timeout,
         )
@@ -105,7 +117,8 @@ class ModalProvider(RemoteProvider):
                 rental.price * 3600,
                 PRICES_OF,
             )
-        host = ModalHost(rental, lease=spec.lease)
+        variables = tuple(name for names in options.secrets.values() for name in names)
+        host = ModalHost(rental, lease=spec.lease, variables=variables)
         host.keep()
         return host
 

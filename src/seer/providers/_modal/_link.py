@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _CHUNK = 512 * 1024
 """Bytes per request of a command's input; the SDK takes at most two megabytes at once."""
+_MOMENT = 3.0
 _NOTHING_THERE = 3
 """How the pump ends when nothing listens."""
 
@@ -36,8 +37,12 @@ class ModalLink(Link):
         try:
             with translated():
                 return await self._sandbox.exec.aio(*argv, text=False)
-        except (HostUnreachableError, SandboxLostError):
-            # A sandbox that has ended answers like one that cannot be reached.
+        except (HostUnreachableError, SandboxLostError) as error:
+            # A sandbox that has ended answers like one that cannot be reached, and for a moment
+            # Modal may not yet say how it ended.
+            ending = isinstance(error, SandboxLostError)
+            if ending and not await self._rental.gone(_MOMENT):
+                raise
             lost = await self._rental.lost()
             if lost is not None:
                 raise lost from None

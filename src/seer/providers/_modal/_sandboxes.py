@@ -11,6 +11,7 @@ from pathlib import Path
 import modal
 
 from seer.errors import (
+    CapacityError,
     HostUnreachableError,
     ImageBuildError,
     PreemptedError,
@@ -34,6 +35,8 @@ _GRACE = 60
 """Seconds that Modal's own limit comes after Seer's."""
 _LOG_TAIL = 4000
 _END_PATIENCE = 60.0
+SAY_EVERY = 10.0
+"""Seconds between two words about a machine that is waited for."""
 _TIMED_OUT, _TERMINATED = 124, 137
 """Return codes with which the SDK tells Modal's own ways of ending a sandbox."""
 
@@ -99,68 +102,123 @@ async def app_of(options: ModalOptions) -> modal.App:
 
 
 async def create(
-    spec: MachineSpec, options: ModalOptions, *, lease: float, purpose: str
+    spec: MachineSpec, options: ModalOptions, *, purpose: str, patience: float
 ) -> ModalRental:
     """Create a sandbox whose first process is the warden.
+
+    Args:
+        spec: What it is for.
+        options: What only Modal understands.
+        purpose: What listings know it by: `machine`, or `preparation`.
+        patience: Seconds to wait for a machine, once the image is there.
 
     Raises:
         ProviderError: With Modal's words: credentials, quota, capacity, GPU, image.
     """
+    began = time.monotonic()
     app = await app_of(options)
-    image = image_for(spec, options)
+    volumes = _volumes(options)
+    try:
+        with translated():
+            image, _ = await asyncio.gather(
+                image_for(spec, options).build.aio(app),
+                asyncio.gather(*(volume.hydrate.aio() for volume in volumes.values())),
+            )
+    except ImageBuildError as error:
+        raise await _with_log(error) from error.__cause__
     price = price_per_second(spec.gpu, spec.gpu_count, cores=spec.cpus, memory=spec.memory)
+    creating = asyncio.create_task(_create(spec, options, app, image, volumes, purpose, price))
+    try:
+        sandbox = await _when_placed(creating, spec, patience)
+    except BaseException:
+        # The SDK ends what it was about to create.
+        creating.cancel()
+        await asyncio.gather(creating, return_exceptions=True)
+        raise
+    logger.info("Modal sandbox %s: %.1f s", sandbox.object_id, time.monotonic() - began)
+    return ModalRental(sandbox, price)
+
+
+async def _when_placed(
+    creating: "asyncio.Task[modal.Sandbox]", spec: MachineSpec, patience: float
+) -> modal.Sandbox:
+    """Wait for a machine, and say so."""
+    began = time.monotonic()
+    while True:
+        left = patience - (time.monotonic() - began)
+        await asyncio.wait({creating}, timeout=max(min(SAY_EVERY, left), 0))
+        if creating.done():
+            return creating.result()
+        waited = time.monotonic() - began
+        if waited >= patience:
+            raise CapacityError(f"Modal has had no machine for gpu={spec.gpu!r} for {waited:.0f} s")
+        logger.warning(
+            "gpu=%r at Modal: no capacity yet; waited %.0f s, up to %.0f s more",
+            spec.gpu,
+            waited,
+            patience - waited,
+        )
+
+
+def _volumes(options: ModalOptions) -> dict[str, modal.Volume]:
+    if options.volume is None:
+        return {}
+    volume = modal.Volume.from_name(
+        options.volume, create_if_missing=True, environment_name=options.environment
+    )
+    return {CACHE: volume}
+
+
+async def _create(
+    spec: MachineSpec,
+    options: ModalOptions,
+    app: modal.App,
+    image: modal.Image,
+    volumes: dict[str, modal.Volume],
+    purpose: str,
+    price: float | None,
+) -> modal.Sandbox:
     # The keeper ends a machine at its timeout; the warden is the second line, Modal the third.
     life = int(spec.timeout + spec.start_timeout) if spec.timeout else MOST_SECONDS
     life = min(life, MOST_SECONDS - _GRACE)
     settings = {
         "root": ROOT,
-        "lease": preparing_lease(lease),
+        "lease": preparing_lease(spec.lease),
         "lifetime": life,
         "give_back": "exit",
         "codes": CODES,
         "mark": True,
     }
-    volumes: dict[str | Path, modal.Volume] = {}
-    if options.volume is not None:
-        volumes[CACHE] = modal.Volume.from_name(
-            options.volume, create_if_missing=True, environment_name=options.environment
-        )
-    tags = {TAG: purpose, "label": spec.label[:60], "started": str(time.time())}
+    tags = {TAG: purpose, "label": spec.label[:60]}
     if price is not None:
         tags["price"] = repr(price)
-    began = time.monotonic()
-    try:
-        with translated():
-            sandbox = await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType]
-                "python3",
-                "-I",
-                "-S",
-                "-c",
-                _warden(),
-                json.dumps(settings),
-                app=app,
-                image=image,
-                gpu=_gpu(spec),
-                cpu=spec.cpus,
-                memory=spec.memory >> 20 if spec.memory else None,
-                timeout=life + _GRACE,
-                block_network=spec.network == "none",
-                outbound_domain_allowlist=_domains(spec),
-                volumes=volumes,  # pyright: ignore[reportArgumentType]
-                secrets=[
-                    modal.Secret.from_name(
-                        name, required_keys=list(keys), environment_name=options.environment
-                    )
-                    for name, keys in options.secrets.items()
-                ],
-                region=options.region,
-                cloud=options.cloud,
-                tags=tags,
-            )
-    except ImageBuildError as error:
-        raise await _with_log(error) from error.__cause__
-    logger.info("Modal sandbox %s: %.1f s", sandbox.object_id, time.monotonic() - began)
-    return ModalRental(sandbox, price)
+    with translated():
+        return await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType]
+            "python3",
+            "-I",
+            "-S",
+            "-c",
+            _warden(),
+            json.dumps(settings),
+            app=app,
+            image=image,
+            gpu=_gpu(spec),
+            cpu=spec.cpus,
+            memory=spec.memory >> 20 if spec.memory else None,
+            timeout=life + _GRACE,
+            block_network=spec.network == "none",
+            outbound_domain_allowlist=_domains(spec),
+            volumes=volumes,  # pyright: ignore[reportArgumentType]
+            secrets=[
+                modal.Secret.from_name(
+                    name, required_keys=list(keys), environment_name=options.environment
+                )
+                for name, keys in options.secrets.items()
+            ],
+            region=options.region,
+            cloud=options.cloud,
+            tags=tags,
+        )
 
 
 @cache

@@ -48,6 +48,8 @@ class ContainerSpec:
     own_network: bool = False
     """Whether it has no network but its own loopback."""
     hostname: str = ""
+    gpus: Sequence[str] = ()
+    """The names of GPUs that its `nvidia-smi` tells of; nothing can compute on them."""
     confined: bool = True
     """Whether its root lacks what root lacks in vendors' containers: mounts, namespaces."""
 
@@ -110,7 +112,7 @@ class Container:
             ContainerError: It did not start; the message has its last words.
         """
         root = folder / "root"
-        await asyncio.to_thread(_prepare, folder, changes)
+        await asyncio.to_thread(_prepare, folder, changes, spec.gpus)
         layers = spec.image.chain()
         orders = {
             "root": str(root),
@@ -241,11 +243,18 @@ async def _only_child(process: asyncio.subprocess.Process) -> int:
     return found[0]
 
 
-def _prepare(folder: Path, changes: Layer) -> None:
+def _prepare(folder: Path, changes: Layer, gpus: Sequence[str]) -> None:
     (folder / "root").mkdir(parents=True, exist_ok=True)
     for tree in TREES:
         (folder / "work" / tree).mkdir(parents=True, exist_ok=True)
         (changes.folder / tree).mkdir(parents=True, exist_ok=True)
+    if gpus:
+        program = changes.folder / "usr" / "local" / "bin" / "nvidia-smi"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"full='{number}, GPU-{number}, {name}'" for number, name in enumerate(gpus)]
+        show = 'case $1 in *index*) echo "$full" ;; *query-gpu=name*) echo "${full##*, }" ;; esac'
+        program.write_text("#!/bin/sh\n" + "".join(f"{line}\n{show}\n" for line in lines))
+        program.chmod(0o755)
 
 
 def _children(pid: int) -> list[int]:

@@ -6,11 +6,13 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from grpclib._typing import IServable
+from grpclib.protocol import H2Protocol
 from grpclib.server import Server
 from modal_proto import api_pb2
 
@@ -25,6 +27,25 @@ from seer.testing.modal_cloud._tokens import Tokens
 
 T = TypeVar("T")
 _PATIENCE = 60.0
+
+
+class _Server(Server):
+    """A server that can hang up: the library's own only stops to answer."""
+
+    def __init__(self, services: Sequence[IServable]) -> None:
+        super().__init__(services)
+        self._protocols: list[H2Protocol] = []
+
+    def _protocol_factory(self) -> H2Protocol:
+        made = super()._protocol_factory()
+        self._protocols.append(made)
+        return made
+
+    def hang_up(self) -> None:
+        """Close every connection."""
+        for protocol in self._protocols:
+            if hasattr(protocol, "connection"):
+                protocol.connection.close()
 
 
 class ModalCloud:
@@ -166,7 +187,7 @@ class ModalCloud:
         router = CommandRouter(
             sandboxes, control.environment, tokens=self._tokens, faults=self.faults
         )
-        server = Server([control, router])
+        server = _Server([control, router])
         listener = socket.create_server(("127.0.0.1", 0))
         await server.start(sock=listener)
         self._tokens.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -177,3 +198,6 @@ class ModalCloud:
         await images.close()
         server.close()
         await server.wait_closed()
+        server.hang_up()
+        # Transports close on the loop's next turn.
+        await asyncio.sleep(0)

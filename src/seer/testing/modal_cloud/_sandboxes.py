@@ -176,6 +176,7 @@ class Sandboxes:
         if image.layer is None:
             raise ContainerError(f"image {image.id} is not built")
         changes = await asyncio.to_thread(self._store.new, image.layer)
+        gpu = definition.resources.gpu_config
         container = await Container.start(
             ContainerSpec(
                 image=image.layer,
@@ -189,6 +190,7 @@ class Sandboxes:
                 own_network=definition.network_access.network_access_type
                 == api_pb2.NetworkAccess.BLOCKED,
                 hostname="modal",
+                gpus=[f"NVIDIA {gpu.gpu_type}"] * gpu.count if gpu.gpu_type else [],
             ),
             folder=self._folder / sandbox.id,
             changes=changes,

@@ -97,6 +97,11 @@ class Pod:
     wish: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
+    def gpus(self) -> list[str]:
+        """The names of its GPUs."""
+        count = self.request.get("gpuCount")
+        return [self.gpu.id] * count if self.gpu is not None and isinstance(count, int) else []
+
     def describe(self) -> dict[str, Json]:
         """As the API tells it."""
         env = self.request.get("env")
@@ -207,7 +212,9 @@ class Pods:
         command = shlex.split(str(pod.request.get("dockerArgs") or "sleep infinity"))
         changes = await asyncio.to_thread(self._store.new, self._image)
         container = await Container.start(
-            ContainerSpec(image=self._image, argv=command, env=env, hostname=pod.id),
+            ContainerSpec(
+                image=self._image, argv=command, env=env, hostname=pod.id, gpus=pod.gpus()
+            ),
             folder=self._folder / secrets.token_hex(8),
             changes=changes,
         )

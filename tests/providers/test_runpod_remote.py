@@ -1,0 +1,36 @@
+"""Everything that users do with a sandbox works at RunPod: its API on loopback, real SSH."""
+
+from collections.abc import Generator
+
+import pytest
+
+from seer.testing.containers import supported
+from seer.testing.remote_contract import RemoteContract
+from seer.testing.runpod_cloud import RunPodCloud
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.xdist_group("runpod-remote"),
+    pytest.mark.skipif(supported() is not None, reason=str(supported())),
+]
+
+
+@pytest.fixture(scope="module")
+def contract(tmp_path_factory: pytest.TempPathFactory) -> Generator[RemoteContract]:
+    folder = tmp_path_factory.mktemp("remote")
+    with RunPodCloud() as cloud, pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "HF_HOME"):
+            patch.setenv(name, str(folder / name.lower()))
+        for name, value in cloud.environment.items():
+            patch.setenv(name, value)
+        patch.setenv("SEER_CONTRACT_SECRET", "of-the-contract")
+        made = RemoteContract("runpod", folder=folder / "files")
+        patch.setenv("HF_ENDPOINT", made.hub_url)
+        yield made
+        made.close()
+        assert cloud.running == []
+
+
+@pytest.mark.parametrize("name", RemoteContract.names(cuts=False))
+def test_remote(contract: RemoteContract, name: str) -> None:
+    contract.run(name)
