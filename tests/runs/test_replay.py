@@ -37,7 +37,10 @@ from seer.workspace import Workspace
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 INTERFACE = '''
+from collections.abc import Iterator
+
 import numpy as np
+from seer.rpc import Handle
 
 calls = 0
 
@@ -59,6 +62,17 @@ def total(values: np.ndarray) -> float:
     return float(values.sum())
 
 @expose
+def parts(n: int) -> Iterator[np.ndarray]:
+    """One array after the other."""
+    for size in range(1, n + 1):
+        yield np.full(size * 3000, calls, dtype=np.int64)
+
+@expose
+def keep(n: int) -> Handle:
+    """An array that stays where it is."""
+    return np.arange(n * 1000) + calls
+
+@expose
 def fail(message: str) -> None:
     """Raise."""
     raise KeyError(message)
@@ -69,6 +83,11 @@ CELLS = (
     "g = tools.grid(200); print(g.shape, g.sum(), tools.total(g))",
     "try:\n    tools.fail('no')\nexcept KeyError as error:\n    print('KeyError', error)",
     "print(tools.count(by=5))",
+)
+MORE = (
+    CELLS[0],
+    "print([part.sum() for part in tools.parts(3)])",
+    "a, b = tools.keep(3), tools.keep(4); print(b.fetch().sum(), a.fetch().sum())",
 )
 
 
@@ -164,6 +183,22 @@ async def test_a_run_is_recorded_and_runs_again_without_the_interface(
     replayed.verify()
 
 
+async def test_streams_and_handles_are_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id, events = await program(tmp_path / "first", Scripted(steps(MORE)))
+    assert last(events).reason == "completed", outputs(events)
+    assert not any(is_error for _, is_error in outputs(events)), outputs(events)
+    recorded = open_run(run_id)
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    again_id, again = await program(tmp_path / "again", replaying(recorded), "replay")
+    assert last(again).reason == "completed", last(again)
+    assert outputs(again) == outputs(events)
+    keys = [GateCall.from_json(line).key for line in recorded.calls()]
+    assert [GateCall.from_json(line).key for line in open_run(again_id).calls()] == keys
+    assert len(keys) == 6
+
+
 async def test_the_first_call_that_differs_is_shown_beside_the_recorded_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,13 +234,13 @@ async def test_past_the_record_the_live_interface_takes_over_with_its_state(
     run_id, first = await program(tmp_path / "first", Scripted(steps()))
     monkeypatch.setenv("SEER_REPLAY", str(open_run(run_id).folder))
     monkeypatch.setenv("SEER_REPLAY_LIVE", "local")
-    more = (*CELLS, "print(tools.count(by=100))", "print(tools.grid(300).mean())")
+    more = (*CELLS, "print(tools.count(by=100))", "print(tools.grid(300).mean())", MORE[1])
     again_id, events = await program(tmp_path / "again", Scripted(steps(more)), "replay")
     assert outputs(events)[:4] == outputs(first)
     assert "'z': 107" in outputs(events)[4][0]
     assert outputs(events)[5] == ("150106.5\n", False)
     functions = [line["function"] for line in open_run(again_id).calls()]
-    assert functions == ["count", "grid", "total", "fail", "count", "count", "grid"]
+    assert functions == ["count", "grid", "total", "fail", "count", "count", "grid", "parts"]
 
 
 async def test_where_the_record_ends_the_live_agent_goes_on_with_what_was_said(

@@ -18,6 +18,8 @@ class GateCall:
     function: str
     arguments: str | None
     """The JSON text of `[args, kwargs]`; None for a request that was refused before it was read."""
+    handle: str = ""
+    """The handle that was fetched; empty for calls of functions."""
     argument_buffers: tuple[str, ...] = ()
     """Arrays among the arguments, by hash."""
     outcome: str = "ok"
@@ -50,7 +52,7 @@ class GateCall:
     @property
     def key(self) -> str:
         """What makes two calls the same: the function and its arguments, in one canonical form."""
-        return call_key(self.function, self.arguments, self.argument_buffers)
+        return call_key(self.function, self.arguments, self.argument_buffers, handle=self.handle)
 
     @property
     def address(self) -> str:
@@ -97,6 +99,7 @@ class GateCall:
             interface=interface,
             caller=str(line.get("caller", "")),
             function=str(line.get("function") or request.rpartition("/")[2]),
+            handle=str(line.get("handle", "")),
             arguments=None if refused or "arguments" not in line else _text(line["arguments"]),
             argument_buffers=_hashes(line.get("argument_buffers")),
             outcome=str(line["outcome"]),
@@ -129,22 +132,33 @@ class GateCall:
 
 
 _MEASURED = (
-    *("caller", "function", "outcome", "source", "call", "time"),
+    *("caller", "function", "handle", "outcome", "source", "call", "time"),
     *("queue", "run", "gpu", "batch", "bytes_in", "bytes_out"),
 )
 _PLAIN = (
-    *("interface", "caller", "function", "arguments", "outcome", "result", "result_digest"),
+    *(
+        "interface",
+        "caller",
+        "function",
+        "handle",
+        "arguments",
+        "outcome",
+        "result",
+        "result_digest",
+    ),
     *("source", "model", "call", "time", "queue", "run", "gpu", "batch", "bytes_in", "bytes_out"),
 )
 
 
-def call_key(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
+def call_key(
+    function: str, arguments: str | None, buffers: Sequence[str], *, handle: str = ""
+) -> str:
     """The hash that equal calls share."""
     try:
         form: Any = canonical(json.loads(arguments)) if arguments is not None else None
     except ValueError:
         form = arguments
-    text = canonical([function, form, list(buffers)])
+    text = canonical([function, form, list(buffers), *([handle] if handle else [])])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

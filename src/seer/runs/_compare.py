@@ -1,6 +1,7 @@
 """Where two runs part: the first thing that was said or done differently.
 
-Times, ids, token counts, names of agents, sessions and servers differ between any two runs, and are left out.
+Times, ids, token counts, names of agents, sessions and servers differ between any two runs, and
+are left out.
 """
 
 import itertools

@@ -223,7 +223,8 @@ class ReplayGate:
         kind = parts[2] if len(parts) > 2 else ""
         argument = parts[3] if len(parts) > 3 else ""
         if kind in {"call", "fetch"}:
-            return self._call(caller, asked, argument if kind == "call" else "handle.fetch")
+            function = argument if kind == "call" else "handle.fetch"
+            return self._call(caller, asked, function, handle=argument if kind == "fetch" else "")
         if kind == "health":
             return self._plain({"epoch": EPOCH, "seconds": 0.0, "calls": 0, "pid": os.getpid()})
         if kind == "schema":
@@ -237,16 +238,16 @@ class ReplayGate:
             return self._plain({"freed": True, "cancelled": False})
         return self._error(404, "ProtocolError", f"there is no {path!r} in a replay")
 
-    def _call(self, caller: str, asked: Asked, function: str) -> bytes:
+    def _call(self, caller: str, asked: Asked, function: str, *, handle: str) -> bytes:
         known = (caller, asked.request.call)
         if asked.request.call and known in self._kept:
             return self._kept[known]
-        answer = self._play(caller, asked, function)
+        answer = self._play(caller, asked, function, handle)
         if asked.request.call:
             self._kept[known] = answer
         return answer
 
-    def _play(self, caller: str, asked: Asked, function: str) -> bytes:
+    def _play(self, caller: str, asked: Asked, function: str, handle: str) -> bytes:
         beyond = self._beyond
         if beyond is not None and beyond.live:
             return self._ask_beyond(beyond, caller, asked)
@@ -254,7 +255,8 @@ class ReplayGate:
             # As the record has it: without secrets.
             arguments = self._redactor.redact(asked.arguments)
             hashes = asked.hashes(self._redactor)
-            recorded = self.tapes.tape(caller).match(function, arguments, hashes)
+            tape = self.tapes.tape(caller)
+            recorded = tape.match(function, arguments, hashes, handle=handle)
         except ValueError:
             return self._error(400, "ProtocolError", "the arguments are not JSON")
         except ReplayDivergenceError as error:

@@ -27,7 +27,7 @@ from seer.providers import (
 )
 from seer.rpc._wire import WireError
 from seer.rpc.client._responses import ResponseReader
-from seer.rpc.client._streams import ChunkReader
+from seer.rpc.client._streams import ChunkReader, split_chunk
 from seer.rpc.client._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from seer.runs._addresses import address
 from seer.runs._calls import GateCall
@@ -278,16 +278,25 @@ def _whole_answer(connected: socket.socket) -> Answered:
             break
     if response.streamed:
         chunks = ChunkReader()
-        ended = None in chunks.feed(reader.take_rest())
-        while not ended:
+        found = chunks.feed(reader.take_rest())
+        while None not in found:
             data = connected.recv(1 << 20)
             if not data:
                 raise ConnectionResetError("the gate closed the connection")
             raw += data
-            ended = None in chunks.feed(data)
-        return Answered(raw, response.status, '{"end":null}', ())
+            found += chunks.feed(data)
+        return _streamed(raw, response.status, [chunk for chunk in found if chunk is not None])
     places = [(piece.offset, piece.offset + piece.size) for piece in response.pieces]
     buffers = tuple(bytes(response.body[start:end]) for start, end in places)
     return Answered(
         raw, response.status, bytes(response.text).decode("utf-8", "surrogatepass"), buffers
     )
+
+
+def _streamed(raw: bytes, status: int, chunks: Sequence[bytes]) -> Answered:
+    """A stream in the form that gates record: its items, then how it ended."""
+    *items, end = [split_chunk(chunk) for chunk in chunks]
+    lines = b",".join(line for line, _ in items)
+    text = b'{"stream":[%s],%s' % (lines, end[0][1:])
+    buffers = tuple(bytes(view) for _, views in items for view in views)
+    return Answered(raw, status, text.decode("utf-8", "surrogatepass"), buffers)

@@ -28,13 +28,15 @@ class CallerTape:
         """How many recorded calls were not made again."""
         return len(self._left)
 
-    def match(self, function: str, arguments: str, buffers: Sequence[str]) -> GateCall:
+    def match(
+        self, function: str, arguments: str, buffers: Sequence[str], *, handle: str = ""
+    ) -> GateCall:
         """The recorded call that answers this one.
 
         Raises:
             ReplayDivergenceError: There is none; the message shows both side by side.
         """
-        key = call_key(function, arguments, buffers)
+        key = call_key(function, arguments, buffers, handle=handle)
         with self._lock:
             earliest_end = float("inf")
             for index, recorded in enumerate(self._left):
