@@ -272,79 +272,67 @@ def long_run(root: Path, events: int) -> Made:
     return made.close(turns=events // 3)
 
 
-def hostile(root: Path, payload: str) -> Made:
-    """A run with the payload in every field that an agent or a model can write."""
-    made = Made(
-        root,
-        name=payload,
-        task=payload,
-        model=payload,
-        message=payload,
-        session=payload,
-        interfaces={payload: {"docs": payload}},
+def hostile(root: Path, payloads: Sequence[str]) -> Made:
+    """A run with the payloads in every field that an agent or a model can write."""
+    joined = " ".join(payloads)
+    named = {"name": joined, "task": joined, "model": joined, "message": joined, "session": joined}
+    made = Made(root, **named, interfaces={joined: {"docs": joined}})
+    tool = ToolInfo(name=joined, server=joined, description=joined)
+    started = RunStarted(
+        run_id=made.run_id,
+        provider=joined,
+        model=joined,
+        system_prompt=joined,
+        task=joined,
+        tools=(tool,),
     )
-    tool = ToolInfo(name=payload, server=payload, description=payload)
-    made.add(
-        RunStarted(
-            run_id=made.run_id,
-            provider=payload,
-            model=payload,
-            system_prompt=payload,
-            task=payload,
-            tools=(tool,),
-        ),
-        turn=0,
-    )
+    made.add(started, turn=0)
+    for payload in payloads:
+        _attack(made, payload)
+    cells = notebook(joined, f"<p>{joined}</p>{joined}<table><tr><td>{joined}")
+    made.record.artifact("notebook.ipynb", json.dumps(cells))
+    made.add(RunFinished(reason="error", message=joined, result=joined))
+    return made.close("error", result=joined)
+
+
+def _attack(made: Made, payload: str) -> None:
     for event in (
         Text(text=payload),
         Thinking(text=payload),
         UserMessage(text=payload),
         LimitReached(limit="turns", allowed=1, used=1, message=payload),
         ErrorEvent(kind="internal", message=payload),
+        Text(text=f"[x]({payload}) ![x]({payload})\n```{payload}\n{payload}\n```"),
+        Text(
+            text=f"| {payload} |\n|---|\n| {payload} |\n\n- {payload}\n\n> {payload}\n\n# {payload}"
+        ),
+        ToolCall(
+            id=payload, name=payload, server=payload, arguments={payload: payload, "code": payload}
+        ),
     ):
         made.add(event)
-    for text in (
-        f"[x]({payload})",
-        f"![x]({payload})",
-        f"```{payload}\n{payload}\n```",
-        f"| {payload} |\n|---|\n| {payload} |",
-        f"- {payload}\n  - {payload}\n\n> {payload}\n\n# {payload}",
-    ):
-        made.add(Text(text=text))
-    arguments = {payload: payload, "code": payload}
-    made.add(ToolCall(id=payload, name=payload, server=payload, arguments=arguments))
+    data = payload.encode("utf-8", "surrogatepass")
     blocks = (
         TextBlock(text=payload),
         TextBlock(text=payload * 300),
-        ImageBlock(data=payload.encode("utf-8", "surrogatepass"), mime_type="image/svg+xml"),
-        ImageBlock(data=payload.encode("utf-8", "surrogatepass"), mime_type="text/html"),
+        ImageBlock(data=data, mime_type="image/svg+xml"),
+        ImageBlock(data=data, mime_type="text/html"),
     )
-    made.add(
-        ToolResult(
-            id=payload, name=payload, content=blocks, is_error=True, structured={payload: [payload]}
-        )
+    structured = {payload: [payload], "before": payload, "after": payload + "!"}
+    result = ToolResult(
+        id=payload, name=payload, content=blocks, is_error=True, structured=structured
     )
-    made.call(
-        payload,
-        {payload: payload},
-        {
-            "tokens": [payload, payload],
-            "value": [1.0, -1.0],
-            "before": payload,
-            "after": payload + "!",
-            payload: payload,
-            "pairs": [[payload, 1.0], [payload, 2.0]],
-        },
-        before=0.1,
-        run=0.2,
-    )
+    made.add(result)
+    answer = {
+        "tokens": [payload, payload],
+        "value": [1.0, -1.0],
+        "before": payload,
+        "after": payload + "!",
+        "pairs": [[payload, 1.0], [payload, 2.0]],
+        payload: payload,
+    }
+    made.call(payload, {payload: payload}, answer, before=0.1, run=0.2)
     made.call("f", {}, {"type": payload, "message": payload}, outcome=payload)
-    made.record.artifact(
-        "notebook.ipynb",
-        json.dumps(notebook(payload, f"<p>{payload}</p>{payload}<table><tr><td>{payload}")),
-    )
-    made.add(RunFinished(reason="error", message=payload, result=payload))
-    return made.close("error", result=payload)
 
 
 def many(root: Path, count: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from seer.errors import ConfigError
 from seer.harness import Scripted, Step, Text, ToolResult, Waiting, run_agent
-from seer.viewer import Viewer, serve
+from seer.viewer import Viewer, serve, share
 from tests.viewer.made import Made, long_run, many, study
 
 
@@ -199,3 +199,25 @@ def test_a_browser_is_not_started_with_the_token_in_its_command(
     ((url, page, mode),) = opened
     assert token not in url and f"#token={token}" in page and mode == 0o600
     assert list(root.glob("*.html")) == []
+
+
+def test_halves_of_characters_and_numbers_that_are_none_reach_the_page(
+    client: Any, root: Path, tmp_path: Path
+) -> None:
+    made = Made(root, name="half \ud83d", score=float("nan"), task="\udc00")
+    made.add(Text(text="half \ud83d"))
+    cells = {"cells": [{"cell_type": "code", "source": "\ud83d", "metadata": {"x": float("inf")}}]}
+    made.record.artifact("notebook.ipynb", json.dumps(cells))
+    made.close()
+
+    def strict(text: bytes) -> Any:
+        return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+    for path in ("", "/notebook", "/line?at=0"):
+        answer = client(f"/api/runs/{made.run_id}{path}")
+        assert answer.status == 200
+        strict(answer.body)
+    for line in client(f"/api/runs/{made.run_id}/stream").body.splitlines():
+        strict(line)
+    assert share(made.folder, tmp_path / "run.html").stat().st_size > 10_000
+    assert client("/api/runs/\ud83d".encode("utf-8", "replace").decode()).status == 404

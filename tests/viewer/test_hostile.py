@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from seer.viewer import Redaction, Viewer, share
 from tests.viewer.browsing import MARKS, Watched, go
@@ -31,6 +31,8 @@ PAYLOADS = [
     "![x](http://evil.example/x.png) <img src=//evil.example/x.png> <video src=//evil.example/x>",
     "{{constructor.constructor('window.pwned=1')()}} ${window.pwned=1} `${window.pwned=1}`",
     "__proto__",
+    "constructor",
+    "toString",
     "\u202e\u0000\ud83d <b onmouseover=window.pwned=1>\x1b]8;;javascript:window.pwned=1\x07x",
 ]
 
@@ -44,47 +46,66 @@ STATE = """() => ({
   links: [...document.querySelectorAll("a[href]")].map((link) => link.protocol),
   pictures: [...document.querySelectorAll("#app img")].map((picture) => picture.src),
 })"""
+DOWN = """async (box) => {
+  box.scrollTop += box.clientHeight;
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  return box.scrollTop + box.clientHeight >= box.scrollHeight - 2 ? -1 : box.scrollTop;
+}"""
 TRY_MARKUP = """() => {
   try { document.body.innerHTML = "<b>x</b>"; return "allowed" } catch (error) { return error.name }
 }"""
 
 
+def look_at_all(page: Page) -> None:
+    """Bring every part of a run onto the page."""
+    page.wait_for_selector(".entry")
+    page.keyboard.press("1")
+    page.locator(".call").first.click()
+    bottom = 0
+    while bottom >= 0:
+        page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        bottom = page.locator(".transcript-scroll").evaluate(DOWN)
+    page.keyboard.press("G")
+    page.wait_for_selector(".entry-run_finished")
+    for key in ("2", "3", "4", "5"):
+        page.keyboard.press(key)
+    page.mouse.move(300, 400)
+
+
 def test_nothing_that_an_agent_writes_runs_or_fetches(browser: Browser, tmp_path: Path) -> None:
-    made = {payload: hostile(tmp_path, payload) for payload in PAYLOADS}
-    found = Watched(browser, viewport={"width": 1280, "height": 3000})
+    groups = [PAYLOADS[at : at + 5] for at in range(0, len(PAYLOADS), 5)]
+    made = [hostile(tmp_path, group) for group in groups]
+    found = Watched(browser, viewport={"width": 1280, "height": 2000})
     page = found.page
     page.add_init_script(NOTE_VIOLATIONS)
     with Viewer(tmp_path) as viewer:
         go(page, viewer)
-        expect(page.locator("table.runs tbody tr")).to_have_count(len(PAYLOADS))
-        for payload, run in made.items():
+        expect(page.locator("table.runs tbody tr")).to_have_count(len(groups))
+        for run in made:
             page.evaluate("place => { location.hash = place }", f"#/run/{run.run_id}")
-            page.wait_for_selector(".entry-run_finished")
-            page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
-            for key in ("e", "1", "2", "3", "4", "5"):
-                page.keyboard.press(key)
-                if key == "1":
-                    page.locator(".call").first.click()
-            page.mouse.move(300, 400)
+            look_at_all(page)
             state = page.evaluate(STATE)
-            assert state["pwned"] is None and state["bad"] == 0, payload
-            assert state["violations"] == [], payload
-            assert set(state["links"]) <= {"http:", "https:"}, payload
-            assert all(src.startswith("blob:") for src in state["pictures"]), payload
-        ids = "/".join(run.run_id for run in list(made.values())[:2])
+            assert state["pwned"] is None and state["bad"] == 0, state
+            assert state["violations"] == []
+            assert set(state["links"]) <= {"http:", "https:"}
+            assert all(src.startswith("blob:") for src in state["pictures"])
+        ids = "/".join(run.run_id for run in made[:2])
         page.evaluate("place => { location.hash = place }", f"#/compare/{ids}")
         page.wait_for_selector(".divergence")
         assert page.evaluate("() => window.pwned") is None
         base = f"http://127.0.0.1:{viewer.port}/"
         assert [url for url in found.requests if not url.startswith((base, "blob:"))] == []
-    for number, run in enumerate(list(made.values())[:4]):
+    page.goto("about:blank")
+    found.requests.clear()
+    for number, run in enumerate(made):
         path = share(run.folder, tmp_path / f"shared-{number}.html", redact=Redaction(paths=False))
         page.goto(path.as_uri())
-        page.wait_for_selector(".entry-run_finished")
-        page.keyboard.press("3")
-        assert page.evaluate("() => window.pwned") is None
+        look_at_all(page)
+        state = page.evaluate(STATE)
+        assert state["pwned"] is None and state["violations"] == [] and state["bad"] == 0, state
+    assert [url for url in found.requests if not url.startswith(("file:", "blob:"))] == []
     found.context.close()
-    assert [e for e in found.errors if "net::ERR_CONNECTION" not in e] == []
+    assert found.errors == []
 
 
 def test_the_page_refuses_markup_even_where_its_own_code_would_fail(

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import anyio.to_thread
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 import seer
@@ -21,6 +21,7 @@ from seer.errors import ConfigError, PathEscapeError, RecordError, RunNotFoundEr
 from seer.isolation import read_bytes
 from seer.runs import Run, RunFilter, RunIndex
 from seer.viewer._control import control
+from seer.viewer._json import answer
 from seer.viewer._lines import Kind
 from seer.viewer._live import follow
 from seer.viewer._notebooks import read_notebook
@@ -64,7 +65,7 @@ class Api:
 
     def about(self, request: Request) -> Response:
         """What this viewer is."""
-        return JSONResponse(
+        return answer(
             {
                 "version": seer.__version__,
                 "allow_control": self._allow_control,
@@ -88,7 +89,7 @@ class Api:
             limit=min(_number(query, "limit", 50), MOST),
             offset=_number(query, "offset", 0),
         )
-        return JSONResponse(
+        return answer(
             {
                 "runs": [_summary(dataclasses.asdict(row)) for row in page.runs],
                 "total": page.total,
@@ -99,7 +100,7 @@ class Api:
     def run(self, request: Request) -> Response:
         """One run: what `run.json` says, and which files were kept."""
         run = self._open(request)
-        return JSONResponse(
+        return answer(
             {
                 "run": {**run.meta, "status": run.status},
                 "artifacts": [str(path) for path in run.artifacts()],
@@ -124,7 +125,7 @@ class Api:
         run = self._open(request)
         kind: Kind = "calls" if request.query_params.get("kind") == "calls" else "events"
         for _, body in run.lines(kind, after=_number(request.query_params, "at", 0)):
-            return JSONResponse(body)
+            return answer(body)
         raise RunNotFoundError("there is no line at this offset")
 
     def blob(self, request: Request) -> Response:
@@ -143,15 +144,15 @@ class Api:
 
     def notebook(self, request: Request) -> Response:
         """The notebook, or null."""
-        return JSONResponse(read_notebook(self._open(request)))
+        return answer(read_notebook(self._open(request)))
 
     def verify(self, request: Request) -> Response:
         """Whether the record is as it was written."""
         try:
             self._open(request).verify()
         except RecordError as error:
-            return JSONResponse({"ok": False, "message": str(error)})
-        return JSONResponse({"ok": True, "message": "both chains and all blobs are whole"})
+            return answer({"ok": False, "message": str(error)})
+        return answer({"ok": True, "message": "both chains and all blobs are whole"})
 
     async def share(self, request: Request) -> Response:
         """The run as one file, after redaction; with `preview`, only what that would change."""
@@ -163,7 +164,7 @@ class Api:
             def make() -> Response:
                 page = shared_page(self._open(request), redaction)
                 if preview:
-                    return JSONResponse(page.report)
+                    return answer(page.report)
                 return Response(page.html.encode("utf-8"), media_type="application/octet-stream")
 
             return await anyio.to_thread.run_sync(make)
@@ -174,14 +175,14 @@ class Api:
         """Reach into a running run."""
         if not self._allow_control:
             message = "this viewer only reads; start it with --allow-control to change runs"
-            return JSONResponse({"error": message}, status_code=403)
+            return answer({"error": message}, status=403)
         try:
             asked = _object(await request.body())
             run = await anyio.to_thread.run_sync(self._open, request)
             await anyio.to_thread.run_sync(control, run, asked)
         except SeerError as error:
             return _failure(error)
-        return JSONResponse({"ok": True})
+        return answer({"ok": True})
 
     def _open(self, request: Request) -> Run:
         """The run that an address names; never anything but a folder right below the root."""
@@ -193,18 +194,18 @@ class Api:
 
 
 def _route(path: str, handler: Handler) -> Route:
-    async def answer(request: Request) -> Response:
+    async def handle(request: Request) -> Response:
         try:
             return await anyio.to_thread.run_sync(handler, request)
         except SeerError as error:
             return _failure(error)
 
-    return Route(path, answer, methods=["GET"])
+    return Route(path, handle, methods=["GET"])
 
 
 def _failure(error: SeerError) -> Response:
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
-    return JSONResponse({"error": str(error)}, status_code=status)
+    return answer({"error": str(error)}, status=status)
 
 
 def _bytes(data: bytes) -> Response:

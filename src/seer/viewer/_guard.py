@@ -12,10 +12,10 @@ import hmac
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seer.viewer._assets import assets
+from seer.viewer._json import answer
 
 HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names of this machine. The port is not checked: a forwarded one differs."""
@@ -75,7 +75,7 @@ class Guard:
             await self._app(scope, receive, send_guarded)
             return
         status, message = problem
-        response = JSONResponse({"error": message}, status_code=status)
+        response = answer({"error": message}, status=status)
         await response(scope, receive, send_guarded)
 
     def _refuse(self, path: str, headers: Headers) -> tuple[int, str] | None:

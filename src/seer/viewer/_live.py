@@ -6,7 +6,6 @@ again with the offsets it has. Files are looked at a few times a second: a recor
 another process, and a look costs three `stat` calls.
 """
 
-import json
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ import anyio.to_thread
 
 from seer.errors import RecordError
 from seer.runs import Run
+from seer.viewer._json import dump
 from seer.viewer._lines import Kind, read_lines
 
 LOOK = 0.25
@@ -103,4 +103,4 @@ async def follow(
 
 
 def _line(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
+    return dump(value).encode("ascii") + b"\n"

@@ -16,7 +16,7 @@ from typing import Self
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from seer._sync import run_sync
@@ -26,6 +26,7 @@ from seer.runs import runs_root
 from seer.viewer._api import Api
 from seer.viewer._assets import assets
 from seer.viewer._guard import Guard
+from seer.viewer._json import answer
 
 logger = logging.getLogger(__name__)
 
@@ -102,13 +103,13 @@ class Viewer:
 async def _failed(request: Request, error: Exception) -> Response:
     """A fault of the viewer's own. Its words may hold paths, so they stay in the log."""
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return JSONResponse({"error": "the viewer failed; its log says why"}, status_code=500)
+    return answer({"error": "the viewer failed; its log says why"}, status=500)
 
 
 async def _asset(request: Request) -> Response:
     found = assets().get(str(request.path_params["path"]) or "index.html")
     if found is None:
-        return JSONResponse({"error": "there is no such page"}, status_code=404)
+        return answer({"error": "there is no such page"}, status=404)
     return Response(found[0], media_type=found[1])
 
 

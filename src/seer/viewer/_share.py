@@ -7,7 +7,6 @@ in the record can become code there either; the record itself is data that the b
 import base64
 import hashlib
 import html
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from seer._redact import MARK
 from seer.errors import RecordError
 from seer.runs import Run, open_run
 from seer.viewer._assets import bundle, stylesheet
+from seer.viewer._json import dump
 from seer.viewer._lines import Kind, slim
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction, Scrubber
@@ -193,13 +193,14 @@ def _page(title: str, data: dict[str, Any]) -> str:
         )
     )
     # `<` is the only way out of a script element, and JSON can do without it.
-    record = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    record = dump(data).replace("<", "\\u003c")
+    whole = title.encode("utf-8", "replace").decode()  # half a character cannot be written
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{html.escape(title)} · Seer</title>\n<style>{style}</style>\n</head>\n"
+        f"<title>{html.escape(whole)} · Seer</title>\n<style>{style}</style>\n</head>\n"
         f'<body>\n<div id="app"></div>\n'
         f'<script type="application/json" id="record">{record}</script>\n'
         f'<script type="module">{script}</script>\n</body>\n</html>\n'

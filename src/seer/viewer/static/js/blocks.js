@@ -3,7 +3,7 @@
 import { BlobRef, fromBase64, isPartial, pictureAddress, textOf } from "./record.js";
 import { codeBlock, highlight } from "./highlight.js";
 import { count, dollars, duration, since } from "./format.js";
-import { h, icon } from "./dom.js";
+import { h, icon, own } from "./dom.js";
 import { decode } from "./values.js";
 import { findViews } from "./views.js";
 import { firstLine, toolSummary } from "./model.js";
@@ -22,9 +22,9 @@ const RENDERERS = {
 
 /** The entry as an element. `view` has `fetcher`, `level`, `start`, and `toggle(item)`. */
 export function entry(item, view) {
-  const render = RENDERERS[item.type] ?? unknown;
+  const render = own(RENDERERS, item.type) ?? unknown;
   const turn = item.opensTurn ? turnLine(item, view) : null;
-  return h(`article.entry.entry-${RENDERERS[item.type] ? item.type : "unknown"}`, { data: { seq: String(item.at) } }, turn, render(item, view), view.raw ? h("button.raw", { title: "The record's own line", "aria-label": "The record's own line", onclick: () => view.raw(item) }, "{ }") : null);
+  return h(`article.entry.entry-${render === unknown ? "unknown" : item.type}`, { data: { seq: String(item.at) } }, turn, render(item, view), view.raw ? h("button.raw", { title: "The record's own line", "aria-label": "The record's own line", onclick: () => view.raw(item) }, "{ }") : null);
 }
 
 function turnLine(item, view) {

@@ -51,6 +51,11 @@ export function s(tag, attributes = {}, ...children) {
   return add(element, ...children);
 }
 
+/** What a table of the page's own has under a name that may come from a record. */
+export function own(table, name) {
+  return Object.hasOwn(table, name) ? table[name] : undefined;
+}
+
 /** Replace what an element holds. */
 export function fill(element, ...children) {
   element.replaceChildren();

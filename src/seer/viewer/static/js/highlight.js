@@ -1,6 +1,6 @@
 // Colours for code: one pass over the text with one expression per language.
 
-import { h } from "./dom.js";
+import { h, own } from "./dom.js";
 
 const LONGEST = 60000;
 const PYTHON_WORDS = "False|None|True|and|as|assert|async|await|break|case|class|continue|def|del|elif|else|except|finally|for|from|global|if|import|in|is|lambda|match|nonlocal|not|or|pass|raise|return|try|while|with|yield";
@@ -28,7 +28,7 @@ const NAMES = { py: "python", python: "python", python3: "python", ipython: "pyt
 const compiled = new Map();
 
 function grammar(language) {
-  const name = NAMES[String(language).toLowerCase()];
+  const name = own(NAMES, String(language).toLowerCase());
   if (!name) return null;
   if (!compiled.has(name)) {
     const parts = GRAMMARS[name];

@@ -1,7 +1,7 @@
 // The whole run as one strip: what the agent did, the gate below it, and where the reader is.
 
 import { colour } from "./theme.js";
-import { h } from "./dom.js";
+import { h, own } from "./dom.js";
 import { since } from "./format.js";
 
 const HEIGHT = 46;
@@ -68,7 +68,7 @@ export class Overview {
     pen.fill();
     items.forEach((item) => {
       const wide = item.type === "tool_call" ? Math.max(2, X(item.endTime ?? end) - X(item.time)) : 3;
-      if (!colours[item.type]) return;
+      if (!own(colours, item.type)) return;
       pen.fillStyle = item.result?.is_error ? colours.error : colours[item.type];
       pen.beginPath();
       pen.roundRect(X(item.time), item.type === "tool_call" ? 7 : 4, Math.max(2, wide - 1), item.type === "tool_call" ? 14 : 20, 2);

@@ -1,6 +1,7 @@
 // Values of gate calls: the wire's tagged JSON and raw buffers, as numbers one can draw.
 
 import { BlobRef, Cut, textOf } from "./record.js";
+import { own } from "./dom.js";
 
 /** An array whose numbers are fetched when somebody looks. */
 export class NdArray {
@@ -82,7 +83,7 @@ function half(bits) {
 }
 
 function numbers(raw, dtype, size) {
-  const reader = READERS[dtype];
+  const reader = own(READERS, dtype);
   if (!reader) throw new Error(`arrays of type ${dtype} are not drawn`);
   const [width, read] = reader;
   if (raw.byteLength < size * width) throw new Error("the array's bytes are incomplete");
@@ -111,7 +112,7 @@ function untag(value, buffers, depth) {
     case "array":
       return new NdArray(String(value.dtype), shape, digest);
     case "torch":
-      return new NdArray(TORCH[value.dtype] ?? String(value.dtype), shape, digest);
+      return new NdArray(own(TORCH, String(value.dtype)) ?? String(value.dtype), shape, digest);
     case "tuple": case "set": case "frozenset":
       return untag(value.items ?? [], buffers, depth + 1);
     case "floats":

@@ -129,7 +129,7 @@ export class VirtualList {
   }
 
   #make(key, item, old) {
-    const element = h("div.virtual-row", { data: { key: String(key) } }, this.render(item));
+    const element = h("div.virtual-row", { data: { key: String(key) } }, this.#rendered(item));
     if (old) {
       this.observer.unobserve(old.element);
       old.element.replaceWith(element);
@@ -138,6 +138,16 @@ export class VirtualList {
     this.rows.set(key, row);
     this.observer.observe(element);
     return row;
+  }
+
+  // One row that cannot be shown says so, and the others are shown.
+  #rendered(item) {
+    try {
+      return this.render(item);
+    } catch (error) {
+      console.error(error);
+      return h("div.banner.bad", {}, `this entry cannot be shown: ${error.message}`);
+    }
   }
 
   #drop(key, row) {

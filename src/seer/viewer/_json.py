@@ -1,0 +1,34 @@
+"""JSON for the page: ASCII only, and nothing that a browser's parser refuses.
+
+Records hold what agents and models wrote. Half a character (a lone surrogate) cannot be sent as
+UTF-8, and notebooks may hold NaN, which Python writes and reads and JSON does not know.
+"""
+
+import json
+import math
+from typing import Any, cast
+
+from starlette.responses import Response
+
+
+def dump(value: Any) -> str:
+    """The value as JSON; numbers that are none become text."""
+    try:
+        return json.dumps(value, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), separators=(",", ":"))
+
+
+def answer(value: Any, *, status: int = 200) -> Response:
+    """The value as an answer."""
+    return Response(dump(value), status_code=status, media_type="application/json")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if isinstance(value, list):
+        return [_finite(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
