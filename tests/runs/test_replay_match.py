@@ -89,6 +89,8 @@ def test_a_caller_with_another_name_gets_the_tape_of_its_place() -> None:
     assert tapes.tape("y3-2").caller == "x9-2"
     assert tapes.tape("y3-1").caller == "x9-1"
     assert tapes.tape("y3-3").left == 0
+    adopted = Tapes([call("f", 1, at=1, caller="x9-1-0a1b")])
+    assert adopted.tape("y3-1").caller == "x9-1-0a1b"
     assert tapes.tape("y3-2").caller == "x9-2"
 
 

@@ -116,5 +116,6 @@ def show(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
 
 
 def _ordinal(caller: str) -> str | None:
-    found = re.search(r"-(\d+)$", caller)
+    # What follows the number tells the callers of one controller from those of an earlier one.
+    found = re.search(r"-(\d+)(?:-[0-9a-f]{4})?$", caller)
     return found[1] if found else None
