@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from seer.execution import PrivateFolder
+from seer.execution._private import _watcher  # pyright: ignore[reportPrivateUsage]
 
 pytestmark = pytest.mark.full
 
@@ -52,6 +53,20 @@ def test_they_are_gone_soon_after_their_process_was_killed(tmp_path: Path) -> No
     assert wait_until_gone(root) == []
     assert select.select([janitor], [], [], 15)[0], "what removed them did not end"
     os.close(janitor)
+
+
+def test_a_janitor_that_was_killed_is_replaced_with_the_next_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    first = PrivateFolder("first")
+    before = _watcher._pid  # pyright: ignore[reportPrivateUsage]
+    os.kill(before, signal.SIGKILL)
+    os.waitid(os.P_PID, before, os.WEXITED | os.WNOWAIT)
+    second = PrivateFolder("second")
+    assert _watcher._pid != before  # pyright: ignore[reportPrivateUsage]
+    for folder in (first, second):
+        folder.remove()
 
 
 def test_the_next_process_removes_what_is_left_when_all_were_killed(

@@ -1,5 +1,6 @@
 """A session's own folder on the controller's host, which no agent can reach."""
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -64,7 +65,9 @@ class _Watcher:
         try:
             os.write(self._pipe, line)
         except BrokenPipeError:
-            os.waitpid(self._pid, 0)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._owner = 0
             return False
         return True
 
