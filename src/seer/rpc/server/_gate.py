@@ -6,8 +6,6 @@ the leading thread; the functions' own work is done by the executor and its lane
 
 from __future__ import annotations
 
-import json
-import os
 import time
 
 from seer.errors import (
@@ -18,13 +16,14 @@ from seer.errors import (
 )
 from seer.rpc._budget import Meter, Tally, admit, give_back
 from seer.rpc._pool import Allowance, Pool, Spares
-from seer.rpc._wire import Request, WireError, head_prefix
+from seer.rpc._wire import Request, WireError
 from seer.rpc.client._wire import KEEP_ALIVE
 
+from ._answers import Answers
 from ._attached import Attached
 from ._calls import DONE, QUEUED, SMALL, Call, Caller
 from ._failures import error_text, gate_failure
-from ._replies import Reply, plain_message
+from ._replies import Reply
 from ._routes import ROUTES
 from ._stopping import stop_error
 
@@ -63,7 +62,7 @@ def _check_load(caller: Caller) -> None:
         raise WireError(f"this caller has {unread} bytes of answers that it does not read", 429)
 
 
-class Gate:
+class Gate(Answers):
     """Answers the requests of all callers.
 
     Args:
@@ -87,8 +86,7 @@ class Gate:
         spares: Spares,
         observe: Callable[[Caller, str, str, str], None] | None,
     ) -> None:
-        self.epoch = epoch
-        self.prefix = head_prefix(epoch)
+        super().__init__(epoch, loop, observe)
         self.schema = b""
         self.entries: dict[str, Entry] = {}
         self._paths: dict[str, Entry] = {}
@@ -98,16 +96,10 @@ class Gate:
         self.started = time.monotonic()
         self._fetch = fetch
         self._submit = submit
-        self.loop = loop
         self._spares = spares
-        self._observe = observe
         self._anonymous = 0
         self.direct: Callable[..., bool] = _never
         """Runs a call at once and gives True, if it can; see `Direct`."""
-        self.ok = (
-            b"HTTP/1.1 200 OK\r\n" + self.prefix + b"content-type: application/json\r\n"
-            b"content-length: "
-        )
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -126,7 +118,7 @@ class Gate:
         except WireError as error:
             self.refuse(connection, error)
         except GateError as error:
-            self._answer_error(connection, error, path)
+            self.answer_error(connection, error, path)
 
     def _note_unusual(self, connection: Connection, request: Request) -> None:
         if request.close:
@@ -262,64 +254,16 @@ class Gate:
             raise WireError(f"there is no {request.method} {request.path!r}; see /v1/schema", 404)
         route(self, connection, request, body, parts[3] if len(parts) > 3 else "")
 
-    # --- answers -----------------------------------------------------------------------------
-
-    def answer(self, connection: Connection, result: object) -> None:
-        """Answer with a plain JSON value."""
-        self.answer_text(connection, 200, json.dumps({"result": result}).encode())
-
-    def answer_text(self, connection: Connection, status: int, text: bytes) -> None:
-        """Answer with JSON text."""
-        connection.busy = False
-        connection.call = None
-        closing = connection.closing
-        connection.send(plain_message(status, self.prefix, text, close=closing))
-        if closing:
-            self.loop.post(connection.finish)
-
-    def _answer_error(self, connection: Connection, error: GateError, path: str) -> None:
-        status, text = gate_failure(error)
-        self._note(connection.caller, path, error)
-        for fd in connection.take_descriptors():
-            os.close(fd)
-        self.answer_text(connection, status, text)
-
-    def send_reply(self, connection: Connection, reply: Reply) -> None:
-        """Send the reply of a call; on any thread."""
-        connection.busy = False
-        connection.call = None
-        closing = connection.closing
-        if reply.last_chunk:
-            connection.send(reply.last_chunk)
-            if closing:
-                self.loop.post(connection.finish)
-            return
-        if not reply.pieces and reply.status == 200 and not closing:
-            connection.send(b"%s%d\r\n\r\n%s" % (self.ok, len(reply.text), reply.text))
-            return
-        if reply.slot is not None and reply.pool is not connection.pool:
-            reply = reply.unshared()
-        parts, descriptors = reply.message(self.prefix, close=closing)
-        connection.send_parts(parts, descriptors)
-        if reply.slot is not None:
-            reply.slot.known = True
-        if closing:
-            self.loop.post(connection.finish)
+    # --- connections -------------------------------------------------------------------------
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Answer what broke the protocol, and close."""
-        self._note(connection.caller, "", ProtocolError(str(error)))
+        self.note(connection.caller, "", ProtocolError(str(error)))
         connection.closing = True
         connection.drop_descriptors()
         if connection.call is not None:
             self._detach(connection)
         self.answer_text(connection, error.status, error_text("ProtocolError", str(error)))
-
-    def _note(self, caller: Caller, path: str, error: GateError) -> None:
-        if self._observe is not None:
-            self._observe(caller, path, type(error).__name__, str(error))
-
-    # --- connections -------------------------------------------------------------------------
 
     def reserve(self, connection: Connection, request: Request) -> None:
         """Agree to a body of the announced length."""

@@ -77,7 +77,7 @@ class MiniConnection:
         *,
         prefix: bytes,
         once: bool,
-        on_close: Callable[[MiniConnection], None],
+        on_close: Callable[[MiniConnection], object],
     ) -> None:
         connected.setblocking(False)
         self.socket = connected

@@ -16,14 +16,14 @@ import socket
 import time
 
 from seer.rpc._budget import Budget, Meter, charge
-from seer.rpc._wire import Request, head_prefix
+from seer.rpc._wire import Request
 
 from ._child import Child, new_epoch
 from ._control import Control
 from ._failures import error_text
-from ._listen import listen
 from ._mini import MiniConnection, Poller
 from ._shared import FIRST_CALLER, FIRST_FUNCTION, Shared
+from ._sockets import CallerSockets
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 TICK = 0.2
 """Seconds between two looks at deadlines."""
 MAX_RESTARTS = 5
-MAX_WAITING = 256
-"""Connections of callers that are kept open while there is nobody else to answer."""
 RESTART_WINDOW = 60.0
 
 
@@ -65,18 +63,37 @@ class Supervisor:
         self.child: Child | None = None
         self.epoch = new_epoch()
         self.places: dict[str, int] = {}
-        self.callers: dict[str, tuple[int, CallerConfig, socket.socket]] = {}
-        self._next_caller = 0
         self._poller = Poller()
-        self._minis: dict[MiniConnection, None] = {}
-        """Callers' connections that wait for a request; in the order they came."""
-        self._answering = False
+        self.sockets = CallerSockets(self._poller, self._answer, self._shown_epoch)
         self._starts: list[float] = []
         self._restart_at = float("inf")
         self._stopping = False
         self._asked: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._number = 0
         self._control = Control(self, self._poller)
+
+    @property
+    def callers(self) -> dict[str, tuple[int, CallerConfig, socket.socket]]:
+        """Number, configuration and listening socket of each caller, by name."""
+        return self.sockets.callers
+
+    def add_caller(self, config: CallerConfig) -> None:
+        """Make a socket for a caller.
+
+        Raises:
+            OSError: The socket cannot be made.
+            ValueError: There is a caller of that name, or there are too many.
+        """
+        self.shared.meter_base(FIRST_CALLER + self.sockets.next_index)
+        self.sockets.add(config)
+
+    def remove_caller(self, name: str) -> None:
+        """Close a caller's socket."""
+        self.sockets.remove(name)
+
+    def _shown_epoch(self) -> str:
+        """What a caller is told to be the incarnation while this process answers."""
+        return self.epoch if self.state in ("starting", "restarting") else "none"
 
     def run(self) -> int:
         """Serve; the exit status."""
@@ -106,10 +123,8 @@ class Supervisor:
         if child is not None:
             child.kill("the gate was closed")
             child.reap()
-        for _, config, listener in self.callers.values():
-            listener.close()
-            with contextlib.suppress(OSError):
-                os.unlink(config.socket)  # noqa: PTH108 (import time)
+        for name in list(self.callers):
+            self.remove_caller(name)
         with contextlib.suppress(OSError):
             os.unlink(self.config.control)  # noqa: PTH108 (import time)
 
@@ -117,7 +132,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self.shared.reset_lanes()
-        self._answer_callers(True)
+        self.sockets.answer(True)
         child = Child(self.epoch, self._run_interface, self._forget)
         self.child = child
         self._starts.append(time.monotonic())
@@ -143,8 +158,7 @@ class Supervisor:
 
     def _forget(self) -> None:
         """In the forked process: let go of what is the supervisor's alone."""
-        for mini in list(self._minis):
-            mini.socket.close()
+        self.sockets.forget()
         self._control.forget()
         self._poller.close()
 
@@ -181,7 +195,7 @@ class Supervisor:
     def _on_ready(self, message: dict[str, Any]) -> None:
         self._adopt(message)
         self.state = "up"
-        self._answer_callers(False)
+        self.sockets.answer(False)
         self._control.wake_ready()
 
     def _adopt(self, message: dict[str, Any]) -> None:
@@ -231,7 +245,7 @@ class Supervisor:
             # At once the first time; the more often lately, the later.
             lately = len(self._starts) - 1
             self._restart_at = time.monotonic() + (min(0.1 * 2**lately, 3.0) if lately else 0.0)
-            self._answer_callers(True)
+            self.sockets.answer(True)
         else:
             if self.failure is not None:
                 # The reason is the controller's to hear; it may show what callers must not see.
@@ -239,7 +253,7 @@ class Supervisor:
                 if not self._blind:
                     self.ended += f": {self.failure['message']}"
             self.state = "dead"
-            self._answer_callers(True)
+            self.sockets.answer(True)
         self._control.wake_ready()
 
     @property
@@ -294,35 +308,7 @@ class Supervisor:
             self._restart_at = float("inf")
             self._start()
 
-    # --- callers -----------------------------------------------------------------------------
-
-    def add_caller(self, config: CallerConfig) -> None:
-        """Make a socket for a caller.
-
-        Raises:
-            OSError: The socket cannot be made.
-            ValueError: There is a caller of that name, or there are too many.
-        """
-        if config.name in self.callers:
-            raise ValueError(f"there is a caller {config.name!r} already")
-        index = self._next_caller
-        self.shared.meter_base(FIRST_CALLER + index)
-        listener = listen(config.socket, 0o666)
-        self._next_caller += 1
-        self.callers[config.name] = (index, config, listener)
-        if self._answering:
-            self._watch_listener(listener)
-
-    def remove_caller(self, name: str) -> None:
-        """Close a caller's socket."""
-        found = self.callers.pop(name, None)
-        if found is None:
-            return
-        _, config, listener = found
-        self._poller.unwatch(listener.fileno())
-        listener.close()
-        with contextlib.suppress(OSError):
-            os.unlink(config.socket)  # noqa: PTH108 (import time)
+    # --- questions to the interface process --------------------------------------------------
 
     def ask(
         self,
@@ -351,40 +337,7 @@ class Supervisor:
         if answered is not None:
             answered(message)
 
-    def _answer_callers(self, answering: bool) -> None:
-        """Answer on the callers' sockets, or leave them to the interface process."""
-        if answering == self._answering:
-            return
-        self._answering = answering
-        for _, _, listener in self.callers.values():
-            if answering:
-                self._watch_listener(listener)
-            else:
-                self._poller.unwatch(listener.fileno())
-
-    def _watch_listener(self, listener: socket.socket) -> None:
-        self._poller.watch(listener.fileno(), select.EPOLLIN, lambda _: self._accept(listener))
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            connected, _ = listener.accept()
-        except OSError:
-            return
-        if len(self._minis) >= MAX_WAITING:
-            # Who has waited longest has not sent a request yet: the others would be answered.
-            next(iter(self._minis)).close()
-        epoch = self.epoch if self.state in ("starting", "restarting") else "none"
-        mini = MiniConnection(
-            connected,
-            self._poller,
-            self._answer_caller,
-            prefix=head_prefix(epoch),
-            once=True,
-            on_close=lambda closed: self._minis.pop(closed, None),
-        )
-        self._minis[mini] = None
-
-    def _answer_caller(self, connection: MiniConnection, request: Request, _body: bytes) -> None:
+    def _answer(self, connection: MiniConnection, request: Request, _body: bytes) -> None:
         if self.state in ("dead", "failed"):
             ended = self.ended if self.state == "dead" else "it could not be loaded"
             text = error_text("InterfaceDiedError", f"the interface is not running: {ended}")

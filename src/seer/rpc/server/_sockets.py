@@ -1,0 +1,114 @@
+"""The callers' listening sockets, which outlive every incarnation of the interface.
+
+While an interface process runs it accepts on them itself. While there is none, the supervisor
+answers here: one answer for each connection, and then it is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+
+from seer.rpc._wire import head_prefix
+
+from ._listen import listen
+from ._mini import MiniConnection, Poller
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ._config import CallerConfig
+    from ._mini import Handler
+
+MAX_WAITING = 256
+"""Connections that are kept open here while they have not sent a request."""
+
+
+class CallerSockets:
+    """Listens for all callers.
+
+    Args:
+        poller: Tells of connections and requests.
+        handler: Answers a request.
+        epoch: Gives the incarnation that answers name.
+
+    Attributes:
+        callers: Number, configuration and listening socket of each caller, by name.
+        next_index: The number that the next caller gets.
+    """
+
+    def __init__(self, poller: Poller, handler: Handler, epoch: Callable[[], str]) -> None:
+        self.callers: dict[str, tuple[int, CallerConfig, socket.socket]] = {}
+        self.next_index = 0
+        self._poller = poller
+        self._handler = handler
+        self._epoch = epoch
+        self._answering = False
+        self._waiting: dict[MiniConnection, None] = {}
+        """Connections that wait for a request; in the order they came."""
+
+    def add(self, config: CallerConfig) -> None:
+        """Make a socket for a caller.
+
+        Raises:
+            OSError: The socket cannot be made.
+            ValueError: There is a caller of that name.
+        """
+        if config.name in self.callers:
+            raise ValueError(f"there is a caller {config.name!r} already")
+        listener = listen(config.socket, 0o666)
+        self.callers[config.name] = (self.next_index, config, listener)
+        self.next_index += 1
+        if self._answering:
+            self._watch(listener)
+
+    def remove(self, name: str) -> None:
+        """Close a caller's socket."""
+        found = self.callers.pop(name, None)
+        if found is None:
+            return
+        _, config, listener = found
+        self._poller.unwatch(listener.fileno())
+        listener.close()
+        with contextlib.suppress(OSError):
+            os.unlink(config.socket)  # noqa: PTH108 (import time)
+
+    def forget(self) -> None:
+        """In the forked interface process: close what is the supervisor's alone."""
+        for waiting in self._waiting:
+            waiting.socket.close()
+
+    def answer(self, answering: bool) -> None:
+        """Answer on the sockets, or leave them to the interface process."""
+        if answering == self._answering:
+            return
+        self._answering = answering
+        for _, _, listener in self.callers.values():
+            if answering:
+                self._watch(listener)
+            else:
+                self._poller.unwatch(listener.fileno())
+
+    def _watch(self, listener: socket.socket) -> None:
+        self._poller.watch(listener.fileno(), select.EPOLLIN, lambda _: self._accept(listener))
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connected, _ = listener.accept()
+        except OSError:
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            # Who has waited longest has not sent a request yet: the others would be answered.
+            next(iter(self._waiting)).close()
+        mini = MiniConnection(
+            connected,
+            self._poller,
+            self._handler,
+            prefix=head_prefix(self._epoch()),
+            once=True,
+            on_close=lambda closed: self._waiting.pop(closed, None),
+        )
+        self._waiting[mini] = None
