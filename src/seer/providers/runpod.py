@@ -1,12 +1,15 @@
 """The `runpod` provider: machines are pods of RunPod's, reached with SSH."""
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import asyncssh
 
 from seer.errors import (
     CredentialsError,
@@ -41,15 +44,34 @@ _PAUSE = 0.3
 _POD = re.compile(r"[a-z0-9]{10,20}")
 
 
+class PodLink(SshLink):
+    """SSH to a pod. One that is gone is told apart from one that cannot be reached."""
+
+    def __init__(self, pod: Pod, options: SshOptions) -> None:
+        super().__init__(options)
+        self.name = f"RunPod pod {pod.id}"
+        self._pod = pod
+
+    async def connect(self) -> asyncssh.SSHClientConnection:
+        """The connection, made if there is none; see `SshLink.connect`."""
+        try:
+            return await super().connect()
+        except HostUnreachableError as error:
+            with contextlib.suppress(HostUnreachableError):
+                lost = await self._pod.lost()
+                if lost is not None:
+                    raise lost from error
+            raise
+
+
 class RunPodHost(RentedHost):
     """A pod, with a machine on it."""
 
     def __init__(
-        self, pod: Pod, link: SshLink, *, lease: float, packages: tuple[str, ...] = ()
+        self, pod: Pod, link: PodLink, *, lease: float, packages: tuple[str, ...] = ()
     ) -> None:
         super().__init__(link, pod, provider="runpod", lease=lease)
         self._packages = packages
-        link.name = self.name = f"RunPod pod {pod.id}"
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
         """Start the machine; the pod is its boundary."""
@@ -159,7 +181,8 @@ async def _reach(
     address, port, public = await pod.address(patience)
     identity, _ = await asyncio.to_thread(_keys.own_key)
     known = await asyncio.to_thread(_keys.known_hosts, pod.id, address, port, public)
-    link = SshLink(
+    link = PodLink(
+        pod,
         SshOptions(
             host=address,
             port=port,
@@ -167,7 +190,7 @@ async def _reach(
             identity=str(identity),
             known_hosts=str(known),
             config="/dev/null",
-        )
+        ),
     )
     deadline = time.monotonic() + min(max(patience, 1.0), _SERVER_PATIENCE)
     while True:
@@ -175,9 +198,6 @@ async def _reach(
             await link.connect()
             return RunPodHost(pod, link, lease=lease, packages=packages)
         except HostUnreachableError:
-            lost = await pod.lost()
-            if lost is not None:
-                raise lost from None
             if time.monotonic() > deadline:
                 await _close(link)
                 raise

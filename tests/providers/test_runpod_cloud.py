@@ -1,0 +1,262 @@
+"""What happens at RunPod: GPUs and their prices, keys, networks, and all that goes wrong."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from seer.errors import (
+    CapacityError,
+    CredentialsError,
+    HostRefusedError,
+    HostUnreachableError,
+    HostUnsuitableError,
+    IsolationError,
+    QuotaError,
+    SandboxLostError,
+    SandboxNotFoundError,
+    UnknownGpuError,
+)
+from seer.providers import Machine, MachineSpec, get_provider
+from seer.providers._rented import _waiting
+from seer.providers._runpod import _keys
+from seer.testing.containers import supported
+from seer.testing.runpod_cloud import Faults, RunPodCloud
+
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(supported() is not None, reason=str(supported())),
+]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Generator[RunPodCloud]:
+    with RunPodCloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def cloud(
+    shared: RunPodCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[RunPodCloud]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for name, value in shared.environment.items():
+        monkeypatch.setenv(name, value)
+    yield shared
+    healthy = Faults()
+    for name in vars(healthy):
+        setattr(shared.faults, name, getattr(healthy, name))
+
+
+@asynccontextmanager
+async def _started(**changes: object) -> AsyncGenerator[Machine]:
+    fields: dict[str, object] = {"lease": 10.0, "start_timeout": 60.0, **changes}
+    machine = await get_provider("runpod").start(MachineSpec(**fields))  # pyright: ignore[reportArgumentType]
+    try:
+        yield machine
+    finally:
+        await machine.terminate()
+
+
+def _place(machine: Machine) -> str:
+    return machine.id.partition("@")[2]
+
+
+async def _out(machine: Machine, script: str) -> str:
+    result = await machine.exec(["/bin/sh", "-c", script])
+    return (result.stdout + result.stderr).decode().strip()
+
+
+async def _refused(**changes: object) -> Exception:
+    try:
+        async with _started(**changes):
+            raise AssertionError("it started")
+    except Exception as error:
+        return error
+
+
+async def test_the_cheapest_gpu_that_the_name_stands_for_is_rented(cloud: RunPodCloud) -> None:
+    async with _started(gpu="A100", gpu_count=2, label="two") as machine:
+        asked = cloud.request_of(_place(machine))
+        assert (asked["gpuTypeId"], asked["gpuCount"]) == ("NVIDIA A100 80GB PCIe", 2)
+        assert asked["cloudType"] == "SECURE"
+        assert asked["name"] == "seer-two"
+        listed = [s for s in await get_provider("runpod").list() if s.id == machine.id]
+        assert [s.gpu for s in listed] == ["A100"]
+        assert listed[0].cost_usd is not None and listed[0].cost_usd > 0
+        assert await _out(machine, "echo $CUDA_VISIBLE_DEVICES") == "0,1"
+
+
+async def test_keys_stay_out_of_reach_of_programs(cloud: RunPodCloud) -> None:
+    """The account's key is not on the pod at all; the pod's own key is for its first process."""
+    key = cloud.environment["RUNPOD_API_KEY"]
+    async with _started() as machine:
+        looked = await _out(
+            machine,
+            "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; env; "
+            "grep -rs 'rpa[_]' /seer /root /etc 2>/dev/null; cat /etc/ssh/seer_host_key",
+        )
+        assert key not in looked and "rpa_" not in looked
+        assert "BEGIN OPENSSH" not in looked
+        env = {item["key"] for item in cloud.request_of(_place(machine))["env"]}  # pyright: ignore[reportArgumentType, reportCallIssue, reportIndexIssue, reportOptionalIterable, reportUnknownVariableType, reportGeneralTypeIssues]
+        assert "RUNPOD_API_KEY" not in env
+
+
+async def test_a_pod_with_another_host_key_is_refused(
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = _keys.known_hosts
+
+    def wrong(pod: str, address: str, port: int, public: str) -> Path:
+        return known(pod, address, port, _keys.new_pair().public)
+
+    monkeypatch.setattr(_keys, "known_hosts", wrong)
+    error = await _refused()
+    assert isinstance(error, HostRefusedError)
+    assert "host key is not the known one" in str(error)
+    assert cloud.running == []
+
+
+async def test_without_a_network_programs_have_none_but_the_pod_has(cloud: RunPodCloud) -> None:
+    code = "import socket; socket.create_connection(('127.0.0.1', 1), 1)"
+    async with _started(network="none") as machine:
+        said = await _out(machine, f'{machine.layout.python} -c "{code}"')
+        assert "Address family not supported" in said
+    async with _started(network="full") as machine:
+        said = await _out(machine, f'{machine.layout.python} -c "{code}"')
+        assert "Connection refused" in said
+
+
+async def test_a_list_of_hosts_is_refused_before_anything_is_rented(cloud: RunPodCloud) -> None:
+    before = len(cloud.requests)
+    error = await _refused(network=("example.org",))
+    assert isinstance(error, IsolationError) and "RunPod cannot keep a pod" in str(error)
+    assert len(cloud.requests) == before
+
+
+async def test_system_packages_are_installed_or_their_absence_is_told(cloud: RunPodCloud) -> None:
+    async with _started(system_packages=("coreutils",)):
+        pass
+    error = await _refused(system_packages=("no-such-package",))
+    assert isinstance(error, HostUnsuitableError)
+    assert "Unable to locate package no-such-package" in str(error)
+    assert cloud.running == []
+
+
+async def test_an_unknown_gpu_is_an_error_that_names_those_there_are(cloud: RunPodCloud) -> None:
+    error = await _refused(gpu="Z9")
+    assert isinstance(error, UnknownGpuError)
+    assert "A100 PCIe" in str(error) and "RTX 4090" in str(error)
+
+
+async def test_a_refused_key_is_an_error_that_says_what_to_do(cloud: RunPodCloud) -> None:
+    cloud.faults.key_revoked = True
+    error = await _refused(gpu="A40")
+    assert isinstance(error, CredentialsError) and "console.runpod.io" in str(error)
+
+
+async def test_without_a_key_nothing_is_tried(
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RUNPOD_API_KEY")
+    error = await _refused()
+    assert isinstance(error, CredentialsError) and "RUNPOD_API_KEY is not set" in str(error)
+
+
+async def test_an_empty_account_is_an_error_that_says_what_to_do(cloud: RunPodCloud) -> None:
+    cloud.faults.balance = False
+    error = await _refused(gpu="A40")
+    assert isinstance(error, QuotaError)
+    assert "balance is too low" in str(error) and "Add funds" in str(error)
+
+
+async def test_missing_capacity_is_waited_for_and_no_longer_than_asked(
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_waiting, "FIRST_PAUSE", 0.1)
+    cloud.faults.capacity = False
+    with caplog.at_level(logging.WARNING):
+        error = await _refused(gpu="A40", start_timeout=0.5)
+        assert isinstance(error, CapacityError)
+        assert "start_timeout=0.5 s" in str(error)
+        assert "There are no longer any instances available" in str(error)
+        assert "no capacity yet" in caplog.text
+    asyncio.get_running_loop().call_later(0.3, setattr, cloud.faults, "capacity", True)
+    async with _started(gpu="A40") as machine:
+        assert _place(machine) in cloud.running
+
+
+async def test_a_pod_that_never_comes_up_is_given_back(cloud: RunPodCloud) -> None:
+    cloud.faults.slow_start = 60.0
+    error = await _refused(start_timeout=1.5)
+    assert isinstance(error, CapacityError) and "did not come up within" in str(error)
+    assert cloud.running == []
+
+
+async def test_runpod_out_of_reach_is_an_error_that_says_so(cloud: RunPodCloud) -> None:
+    async with _started() as machine:
+        cloud.faults.outage = True
+        with pytest.raises(HostUnreachableError, match="RunPod answers HTTP 503"):
+            await get_provider("runpod").find(machine.id)
+        assert await _out(machine, "echo still here") == "still here"
+        cloud.faults.outage = False
+
+
+async def test_a_pod_that_is_taken_away_is_lost_at_once(cloud: RunPodCloud) -> None:
+    async with _started(lease=60.0) as machine:
+        running = asyncio.create_task(machine.exec(["sleep", "600"]))
+        await machine.exec(["true"])
+        cloud.preempt(_place(machine))
+        async with asyncio.timeout(20):
+            with pytest.raises(SandboxLostError, match="RunPod keeps no record"):
+                await running
+        with pytest.raises(SandboxNotFoundError, match="RunPod keeps no record"):
+            await get_provider("runpod").find(machine.id)
+
+
+_START = """
+import json, sys
+from seer._sync import run_sync
+from seer.providers import MachineSpec, get_provider
+lease = float(sys.argv[1])
+host = run_sync(get_provider("runpod").host(MachineSpec(lease=lease)))
+print("preparing", flush=True)
+if sys.argv[2] == "preparing":
+    sys.stdin.read()
+machine = run_sync(get_provider("runpod").start(MachineSpec(lease=lease, host=host)))
+print(json.dumps(machine.id), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("moment", ["preparing", "running"])
+def test_a_killed_controller_gives_its_pod_back(cloud: RunPodCloud, moment: str) -> None:
+    lease = 5.0
+    controller = subprocess.Popen(
+        [sys.executable, "-c", _START, str(lease), moment],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    with controller:
+        assert controller.stdout is not None
+        assert controller.stdout.readline() == "preparing\n"
+        if moment == "running":
+            assert "@" in json.loads(controller.stdout.readline())
+        assert cloud.running != []
+        controller.send_signal(signal.SIGKILL)
+        killed = time.monotonic()
+        while cloud.running:
+            assert time.monotonic() - killed < lease + 10
+            time.sleep(0.05)
+        controller.wait()
