@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import errno
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,24 @@ def test_output_is_told_as_it_comes(tmp_path: Path) -> None:
     capture.stream("stdout", "a")
     capture.stream("stdout", "b")
     assert told == [StreamText(name="stdout", text="a"), StreamText(name="stdout", text="b")]
+
+
+def test_a_full_disk_costs_text_and_not_the_execution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcript = Transcript(tmp_path / "out")
+    transcript.write("a" * (SHOWN + 1000))
+
+    def full(_fd: int, _data: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("seer.execution._transcript.os.write", full)
+        transcript.write("b" * 5000)
+    transcript.write("the end")
+    assert transcript.is_cut
+    assert (transcript.length, transcript.on_disk) == (SHOWN + 6007, SHOWN + 1000)
+    assert transcript.shown("x").endswith("the end")
+    assert transcript.read(SHOWN + 990, 100) == "a" * 10
+    transcript.discard()
+    assert not list(tmp_path.iterdir())

@@ -1,8 +1,11 @@
 """All that an execution printed, as bytes: whole on disk once it is long, its ends in memory."""
 
+import logging
 import os
 import re
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 SHOWN = 20_000
 """Bytes of one execution that an agent is shown."""
@@ -26,13 +29,15 @@ class Transcript:
         self._spilled = False
         self._closed = False
         self._discarded = False
+        self._lost_from: int | None = None
+        """Where the file ends because it could not be written any more."""
         self.length = 0
         """Bytes written, kept or not."""
 
     @property
     def is_cut(self) -> bool:
         """Whether it is longer than what is kept of it."""
-        return self.length > ON_DISK
+        return self.length > ON_DISK or self._lost_from is not None
 
     @property
     def ends_line(self) -> bool:
@@ -51,7 +56,7 @@ class Transcript:
         if before < SHOWN:
             self._head += data[: SHOWN - before]
         if self.length > SHOWN:
-            self._spill(kept, before)
+            self._keep(kept, before)
             self._tail += data[-_TAIL:]
             del self._tail[:-_TAIL]
 
@@ -90,6 +95,8 @@ class Transcript:
     @property
     def on_disk(self) -> int:
         """Bytes in the file."""
+        if self._lost_from is not None:
+            return self._lost_from
         return min(self.length, ON_DISK) if self._spilled else 0
 
     def discard(self) -> None:
@@ -98,6 +105,16 @@ class Transcript:
         self._discarded = True
         if self._spilled:
             self._path.unlink(missing_ok=True)
+
+    def _keep(self, data: bytes, before: int) -> None:
+        """Write to the file while that works: a full disk costs text, never the execution."""
+        if self._lost_from is not None:
+            return
+        try:
+            self._spill(data, before)
+        except OSError as error:
+            self._lost_from = self._path.stat().st_size if self._path.exists() else 0
+            logger.warning("no more of an output is kept: %s", error)
 
     def _spill(self, data: bytes, before: int) -> None:
         if self._file is None:
