@@ -1,5 +1,6 @@
 """All that an execution printed, as bytes: whole on disk once it is long, its ends in memory."""
 
+import errno
 import logging
 import os
 import re
@@ -11,6 +12,7 @@ SHOWN = 20_000
 """Bytes of one execution that an agent is shown."""
 ON_DISK = 256 * 1024 * 1024
 """Bytes of one execution that are kept."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _HEAD, _TAIL = SHOWN * 3 // 5, SHOWN * 2 // 5
 
 _TERMINAL_CODES = re.compile(
@@ -113,6 +115,8 @@ class Transcript:
         try:
             self._spill(data, before)
         except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
             self._lost_from = self._path.stat().st_size if self._path.exists() else 0
             logger.warning("no more of an output is kept: %s", error)
 
