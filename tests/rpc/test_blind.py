@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seer.errors import RemoteError
 from seer.rpc._blind import Scrubber
 from seer.rpc._values import decode, encode
+from tests.rpc.serving import http, serving
 
 NAME = "google/gemma-2-9b"
 PATH = "/models/google--gemma-2-9b"
@@ -117,3 +119,50 @@ def test_names_that_json_escapes_are_replaced_too() -> None:
     for ensure_ascii in (True, False):
         text = json.dumps({"error": f"no {name}"}, ensure_ascii=ensure_ascii)
         assert json.loads(scrubber.data(text.encode())) == {"error": "no model_0"}
+
+
+SERVED = """
+    from collections.abc import Iterator
+    import numpy as np
+
+    NAME = "google/gemma-2-9b"
+
+    @expose
+    def data() -> dict:
+        return {"bytes": NAME.encode(), "texts": np.array(["x", NAME]), "text": NAME}
+
+    @expose
+    def pieces() -> Iterator[bytes]:
+        yield NAME.encode()
+
+    @expose
+    async def fail(kind: str) -> None:
+        try:
+            raise OSError(f"no {NAME}")
+        except OSError as error:
+            raise type("Gemma_2_9b", (ValueError,), {})(f"{kind} {NAME}") from error
+
+    @expose
+    def wrong(x: int) -> object:
+        return object() if x else {NAME: object()}
+"""
+
+
+@pytest.mark.full
+def test_a_served_interface_tells_a_hidden_models_name_in_no_form() -> None:
+    with serving(SERVED, models={NAME: PATH}, hidden={NAME: "model_0"}) as served:
+        gate = served.gate()
+        found = gate.call("data")
+        assert (found["bytes"], found["text"]) == (b"model_0", "model_0")
+        assert found["texts"].tolist() == ["x", "model_0"]
+        assert list(gate.stream("pieces")) == [b"model_0"]
+        plain = http(served.socket_path("a"), "POST", "/v1/call/data", {})
+        assert plain == {"bytes": "bW9kZWxfMA==", "texts": ["x", "model_0"], "text": "model_0"}
+        with pytest.raises(ValueError, match="^oh model_0$") as caught:
+            gate.call("fail", ("oh",))
+        assert isinstance(caught.value, RemoteError)
+        assert caught.value.remote_traceback == ""
+        assert "gemma" not in caught.value.type_name.lower()
+        with pytest.raises(TypeError) as told:
+            gate.call("wrong", (0,))
+        assert "gemma" not in str(told.value)
