@@ -38,7 +38,10 @@ def next_tokens(prompt: str, count: int = 8) -> list:
 
 @expose
 def attribute(prompt: str, target: str) -> dict:
-    """The log-probability that the target loses when one token of the prompt is blotted out."""
+    """What the target's log-probability loses when a token is blotted out, against the average.
+
+    The last token is left out: the answer is read from there.
+    """
     ids = _ids(prompt)
     embedded = model.get_input_embeddings()(ids)
     blotted = embedded.repeat(ids.shape[1] + 1, 1, 1)
@@ -47,7 +50,8 @@ def attribute(prompt: str, target: str) -> dict:
     with torch.no_grad():
         chances = model(inputs_embeds=blotted).logits[:, -1].log_softmax(-1)
     scores = chances[:, _ids(target)[0, 0]]
-    return {"tokens": _tokens(ids), "attribution": (scores[0] - scores[1:]).numpy()}
+    lost = scores[0] - scores[1:-1]
+    return {"tokens": _tokens(ids)[:-1], "attribution": (lost - lost.mean()).numpy()}
 
 
 @expose
@@ -79,7 +83,7 @@ def steer(prompt: str, vector: torch.Tensor, layer: int, strength: float) -> dic
     ids = _ids(prompt)
 
     def write() -> str:
-        out = model.generate(ids, max_new_tokens=12, do_sample=False, repetition_penalty=1.3)
+        out = model.generate(ids, max_new_tokens=14, do_sample=False, repetition_penalty=1.3)
         return tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True).strip()
 
     before = write()

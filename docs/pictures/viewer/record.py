@@ -59,14 +59,14 @@ STEPS = [
         tokens=6900,
     ),
     cell(
-        'out = mt.steer("My weekend was", mood, layer=12, strength=1.5)\nprint(out["after"])',
+        'out = mt.steer("My weekend was", mood, layer=12, strength=-1.0)\nprint(out["after"])',
         "And what it does to the text:",
         tokens=8100,
     ),
     Step(
-        text="## What I found\n\n- The model knows the answer; **Eiffel** and **Tower** carry it.\n"
+        text="## What I found\n\n- The model knows the answer, and **Eiffel** carries it.\n"
         "- ` Paris` becomes readable in the *upper third* of the layers, at the end first.\n"
-        "- Adding `mood` at layer 12 changes what the model writes about a weekend.",
+        "- Less `mood` at layer 12 turns an exciting weekend into one of work.",
         usage={"input_tokens": 9300, "output_tokens": 160},
     ),
 ]

@@ -13,27 +13,66 @@ export class AboutPanel {
     this.artifacts = [];
     this.element = h("div.panel.about");
     this.verdict = h("span.verdict");
-    if (!source.shared) source.run(model.id).then((found) => ((this.artifacts = found.artifacts), this.update()), () => this.update());
+    if (!source.shared)
+      source.run(model.id).then(
+        (found) => ((this.artifacts = found.artifacts), this.update()),
+        () => this.update(),
+      );
   }
 
   update() {
     const { meta } = this.model;
-    const rows = [["Run", this.model.id], ["Status", meta.status], ["Message", meta.message], ["Agent", meta.provider], ["Asked for", meta.asked_provider === meta.provider ? null : meta.asked_provider], ["Model", meta.model], ["Session", meta.session], ["Started", moment(meta.created)], ["Took", duration((meta.ended ?? this.model.end) - (meta.created ?? this.model.start))], ["Score", meta.score]];
-    fill(this.element,
+    const rows = [
+      ["Run", this.model.id],
+      ["Status", meta.status],
+      ["Message", meta.message],
+      ["Agent", meta.provider],
+      ["Asked for", meta.asked_provider === meta.provider ? null : meta.asked_provider],
+      ["Model", meta.model],
+      ["Session", meta.session],
+      ["Started", moment(meta.created)],
+      ["Took", duration((meta.ended ?? this.model.end) - (meta.created ?? this.model.start))],
+      ["Score", meta.score],
+    ];
+    fill(
+      this.element,
       this.model.problems.map((problem) => h("div.banner.bad", {}, problem)),
-      h("dl.rows", {}, rows.filter(([, value]) => textOf(value)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, textOf(value))])),
-      this.source.shared ? null : h("div.line", {}, h("button.small", { onclick: () => this.#verify() }, "Verify the record"), this.verdict),
-      this.artifacts.length ? section("Files", this.artifacts.map((name) => h("div", {}, h("button.link", { onclick: () => this.#download(name) }, name)))) : null,
+      h(
+        "dl.rows",
+        {},
+        rows
+          .filter(([, value]) => textOf(value))
+          .map(([name, value]) => [h("dt", {}, name), h("dd", {}, textOf(value))]),
+      ),
+      this.source.shared
+        ? null
+        : h(
+            "div.line",
+            {},
+            h("button.small", { onclick: () => this.#verify() }, "Verify the record"),
+            this.verdict,
+          ),
+      this.artifacts.length
+        ? section(
+            "Files",
+            this.artifacts.map((name) =>
+              h("div", {}, h("button.link", { onclick: () => this.#download(name) }, name)),
+            ),
+          )
+        : null,
       meta.interfaces ? section("Interfaces", tree(meta.interfaces, 1)) : null,
       meta.limits ? section("Limits", tree(meta.limits, 1)) : null,
       meta.program ? section("Program", tree(meta.program, 2)) : null,
       meta.versions ? section("Packages", tree(meta.versions, 0)) : null,
-      meta.platform ? section("Machine", tree(meta.platform, 2)) : null);
+      meta.platform ? section("Machine", tree(meta.platform, 2)) : null,
+    );
   }
 
   async #verify() {
     this.verdict.textContent = "checking…";
-    const found = await this.source.verify(this.model.id).catch((error) => ({ ok: false, message: error.message }));
+    const found = await this.source
+      .verify(this.model.id)
+      .catch((error) => ({ ok: false, message: error.message }));
     this.verdict.className = `verdict ${found.ok ? "good" : "bad"}`;
     this.verdict.textContent = found.message;
   }

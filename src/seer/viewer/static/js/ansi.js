@@ -2,20 +2,26 @@
 
 import { h } from "./dom.js";
 
-const SEQUENCE = /\x1b(?:\[([0-9;]{0,40})([A-Za-z])|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[()][A-Z0-9]|[A-Z=>])/g;
+const SEQUENCE =
+  /\x1b(?:\[([0-9;]{0,40})([A-Za-z])|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[()][A-Z0-9]|[A-Z=>])/g;
 const NAMES = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 const LONGEST = 400000;
 
 /** The text as nodes. */
 export function terminal(text) {
-  if (!text.includes("\x1b") || text.length > LONGEST) return [document.createTextNode(overwritten(text))];
+  if (!text.includes("\x1b") || text.length > LONGEST)
+    return [document.createTextNode(overwritten(text))];
   const nodes = [];
   const state = { colour: "", bold: false };
   let last = 0;
   const push = (part) => {
     if (!part) return;
-    const names = [state.colour && `ansi-${state.colour}`, state.bold && "ansi-bold"].filter(Boolean);
-    nodes.push(names.length ? h(`span.${names.join(".")}`, {}, part) : document.createTextNode(part));
+    const names = [state.colour && `ansi-${state.colour}`, state.bold && "ansi-bold"].filter(
+      Boolean,
+    );
+    nodes.push(
+      names.length ? h(`span.${names.join(".")}`, {}, part) : document.createTextNode(part),
+    );
   };
   for (const match of text.matchAll(SEQUENCE)) {
     push(text.slice(last, match.index));
@@ -47,5 +53,8 @@ function apply(state, codes) {
 // A progress bar writes over its own line; what it said last is what a terminal would show.
 function overwritten(text) {
   if (!text.includes("\r")) return text;
-  return text.split("\n").map((line) => line.replace(/\r+$/, "").split("\r").pop()).join("\n");
+  return text
+    .split("\n")
+    .map((line) => line.replace(/\r+$/, "").split("\r").pop())
+    .join("\n");
 }

@@ -16,21 +16,53 @@ import { tree } from "./tree.js";
 const LARGEST = 4_000_000; // bytes of a result that are fetched for a picture
 
 const RENDERERS = {
-  run_started: started, user_message: spoken, text: spoken, thinking: thought, tool_call: tool,
-  tool_result: strayResult, limit_reached: limit, error: failure, run_finished: finished,
+  run_started: started,
+  user_message: spoken,
+  text: spoken,
+  thinking: thought,
+  tool_call: tool,
+  tool_result: strayResult,
+  limit_reached: limit,
+  error: failure,
+  run_finished: finished,
 };
 
 /** The entry as an element. `view` has `fetcher`, `level`, `start`, and `toggle(item)`. */
 export function entry(item, view) {
   const render = own(RENDERERS, item.type) ?? unknown;
   const turn = item.opensTurn ? turnLine(item, view) : null;
-  return h(`article.entry.entry-${render === unknown ? "unknown" : item.type}`, { data: { seq: String(item.at) } }, turn, render(item, view), view.raw ? h("button.raw", { title: "The record's own line", "aria-label": "The record's own line", onclick: () => view.raw(item) }, "{ }") : null);
+  return h(
+    `article.entry.entry-${render === unknown ? "unknown" : item.type}`,
+    { data: { seq: String(item.at) } },
+    turn,
+    render(item, view),
+    view.raw
+      ? h(
+          "button.raw",
+          {
+            title: "The record's own line",
+            "aria-label": "The record's own line",
+            onclick: () => view.raw(item),
+          },
+          "{ }",
+        )
+      : null,
+  );
 }
 
 function turnLine(item, view) {
   const turn = view.turns.get(item.turn);
-  const facts = [since(item.time - view.start), turn?.tokens ? `${count(turn.tokens)} tokens` : "", turn?.cost ? dollars(turn.cost) : ""].filter(Boolean);
-  return h("div.turn", {}, h("span.turn-number", {}, `Turn ${item.turn}`), h("span.turn-facts", {}, facts.join("  ·  ")));
+  const facts = [
+    since(item.time - view.start),
+    turn?.tokens ? `${count(turn.tokens)} tokens` : "",
+    turn?.cost ? dollars(turn.cost) : "",
+  ].filter(Boolean);
+  return h(
+    "div.turn",
+    {},
+    h("span.turn-number", {}, `Turn ${item.turn}`),
+    h("span.turn-facts", {}, facts.join("  ·  ")),
+  );
 }
 
 function lead(name, label, extra) {
@@ -40,59 +72,120 @@ function lead(name, label, extra) {
 function started({ event }, view) {
   const tools = Array.isArray(event.tools) ? event.tools : [];
   const prompt = event.system_prompt;
-  return h("section.card.task", {},
+  return h(
+    "section.card.task",
+    {},
     lead("flag", "Task"),
-    h("div.body", {}, longText(event.task, view.fetcher, (text) => markdown(dedent(text)))),
-    textOf(prompt) || isPartial(prompt) ? fold("System prompt", () => longText(prompt, view.fetcher, markdown)) : null,
-    tools.length ? fold(tools.length === 1 ? "1 tool" : `${tools.length} tools`, () => h("dl.tools", {}, tools.map((one) => [h("dt", {}, String(one.name), h("span.server", {}, String(one.server ?? ""))), h("dd", {}, firstLine(one.description, 200))]))) : null);
+    h(
+      "div.body",
+      {},
+      longText(event.task, view.fetcher, (text) => markdown(dedent(text))),
+    ),
+    textOf(prompt) || isPartial(prompt)
+      ? fold("System prompt", () => longText(prompt, view.fetcher, markdown))
+      : null,
+    tools.length
+      ? fold(tools.length === 1 ? "1 tool" : `${tools.length} tools`, () =>
+          h(
+            "dl.tools",
+            {},
+            tools.map((one) => [
+              h("dt", {}, String(one.name), h("span.server", {}, String(one.server ?? ""))),
+              h("dd", {}, firstLine(one.description, 200)),
+            ]),
+          ),
+        )
+      : null,
+  );
 }
 
 function dedent(text) {
   const lines = text.replace(/^\n+|\s+$/g, "").split("\n");
-  const margin = lines.filter((line) => line.trim()).reduce((least, line) => Math.min(least, /^\s*/.exec(line)[0].length), 40);
+  const margin = lines
+    .filter((line) => line.trim())
+    .reduce((least, line) => Math.min(least, /^\s*/.exec(line)[0].length), 40);
   return lines.map((line) => line.slice(margin)).join("\n");
 }
 
-function fold(label, make, open = false) {
+function fold(label, make) {
   const details = h("details.fold", {}, h("summary", {}, label));
   const fillIn = () => details.childElementCount < 2 && details.append(make());
   details.addEventListener("toggle", fillIn);
-  if (open) {
-    details.open = true;
-    fillIn();
-  }
   return details;
 }
 
 function spoken({ type, event }, view) {
   const body = h("div.body", {}, longText(event.text, view.fetcher, markdown));
-  return type === "text" ? h("section.said", {}, body) : h("section.card.user", {}, lead("user", "You"), body);
+  return type === "text"
+    ? h("section.said", {}, body)
+    : h("section.card.user", {}, lead("user", "You"), body);
 }
 
 function thought(item, view) {
   const open = view.isOpen(item);
-  const head = h("button.thought-head", { "aria-expanded": String(open), onclick: () => view.toggle(item) }, icon("think"), h("span", {}, "Thinking"), open ? null : h("span.summary", {}, firstLine(item.event.text, 160)));
-  return h("section.thought", {}, head, open ? h("div.body", {}, longText(item.event.text, view.fetcher, markdown)) : null);
+  const head = h(
+    "button.thought-head",
+    { "aria-expanded": String(open), onclick: () => view.toggle(item) },
+    icon("think"),
+    h("span", {}, "Thinking"),
+    open ? null : h("span.summary", {}, firstLine(item.event.text, 160)),
+  );
+  return h(
+    "section.thought",
+    {},
+    head,
+    open ? h("div.body", {}, longText(item.event.text, view.fetcher, markdown)) : null,
+  );
 }
 
 function tool(item, view) {
   const { event, result } = item;
   const open = view.isOpen(item);
-  const state = result === null ? (view.live() ? "running" : "lost") : result.is_error ? "failed" : "done";
-  const head = h("button.tool-head", { "aria-expanded": String(open), onclick: () => view.toggle(item) },
-    h(`span.dot.${state}`, { title: state }), h("span.tool-name", {}, String(event.name)),
+  const state =
+    result === null ? (view.live() ? "running" : "lost") : result.is_error ? "failed" : "done";
+  const head = h(
+    "button.tool-head",
+    { "aria-expanded": String(open), onclick: () => view.toggle(item) },
+    h(`span.dot.${state}`, { title: state }),
+    h("span.tool-name", {}, String(event.name)),
     h("span.summary", {}, toolSummary(item)),
-    item.calls.length ? h("span.chip", { title: "calls of the gate" }, icon("gate"), count(item.calls.length)) : null,
-    h("span.tool-time", {}, result ? duration(result.seconds ?? item.endTime - item.time) : state === "running" ? "running…" : "no result"));
-  const pictures = item.calls.filter((call) => call.ok).slice(-6).flatMap((call) => callPictures(call, view)).slice(0, view.level === "compact" ? 0 : 4);
-  return h(`section.card.tool.${state}`, {}, head, open ? h("div.tool-body", {}, argumentsOf(event, view), result ? resultOf(item, view) : null) : null, pictures.length ? h("div.pictures", {}, pictures) : null);
+    item.calls.length
+      ? h("span.chip", { title: "calls of the gate" }, icon("gate"), count(item.calls.length))
+      : null,
+    h(
+      "span.tool-time",
+      {},
+      result
+        ? duration(result.seconds ?? item.endTime - item.time)
+        : state === "running"
+          ? "running…"
+          : "no result",
+    ),
+  );
+  const pictures = item.calls
+    .filter((call) => call.ok)
+    .slice(-6)
+    .flatMap((call) => callPictures(call, view))
+    .slice(0, view.level === "compact" ? 0 : 4);
+  return h(
+    `section.card.tool.${state}`,
+    {},
+    head,
+    open
+      ? h("div.tool-body", {}, argumentsOf(event, view), result ? resultOf(item, view) : null)
+      : null,
+    pictures.length ? h("div.pictures", {}, pictures) : null,
+  );
 }
 
 /** Pictures of what a gate call gave back; a long result is fetched first. */
 export function callPictures(call, view) {
   if (call.result instanceof BlobRef && call.result.size < LARGEST) {
     const box = h("div.pictures-later");
-    view.fetcher.text(call.result).then((text) => box.replaceChildren(...drawn(call, text, view)), (error) => box.replaceChildren(h("div.wait", {}, `not loaded: ${error.message}`)));
+    view.fetcher.text(call.result).then(
+      (text) => box.replaceChildren(...drawn(call, text, view)),
+      (error) => box.replaceChildren(h("div.wait", {}, `not loaded: ${error.message}`)),
+    );
     return [box];
   }
   return drawn(call, call.result, view);
@@ -101,34 +194,61 @@ export function callPictures(call, view) {
 function drawn(call, text, view) {
   const found = decode(text, call.result_buffers);
   if (!found || !("result" in found)) return [];
-  return findViews(found.result).map((one) => picture({ ...one, title: one.title === "result" ? call.function : `${call.function} → ${one.title}` }, view.fetcher.blob));
+  return findViews(found.result).map((one) =>
+    picture(
+      { ...one, title: one.title === "result" ? call.function : `${call.function} → ${one.title}` },
+      view.fetcher.blob,
+    ),
+  );
 }
 
 function argumentsOf(event, view) {
   const given = event.arguments ?? {};
-  const code = ["code", "command", "source", "script"].find((name) => typeof given[name] === "string" || given[name] instanceof BlobRef);
+  const code = ["code", "command", "source", "script"].find(
+    (name) => typeof given[name] === "string" || given[name] instanceof BlobRef,
+  );
   const rest = Object.fromEntries(Object.entries(given).filter(([name]) => name !== code));
   const language = code === "command" ? "bash" : "python";
   return [
-    code ? clip(longText(given[code], view.fetcher, (text) => codeBlock(text.replace(/^\n+|\s+$/g, ""), language, "")), view) : null,
+    code
+      ? clip(
+          longText(given[code], view.fetcher, (text) =>
+            codeBlock(text.replace(/^\n+|\s+$/g, ""), language, ""),
+          ),
+          view,
+        )
+      : null,
     Object.keys(rest).length ? h("div.json", {}, tree(rest, 2)) : null,
   ];
 }
 
 function resultOf({ result }, view) {
   const blocks = Array.isArray(result.content) ? result.content : [];
-  const shown = blocks.map((block) => (block?.type === "image" ? image(block, view) : output(block?.text, view)));
+  const shown = blocks.map((block) =>
+    block?.type === "image" ? image(block, view) : output(block?.text, view),
+  );
   const structured = result.structured ?? null;
   const views = structured && typeof structured === "object" ? findViews(structured) : [];
-  return h(`div.result${result.is_error ? ".failed" : ""}`, {}, shown,
+  return h(
+    `div.result${result.is_error ? ".failed" : ""}`,
+    {},
+    shown,
     views.map((one) => picture(one, view.fetcher.blob)),
-    structured !== null && !blocks.length ? h("div.json", {}, tree(structured, 1)) : null);
+    structured !== null && !blocks.length ? h("div.json", {}, tree(structured, 1)) : null,
+  );
 }
 
 function output(text, view) {
-  return clip(longText(text, view.fetcher, (found) => {
-    return h("pre.output", { tabindex: "0" }, isJson(found) ? highlight(found, "json") : terminal(found));
-  }), view);
+  return clip(
+    longText(text, view.fetcher, (found) => {
+      return h(
+        "pre.output",
+        { tabindex: "0" },
+        isJson(found) ? highlight(found, "json") : terminal(found),
+      );
+    }),
+    view,
+  );
 }
 
 function isJson(text) {
@@ -143,15 +263,24 @@ function isJson(text) {
 /** A picture that a tool or a cell gave; its bytes may lie elsewhere. */
 export function image(block, view) {
   const box = h("div.image", {}, h("div.wait", {}, "loading the picture…"));
-  const data = block.data instanceof BlobRef ? view.fetcher.blob(block.data.digest) : Promise.resolve().then(() => fromBase64(textOf(block.data)));
-  data.then((found) => {
-    const address = pictureAddress(found, block.mime_type);
-    if (!address) throw new Error(`${textOf(block.mime_type)} is no picture`);
-    const element = h("img", { src: address, alt: "picture from a tool", onclick: () => element.classList.toggle("large") });
-    element.onload = () => URL.revokeObjectURL(address);
-    element.onerror = () => box.replaceChildren(h("div.wait", {}, "the picture is damaged"));
-    box.replaceChildren(element);
-  }).catch((error) => box.replaceChildren(h("div.wait", {}, `no picture: ${error.message}`)));
+  const data =
+    block.data instanceof BlobRef
+      ? view.fetcher.blob(block.data.digest)
+      : Promise.resolve().then(() => fromBase64(textOf(block.data)));
+  data
+    .then((found) => {
+      const address = pictureAddress(found, block.mime_type);
+      if (!address) throw new Error(`${textOf(block.mime_type)} is no picture`);
+      const element = h("img", {
+        src: address,
+        alt: "picture from a tool",
+        onclick: () => element.classList.toggle("large"),
+      });
+      element.onload = () => URL.revokeObjectURL(address);
+      element.onerror = () => box.replaceChildren(h("div.wait", {}, "the picture is damaged"));
+      box.replaceChildren(element);
+    })
+    .catch((error) => box.replaceChildren(h("div.wait", {}, `no picture: ${error.message}`)));
   return box;
 }
 
@@ -159,31 +288,81 @@ export function image(block, view) {
 function clip(element, view) {
   if (view.level === "full") return element;
   const box = h("div.clip", {}, element);
-  const more = h("button.clip-more", { onclick: () => (box.classList.add("whole"), more.remove()) }, "show all");
+  const more = h(
+    "button.clip-more",
+    { onclick: () => (box.classList.add("whole"), more.remove()) },
+    "show all",
+  );
   box.append(more);
   // Only what is really longer gets the button; how long it is shows when it is laid out.
-  new ResizeObserver(() => box.classList.toggle("long", element.offsetHeight > 304)).observe(element);
+  new ResizeObserver(() => box.classList.toggle("long", element.offsetHeight > 304)).observe(
+    element,
+  );
   return box;
 }
 
 function strayResult(item, view) {
-  return h("section.card.tool", {}, h("div.tool-head", {}, h("span.tool-name", {}, `${String(item.event.name)} (result)`)), h("div.tool-body", {}, resultOf({ result: item.event }, view)));
+  return h(
+    "section.card.tool",
+    {},
+    h("div.tool-head", {}, h("span.tool-name", {}, `${String(item.event.name)} (result)`)),
+    h("div.tool-body", {}, resultOf({ result: item.event }, view)),
+  );
 }
 
 function limit({ event }, view) {
-  return h("section.card.notice", {}, lead("alert", `Limit reached: ${String(event.limit)}`), h("div.body", {}, longText(event.message, view.fetcher, (text) => h("p", {}, text))));
+  return h(
+    "section.card.notice",
+    {},
+    lead("alert", `Limit reached: ${String(event.limit)}`),
+    h(
+      "div.body",
+      {},
+      longText(event.message, view.fetcher, (text) => h("p", {}, text)),
+    ),
+  );
 }
 
 function failure({ event }, view) {
-  const again = Number.isFinite(event.retry_in) ? `, trying again in ${duration(event.retry_in)}` : "";
-  return h("section.card.failure", {}, lead("alert", `Error: ${String(event.kind)}${again}`), h("div.body", {}, longText(event.message, view.fetcher, (text) => h("pre.output", {}, text))));
+  const again = Number.isFinite(event.retry_in)
+    ? `, trying again in ${duration(event.retry_in)}`
+    : "";
+  return h(
+    "section.card.failure",
+    {},
+    lead("alert", `Error: ${String(event.kind)}${again}`),
+    h(
+      "div.body",
+      {},
+      longText(event.message, view.fetcher, (text) => h("pre.output", {}, text)),
+    ),
+  );
 }
 
 function finished({ event }, view) {
-  const facts = [`${count(event.turns)} turns`, `${count(event.tool_calls)} tool calls`, duration(event.seconds), event.tokens ? `${count(event.tokens)} tokens` : "", Number.isFinite(event.cost_usd) ? dollars(event.cost_usd) : ""];
-  return h(`section.card.finish.reason-${["completed", "limit", "cancelled", "error"].includes(event.reason) ? event.reason : "error"}`, {},
-    lead(event.reason === "completed" ? "check" : "flag", `${String(event.reason)}`, h("span.finish-facts", {}, facts.filter(Boolean).join("  ·  "))),
-    event.reason === "completed" ? null : h("div.body", {}, longText(event.message, view.fetcher, (text) => h("p", {}, text))));
+  const facts = [
+    `${count(event.turns)} turns`,
+    `${count(event.tool_calls)} tool calls`,
+    duration(event.seconds),
+    event.tokens ? `${count(event.tokens)} tokens` : "",
+    Number.isFinite(event.cost_usd) ? dollars(event.cost_usd) : "",
+  ];
+  return h(
+    `section.card.finish.reason-${["completed", "limit", "cancelled", "error"].includes(event.reason) ? event.reason : "error"}`,
+    {},
+    lead(
+      event.reason === "completed" ? "check" : "flag",
+      `${String(event.reason)}`,
+      h("span.finish-facts", {}, facts.filter(Boolean).join("  ·  ")),
+    ),
+    event.reason === "completed"
+      ? null
+      : h(
+          "div.body",
+          {},
+          longText(event.message, view.fetcher, (text) => h("p", {}, text)),
+        ),
+  );
 }
 
 function unknown({ event }) {

@@ -3,12 +3,36 @@
 import { isDark } from "./theme.js";
 
 const DIVERGING = {
-  light: [[33, 72, 161], [103, 154, 220], [246, 246, 248], [240, 138, 98], [178, 34, 52]],
-  dark: [[116, 176, 255], [45, 88, 160], [26, 28, 36], [172, 74, 44], [255, 150, 110]],
+  light: [
+    [33, 72, 161],
+    [103, 154, 220],
+    [246, 246, 248],
+    [240, 138, 98],
+    [178, 34, 52],
+  ],
+  dark: [
+    [116, 176, 255],
+    [45, 88, 160],
+    [26, 28, 36],
+    [172, 74, 44],
+    [255, 150, 110],
+  ],
 };
 const RISING = {
-  light: [[247, 247, 252], [196, 203, 240], [125, 138, 224], [79, 70, 201], [38, 22, 110]],
-  dark: [[22, 23, 32], [48, 42, 110], [98, 76, 196], [168, 130, 246], [247, 224, 255]],
+  light: [
+    [247, 247, 252],
+    [196, 203, 240],
+    [125, 138, 224],
+    [79, 70, 201],
+    [38, 22, 110],
+  ],
+  dark: [
+    [22, 23, 32],
+    [48, 42, 110],
+    [98, 76, 196],
+    [168, 130, 246],
+    [247, 224, 255],
+  ],
 };
 
 function at(stops, share) {
@@ -33,7 +57,10 @@ export function scale(values) {
   const found = diverging
     ? (value) => at(DIVERGING[mode], (value / bound + 1) / 2)
     : (value) => at(RISING[mode], high === low ? 0.5 : (value - low) / (high - low));
-  return Object.assign((value) => (Number.isFinite(value) ? found(value) : [128, 128, 128]), diverging ? { low: -bound, high: bound, diverging } : { low, high, diverging });
+  return Object.assign(
+    (value) => (Number.isFinite(value) ? found(value) : [128, 128, 128]),
+    diverging ? { low: -bound, high: bound, diverging } : { low, high, diverging },
+  );
 }
 
 /** Text on a colour: dark or light, whichever can be read. */
@@ -52,9 +79,5 @@ export class Palette {
     const index = this.#names.get(name);
     const [light, strong] = isDark() ? [68, 62] : [52, 58];
     return `hsl(${HUES[index % HUES.length]} ${strong}% ${light}%)`;
-  }
-
-  get names() {
-    return [...this.#names.keys()];
   }
 }

@@ -17,7 +17,17 @@ export class ComparePage {
   constructor(source, ids) {
     this.source = source;
     this.models = ids.map((id) => new RunModel(id));
-    this.views = this.models.map((model) => ({ fetcher: new Fetcher(source, model.id), level: "normal", turns: model.turns, get start() { return model.start; }, live: () => model.state === "live", isOpen: (item) => this.open.has(item.key) || item.type === "text", toggle: (item) => this.#toggle(item) }));
+    this.views = this.models.map((model) => ({
+      fetcher: new Fetcher(source, model.id),
+      level: "normal",
+      turns: model.turns,
+      get start() {
+        return model.start;
+      },
+      live: () => model.state === "live",
+      isOpen: (item) => this.open.has(item.key) || item.type === "text",
+      toggle: (item) => this.#toggle(item),
+    }));
     this.open = new Set();
     this.version = 0;
     this.head = h("header.top");
@@ -25,7 +35,12 @@ export class ComparePage {
     this.verdict = h("div.compare-verdict", { "aria-live": "polite" });
     this.scroller = h("div.compare-scroll", { tabindex: "0", "aria-label": "both transcripts" });
     this.element = h("div.compare-page", {}, this.head, this.verdict, this.titles, this.scroller);
-    this.list = new VirtualList(this.scroller, { key: (row) => row.index, estimate: 90, version: () => this.version, render: (row) => this.#row(row) });
+    this.list = new VirtualList(this.scroller, {
+      key: (row) => row.index,
+      estimate: 90,
+      version: () => this.version,
+      render: (row) => this.#row(row),
+    });
   }
 
   #toggle(item) {
@@ -38,8 +53,20 @@ export class ComparePage {
   show(root) {
     fill(root, this.element);
     document.title = "Compare · Seer";
-    fill(this.head, h("a.ghost", { href: "#/", "aria-label": "All runs" }, icon("back")), h("div.top-title", {}, h("h1", {}, "Side by side")), h("div.top-actions", {}, h("button", { onclick: () => this.#toDivergence() }, "First divergence"), themeButton()));
-    this.following = this.models.map((model) => follow(this.source, model, () => (this.version++, this.update())));
+    fill(
+      this.head,
+      h("a.ghost", { href: "#/", "aria-label": "All runs" }, icon("back")),
+      h("div.top-title", {}, h("h1", {}, "Side by side")),
+      h(
+        "div.top-actions",
+        {},
+        h("button", { onclick: () => this.#toDivergence() }, "First divergence"),
+        themeButton(),
+      ),
+    );
+    this.following = this.models.map((model) =>
+      follow(this.source, model, () => (this.version++, this.update())),
+    );
   }
 
   close() {
@@ -51,26 +78,83 @@ export class ComparePage {
     const [left, right] = this.models;
     this.at = firstDivergence(left.items, right.items);
     const length = Math.max(left.items.length, right.items.length);
-    fill(this.titles, this.models.map((model) => h("div", {}, h("a.run-name", { href: `#/run/${encodeURIComponent(model.id)}` }, model.title), h("div.facts", {}, statusChip(model.meta.status), fact("turns", count(model.meta.turns)), fact("time", duration(model.end - model.start)), Number.isFinite(model.meta.cost_usd) ? fact("cost", dollars(model.meta.cost_usd)) : null, model.goneBecause ? h("span.bad", {}, model.goneBecause) : null))));
-    fill(this.verdict, this.at < 0 ? "The two runs did the same." : `The first ${this.at} of ${length} entries are the same; they part at entry ${this.at + 1}.`);
-    this.list.setItems(Array.from({ length }, (_, index) => ({ index, items: this.models.map((model) => model.items[index]) })));
+    fill(
+      this.titles,
+      this.models.map((model) =>
+        h(
+          "div",
+          {},
+          h("a.run-name", { href: `#/run/${encodeURIComponent(model.id)}` }, model.title),
+          h(
+            "div.facts",
+            {},
+            statusChip(model.meta.status),
+            fact("turns", count(model.meta.turns)),
+            fact("time", duration(model.end - model.start)),
+            Number.isFinite(model.meta.cost_usd)
+              ? fact("cost", dollars(model.meta.cost_usd))
+              : null,
+            model.goneBecause ? h("span.bad", {}, model.goneBecause) : null,
+          ),
+        ),
+      ),
+    );
+    fill(
+      this.verdict,
+      this.at < 0
+        ? "The two runs did the same."
+        : `The first ${this.at} of ${length} entries are the same; they part at entry ${this.at + 1}.`,
+    );
+    this.list.setItems(
+      Array.from({ length }, (_, index) => ({
+        index,
+        items: this.models.map((model) => model.items[index]),
+      })),
+    );
   }
 
   #row({ index, items }) {
     const parted = index === this.at;
-    const sides = items.map((item, side) => h("div.compare-side", { class: item ? "" : "nothing" }, item ? this.#entry(item, side) : "–"));
-    return h("div", {}, parted ? h("div.divergence", { role: "separator" }, "first divergence") : null, h("div.compare-row", { class: this.at >= 0 && index >= this.at ? "parted" : "same" }, sides), parted && items[0] && items[1] ? this.#changed(items) : null);
+    const sides = items.map((item, side) =>
+      h("div.compare-side", { class: item ? "" : "nothing" }, item ? this.#entry(item, side) : "–"),
+    );
+    return h(
+      "div",
+      {},
+      parted ? h("div.divergence", { role: "separator" }, "first divergence") : null,
+      h("div.compare-row", { class: this.at >= 0 && index >= this.at ? "parted" : "same" }, sides),
+      parted && items[0] && items[1] ? this.#changed(items) : null,
+    );
   }
 
   #entry(item, side) {
-    return item.type === "tool_call" && !this.open.has(item.key) ? h("button.tool-head.folded", { onclick: () => this.#toggle(item) }, h("span.tool-name", {}, String(item.event.name)), h("span.summary", {}, toolSummary(item))) : entry(item, this.views[side]);
+    return item.type === "tool_call" && !this.open.has(item.key)
+      ? h(
+          "button.tool-head.folded",
+          { onclick: () => this.#toggle(item) },
+          h("span.tool-name", {}, String(item.event.name)),
+          h("span.summary", {}, toolSummary(item)),
+        )
+      : entry(item, this.views[side]);
   }
 
   // The words that differ, where the two part.
   #changed(items) {
-    const [left, right] = wordDiff(...items.map((item) => essence(item).slice(1).join("\n").slice(0, 6000)));
-    const side = (parts) => h("pre.output.compare-words", {}, parts.map((part) => (part.same ? part.text : h("mark", {}, part.text))));
-    return h("details.fold.compare-diff", { open: true }, h("summary", {}, "what differs"), h("div.compare-row", {}, side(left), side(right)));
+    const [left, right] = wordDiff(
+      ...items.map((item) => essence(item).slice(1).join("\n").slice(0, 6000)),
+    );
+    const side = (parts) =>
+      h(
+        "pre.output.compare-words",
+        {},
+        parts.map((part) => (part.same ? part.text : h("mark", {}, part.text))),
+      );
+    return h(
+      "details.fold.compare-diff",
+      { open: true },
+      h("summary", {}, "what differs"),
+      h("div.compare-row", {}, side(left), side(right)),
+    );
   }
 
   #toDivergence() {

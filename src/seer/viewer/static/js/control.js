@@ -16,34 +16,96 @@ async function ask(source, id, request, done) {
 
 /** The button that ends a run, in one of two ways. */
 export function stopButton(model, source) {
-  return h("button.danger", { onclick: () => dialog("Stop this run?", (close) => {
-    const choose = (action, done) => async () => (await ask(source, model.id, { action }, done)) && close();
-    return h("div.form", {}, h("p.hint", {}, "To conclude: tools are closed and the agent has one last turn to say what it found. At once: the run ends now."),
-      h("div.actions", {}, h("button", { onclick: choose("conclude", "The agent was asked to conclude.") }, "Let it conclude"), h("button.danger", { onclick: choose("stop", "The run is being stopped.") }, "Stop at once")));
-  }) }, icon("stop"), "Stop");
+  return h(
+    "button.danger",
+    {
+      onclick: () =>
+        dialog("Stop this run?", (close) => {
+          const choose = (action, done) => async () =>
+            (await ask(source, model.id, { action }, done)) && close();
+          return h(
+            "div.form",
+            {},
+            h(
+              "p.hint",
+              {},
+              "To conclude: tools are closed and the agent has one last turn to say what it found. At once: the run ends now.",
+            ),
+            h(
+              "div.actions",
+              {},
+              h(
+                "button",
+                { onclick: choose("conclude", "The agent was asked to conclude.") },
+                "Let it conclude",
+              ),
+              h(
+                "button.danger",
+                { onclick: choose("stop", "The run is being stopped.") },
+                "Stop at once",
+              ),
+            ),
+          );
+        }),
+    },
+    icon("stop"),
+    "Stop",
+  );
 }
 
 /** The line in which one writes to the agent. */
 export function messageBox(model, source) {
-  const input = h("textarea", { rows: "1", placeholder: "Say something to the agent; it is read after its present answer", "aria-label": "Message to the agent" });
+  const input = h("textarea", {
+    rows: "1",
+    placeholder: "Say something to the agent; it is read after its present answer",
+    "aria-label": "Message to the agent",
+  });
   const send = async (event) => {
     event.preventDefault();
     const text = input.value.trim();
-    if (text && (await ask(source, model.id, { action: "message", text }, "Sent."))) input.value = "";
+    if (text && (await ask(source, model.id, { action: "message", text }, "Sent.")))
+      input.value = "";
   };
-  input.addEventListener("keydown", (event) => event.key === "Enter" && !event.shiftKey && send(event));
-  return h("form.message", { onsubmit: send }, input, h("button.primary", { type: "submit", "aria-label": "Send" }, icon("send")));
+  input.addEventListener(
+    "keydown",
+    (event) => event.key === "Enter" && !event.shiftKey && send(event),
+  );
+  return h(
+    "form.message",
+    { onsubmit: send },
+    input,
+    h("button.primary", { type: "submit", "aria-label": "Send" }, icon("send")),
+  );
 }
 
 /** Ask for another value of a limit. */
 export function changeLimit(model, source) {
-  return (name, label, allowed) => dialog(`Limit on ${label.toLowerCase()}`, (close) => {
-    const input = h("input", { type: "number", min: "0", step: "any", value: Number.isFinite(allowed) ? String(allowed) : "" });
-    const change = async (event) => {
-      event.preventDefault();
-      const value = input.value === "" ? null : Number(input.value);
-      if (await ask(source, model.id, { action: "limits", limits: { [name]: value } }, "The limit was changed.")) close();
-    };
-    return h("form.form", { onsubmit: change }, h("label", {}, `${label}; empty for no limit`, input), h("div.actions", {}, h("button.primary", { type: "submit" }, "Change it")));
-  });
+  return (name, label, allowed) =>
+    dialog(`Limit on ${label.toLowerCase()}`, (close) => {
+      const input = h("input", {
+        type: "number",
+        min: "0",
+        step: "any",
+        value: Number.isFinite(allowed) ? String(allowed) : "",
+      });
+      const change = async (event) => {
+        event.preventDefault();
+        const value = input.value === "" ? null : Number(input.value);
+        if (
+          await ask(
+            source,
+            model.id,
+            { action: "limits", limits: { [name]: value } },
+            "The limit was changed.",
+          )
+        )
+          close();
+      };
+      return h(
+        "form.form",
+        { onsubmit: change },
+        h("label", {}, `${label}; empty for no limit`, input),
+        h("div.actions", {}, h("button.primary", { type: "submit" }, "Change it")),
+      );
+    });
 }

@@ -15,7 +15,20 @@ export function dialog(title, build) {
 }
 
 function add(element, title, close, content) {
-  fill(element, h("div.dialog", {}, h("header", {}, h("h2", {}, title), h("button.ghost", { onclick: close, "aria-label": "Close" }, icon("close"))), content));
+  fill(
+    element,
+    h(
+      "div.dialog",
+      {},
+      h(
+        "header",
+        {},
+        h("h2", {}, title),
+        h("button.ghost", { onclick: close, "aria-label": "Close" }, icon("close")),
+      ),
+      content,
+    ),
+  );
 }
 
 /** A message at the edge of the page that goes away by itself. */
@@ -25,9 +38,26 @@ export function toast(text, kind = "") {
   setTimeout(() => element.remove(), 5000);
 }
 
-const KEYS = [["j / k", "next and previous entry"], ["g / G", "to the beginning, to the end (and follow)"], ["/", "find"], ["n / N", "next and previous hit"], ["e", "detail: compact, normal, full"], ["1 … 5", "panels beside the transcript"], ["s", "share"], ["d", "dark or light"], ["Esc", "back to all runs"], ["?", "this list"]];
+const KEYS = [
+  ["j / k", "next and previous entry"],
+  ["g / G", "to the beginning, to the end (and follow)"],
+  ["/", "find"],
+  ["n / N", "next and previous hit"],
+  ["e", "detail: compact, normal, full"],
+  ["1 … 5", "panels beside the transcript"],
+  ["s", "share"],
+  ["d", "dark or light"],
+  ["Esc", "back to all runs"],
+  ["?", "this list"],
+];
 
 /** What the keys do. */
 export function showHelp() {
-  dialog("Keys", () => h("dl.keys", {}, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])));
+  dialog("Keys", () =>
+    h(
+      "dl.keys",
+      {},
+      KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]),
+    ),
+  );
 }

@@ -11,12 +11,23 @@ export function wordDiff(left, right) {
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start++;
   let end = 0;
-  while (end < a.length - start && end < b.length - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
+  while (
+    end < a.length - start &&
+    end < b.length - start &&
+    a[a.length - 1 - end] === b[b.length - 1 - end]
+  )
+    end++;
   const [midA, midB] = [a.slice(start, a.length - end), b.slice(start, b.length - end)];
-  const [markA, markB] = midA.length * midB.length > MOST * MOST ? [midA.map(() => false), midB.map(() => false)] : common(midA, midB);
+  const [markA, markB] =
+    midA.length * midB.length > MOST * MOST
+      ? [midA.map(() => false), midB.map(() => false)]
+      : common(midA, midB);
   const head = { text: a.slice(0, start).join(""), same: true };
   const tail = { text: a.slice(a.length - end).join(""), same: true };
-  return [[head, ...runs(midA, markA), tail], [head, ...runs(midB, markB), tail]];
+  return [
+    [head, ...runs(midA, markA), tail],
+    [head, ...runs(midB, markB), tail],
+  ];
 }
 
 // Which words belong to the longest common sequence.
@@ -25,7 +36,10 @@ function common(a, b) {
   const lengths = new Uint16Array((a.length + 1) * width);
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
-      lengths[i * width + j] = a[i] === b[j] ? lengths[(i + 1) * width + j + 1] + 1 : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
+      lengths[i * width + j] =
+        a[i] === b[j]
+          ? lengths[(i + 1) * width + j + 1] + 1
+          : Math.max(lengths[(i + 1) * width + j], lengths[i * width + j + 1]);
     }
   }
   const [markA, markB] = [a.map(() => false), b.map(() => false)];
@@ -54,7 +68,9 @@ export function essence(item) {
   const plain = (value) => JSON.stringify(value ?? null);
   if (item.type === "run_started") return ["task", textOf(event.task)];
   if (item.type === "tool_call") {
-    const result = item.result ? [plain(item.result.content), String(Boolean(item.result.is_error))] : [];
+    const result = item.result
+      ? [plain(item.result.content), String(Boolean(item.result.is_error))]
+      : [];
     return ["tool", String(event.name), plain(event.arguments), ...result];
   }
   if (item.type === "run_finished") return ["finished", String(event.reason)];

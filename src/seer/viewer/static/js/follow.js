@@ -24,11 +24,13 @@ export function follow(source, model, changed) {
         await source.stream(model.id, model.offsets, take, abort.signal);
       } catch (error) {
         if (stopped) return;
-        if (error.status === 404 || error.status === 401) [model.state, model.goneBecause] = ["gone", error.message];
+        if (error.status === 404 || error.status === 401)
+          [model.state, model.goneBecause] = ["gone", error.message];
         else if (error.name !== "AbortError") model.lost = `${error.message}`;
         tell();
       }
-      if (model.state === "live" || model.state === "loading") await pause(PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
+      if (model.state === "live" || model.state === "loading")
+        await pause(PATIENCE[Math.min(failures++, PATIENCE.length - 1)]);
     }
     tell();
   };
@@ -52,5 +54,7 @@ function pause(milliseconds) {
 }
 
 function visible() {
-  return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
+  return new Promise((resolve) =>
+    document.addEventListener("visibilitychange", resolve, { once: true }),
+  );
 }

@@ -17,9 +17,17 @@ export class Gallery {
     this.known = 0;
     this.drawn = [];
     this.scroller = h("div.gallery-scroll", { tabindex: "0", "aria-label": "arrays and tokens" });
-    this.empty = h("div.empty", {}, "Arrays, tokens with values, and texts before and after steering appear here as soon as a call gives one back.");
+    this.empty = h(
+      "div.empty",
+      {},
+      "Arrays, tokens with values, and texts before and after steering appear here as soon as a call gives one back.",
+    );
     this.element = h("div.panel.gallery", {}, this.empty, this.scroller);
-    this.list = new VirtualList(this.scroller, { key: (call) => call.key, estimate: 260, render: (call) => this.#card(call) });
+    this.list = new VirtualList(this.scroller, {
+      key: (call) => call.key,
+      estimate: 260,
+      render: (call) => this.#card(call),
+    });
   }
 
   update() {
@@ -34,7 +42,16 @@ export class Gallery {
   }
 
   #card(call) {
-    return h("div.gallery-card", {}, h("button.link", { onclick: () => call.item && this.show(call.item) }, `${since(call.started - this.model.start)}  ${call.function}`), callPictures(call, this.view));
+    return h(
+      "div.gallery-card",
+      {},
+      h(
+        "button.link",
+        { onclick: () => call.item && this.show(call.item) },
+        `${since(call.started - this.model.start)}  ${call.function}`,
+      ),
+      callPictures(call, this.view),
+    );
   }
 
   close() {

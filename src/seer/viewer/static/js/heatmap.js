@@ -7,10 +7,16 @@ import { scale } from "./colours.js";
 const MOST = 512; // cells along one side
 
 /** A heat map of `rows` × `columns` numbers. */
-export function heatmap(data, rows, columns, { rowNames = null, columnNames = null, rowTitle = "", columnTitle = "" } = {}) {
+export function heatmap(
+  data,
+  rows,
+  columns,
+  { rowNames = null, columnNames = null, rowTitle = "", columnTitle = "" } = {},
+) {
   const [stepY, stepX] = [Math.ceil(rows / MOST), Math.ceil(columns / MOST)];
   const [height, width] = [Math.ceil(rows / stepY), Math.ceil(columns / stepX)];
-  const cells = stepX * stepY === 1 ? data : reduce(data, rows, columns, stepY, stepX, height, width);
+  const cells =
+    stepX * stepY === 1 ? data : reduce(data, rows, columns, stepY, stepX, height, width);
   const canvas = h("canvas.heat", { role: "img", "aria-label": `heat map, ${rows} by ${columns}` });
   [canvas.width, canvas.height] = [width, height];
   const tip = h("div.tip", { hidden: true });
@@ -30,14 +36,38 @@ export function heatmap(data, rows, columns, { rowNames = null, columnNames = nu
     tip.style.top = `${event.clientY - box.top + 14}px`;
   };
   canvas.onpointerleave = () => (tip.hidden = true);
-  const labels = columnNames && columnNames.length <= 64 ? h("div.heat-columns", { style: { "grid-template-columns": `repeat(${columnNames.length}, 1fr)` } }, columnNames.map((name) => h("span", { title: name }, visible(name)))) : null;
-  const sides = rowNames && rowNames.length <= 40 ? h("div.heat-rows", {}, rowNames.map((name) => h("span", { title: name }, visible(name)))) : null;
-  return h("div.heatmap", {}, h("div.heat-body", {}, sides, h("div.heat-cells", {}, canvas, tip)), labels, legend(colours));
+  const labels =
+    columnNames && columnNames.length <= 64
+      ? h(
+          "div.heat-columns",
+          { style: { "grid-template-columns": `repeat(${columnNames.length}, 1fr)` } },
+          columnNames.map((name) => h("span", { title: name }, visible(name))),
+        )
+      : null;
+  const sides =
+    rowNames && rowNames.length <= 40
+      ? h(
+          "div.heat-rows",
+          {},
+          rowNames.map((name) => h("span", { title: name }, visible(name))),
+        )
+      : null;
+  return h(
+    "div.heatmap",
+    {},
+    h("div.heat-body", {}, sides, h("div.heat-cells", {}, canvas, tip)),
+    labels,
+    legend(colours),
+  );
 }
 
 /** A text whose blanks can be seen. */
 export function visible(text) {
-  return String(text).replaceAll("\n", "⏎").replace(/^[ ĠĊ▁]+/, (blank) => "·".repeat(blank.length)) || "∅";
+  return (
+    String(text)
+      .replaceAll("\n", "⏎")
+      .replace(/^[ ĠĊ▁]+/, (blank) => "·".repeat(blank.length)) || "∅"
+  );
 }
 
 function reduce(data, rows, columns, stepY, stepX, height, width) {
@@ -70,6 +100,15 @@ function paint(canvas, cells, width, height, colours) {
 
 /** The scale as a bar. */
 export function legend(colours) {
-  const stops = Array.from({ length: 9 }, (_, index) => `rgb(${colours(colours.low + ((colours.high - colours.low) * index) / 8)})`);
-  return h("div.legend", {}, number(colours.low), h("span.legend-bar", { style: { background: `linear-gradient(90deg, ${stops.join(",")})` } }), number(colours.high));
+  const stops = Array.from(
+    { length: 9 },
+    (_, index) => `rgb(${colours(colours.low + ((colours.high - colours.low) * index) / 8)})`,
+  );
+  return h(
+    "div.legend",
+    {},
+    number(colours.low),
+    h("span.legend-bar", { style: { background: `linear-gradient(90deg, ${stops.join(",")})` } }),
+    number(colours.high),
+  );
 }

@@ -5,12 +5,80 @@
 
 import { h } from "./dom.js";
 
-const KEPT = new Set(["table", "thead", "tbody", "tfoot", "tr", "th", "td", "caption", "p", "div", "span", "b", "i", "em", "strong", "u", "s", "code", "pre", "br", "hr", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "sub", "sup", "blockquote", "dl", "dt", "dd", "small", "mark"]);
-const SKIPPED = new Set(["script", "style", "template", "noscript", "iframe", "object", "svg", "math", "title", "head", "textarea", "select", "xmp"]);
+const KEPT = new Set([
+  "table",
+  "thead",
+  "tbody",
+  "tfoot",
+  "tr",
+  "th",
+  "td",
+  "caption",
+  "p",
+  "div",
+  "span",
+  "b",
+  "i",
+  "em",
+  "strong",
+  "u",
+  "s",
+  "code",
+  "pre",
+  "br",
+  "hr",
+  "ul",
+  "ol",
+  "li",
+  "h1",
+  "h2",
+  "h3",
+  "h4",
+  "h5",
+  "h6",
+  "sub",
+  "sup",
+  "blockquote",
+  "dl",
+  "dt",
+  "dd",
+  "small",
+  "mark",
+]);
+const SKIPPED = new Set([
+  "script",
+  "style",
+  "template",
+  "noscript",
+  "iframe",
+  "object",
+  "svg",
+  "math",
+  "title",
+  "head",
+  "textarea",
+  "select",
+  "xmp",
+]);
 const VOID = new Set(["br", "hr", "img", "input", "meta", "link", "col", "wbr", "source"]);
-const TOKEN = /<!--[\s\S]*?(?:-->|$)|<(\/?)([a-zA-Z][\w-]*)((?:[^<>"']|"[^"<]{0,500}"|'[^'<]{0,500}')*)>|<![^>]*>/g;
-const ENTITY = /&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp|hellip|middot|times|ndash|mdash|minus));/g;
-const NAMED = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", hellip: "…", middot: "·", times: "×", ndash: "–", mdash: "—", minus: "−" };
+const TOKEN =
+  /<!--[\s\S]*?(?:-->|$)|<(\/?)([a-zA-Z][\w-]*)((?:[^<>"']|"[^"<]{0,500}"|'[^'<]{0,500}')*)>|<![^>]*>/g;
+const ENTITY =
+  /&(?:#(\d{1,7})|#[xX]([0-9a-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp|hellip|middot|times|ndash|mdash|minus));/g;
+const NAMED = {
+  amp: "&",
+  lt: "<",
+  gt: ">",
+  quot: '"',
+  apos: "'",
+  nbsp: "\u00a0",
+  hellip: "…",
+  middot: "·",
+  times: "×",
+  ndash: "–",
+  mdash: "—",
+  minus: "−",
+};
 const LONGEST = 300000;
 const DEEPEST = 60;
 
@@ -50,7 +118,10 @@ function start(open, tag, attributes) {
   if (!KEPT.has(tag) || open.length > DEEPEST) return;
   if (tag === "tr" || tag === "td" || tag === "th" || tag === "li") closeSiblings(open, tag);
   const properties = {};
-  for (const [, name, , value] of attributes.matchAll(/\b(colspan|rowspan)\s*=\s*(["']?)(\d{1,3})\2/gi)) properties[name.toLowerCase()] = value;
+  for (const [, name, , value] of attributes.matchAll(
+    /\b(colspan|rowspan)\s*=\s*(["']?)(\d{1,3})\2/gi,
+  ))
+    properties[name.toLowerCase()] = value;
   const element = h(tag, properties);
   open[open.length - 1].element.append(element);
   if (!VOID.has(tag)) open.push({ tag, element });

@@ -10,9 +10,15 @@ export function ticks(low, high, wanted = 4) {
   const span = high - low || Math.abs(high) || 1;
   const raw = span / wanted;
   const unit = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((factor) => factor * unit).find((size) => size >= raw) ?? unit * 10;
+  const step =
+    [1, 2, 5, 10].map((factor) => factor * unit).find((size) => size >= raw) ?? unit * 10;
   const found = [];
-  for (let value = Math.ceil(low / step) * step; value <= high + step * 1e-9 && found.length < 12; value += step) found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
+  for (
+    let value = Math.ceil(low / step) * step;
+    value <= high + step * 1e-9 && found.length < 12;
+    value += step
+  )
+    found.push(Math.abs(value) < step * 1e-9 ? 0 : value);
   return found;
 }
 
@@ -20,26 +26,87 @@ export function ticks(low, high, wanted = 4) {
  * A chart of series `{points: [[x, y], ...], className, area, step, name}`.
  * `marks` are dashed levels `{y, label}`; `bounds` fixes the axes.
  */
-export function lineChart(series, { height = 160, marks = [], bounds = {}, formatX = number, formatY = number, label = "line chart" } = {}) {
+export function lineChart(
+  series,
+  {
+    height = 160,
+    marks = [],
+    bounds = {},
+    formatX = number,
+    formatY = number,
+    label = "line chart",
+  } = {},
+) {
   const WIDTH = innerWidth < 860 ? 380 : 640; // letters stay readable where the page is narrow
   const finite = (value) => Number.isFinite(value);
   const points = series.flatMap((one) => one.points).filter(([x, y]) => finite(x) && finite(y));
-  const extent = (values, low, high) => [low ?? values.reduce((a, b) => Math.min(a, b), Infinity), high ?? values.reduce((a, b) => Math.max(a, b), -Infinity)];
-  let [x0, x1] = extent(points.map(([x]) => x), bounds.x0, bounds.x1);
-  let [y0, y1] = extent([...points.map(([, y]) => y), ...marks.map((mark) => mark.y)], bounds.y0, bounds.y1);
+  const extent = (values, low, high) => [
+    low ?? values.reduce((a, b) => Math.min(a, b), Infinity),
+    high ?? values.reduce((a, b) => Math.max(a, b), -Infinity),
+  ];
+  let [x0, x1] = extent(
+    points.map(([x]) => x),
+    bounds.x0,
+    bounds.x1,
+  );
+  let [y0, y1] = extent(
+    [...points.map(([, y]) => y), ...marks.map((mark) => mark.y)],
+    bounds.y0,
+    bounds.y1,
+  );
   if (!finite(x0) || !finite(x1)) [x0, x1] = [0, 1];
   if (!finite(y0) || !finite(y1)) [y0, y1] = [0, 1];
   if (x0 === x1) x1 = x0 + 1;
   if (y0 === y1) [y0, y1] = [y0 - 0.5, y1 + 0.5];
   const X = (x) => PADDING.left + ((x - x0) / (x1 - x0)) * (WIDTH - PADDING.left - PADDING.right);
-  const Y = (y) => height - PADDING.bottom - ((y - y0) / (y1 - y0)) * (height - PADDING.top - PADDING.bottom);
+  const Y = (y) =>
+    height - PADDING.bottom - ((y - y0) / (y1 - y0)) * (height - PADDING.top - PADDING.bottom);
   const axis = [
-    ...ticks(y0, y1).flatMap((y) => [s("line", { class: "grid", x1: PADDING.left, x2: WIDTH - PADDING.right, y1: Y(y), y2: Y(y) }), s("text", { class: "tick", x: PADDING.left - 6, y: Y(y) + 3.5, "text-anchor": "end" }, formatY(y))]),
-    ...ticks(x0, x1, 6).map((x) => s("text", { class: "tick", x: X(x), y: height - 5, "text-anchor": X(x) > WIDTH - 40 ? "end" : "middle" }, formatX(x))),
+    ...ticks(y0, y1).flatMap((y) => [
+      s("line", { class: "grid", x1: PADDING.left, x2: WIDTH - PADDING.right, y1: Y(y), y2: Y(y) }),
+      s(
+        "text",
+        { class: "tick", x: PADDING.left - 6, y: Y(y) + 3.5, "text-anchor": "end" },
+        formatY(y),
+      ),
+    ]),
+    ...ticks(x0, x1, 6).map((x) =>
+      s(
+        "text",
+        {
+          class: "tick",
+          x: X(x),
+          y: height - 5,
+          "text-anchor": X(x) > WIDTH - 40 ? "end" : "middle",
+        },
+        formatX(x),
+      ),
+    ),
   ];
-  const drawn = series.flatMap((one, index) => draw(one, index, X, Y, Y(Math.max(y0, Math.min(0, y1)))));
-  const levels = marks.map((mark) => [s("line", { class: "mark", x1: PADDING.left, x2: WIDTH - PADDING.right, y1: Y(mark.y), y2: Y(mark.y) }), s("text", { class: "mark-label", x: WIDTH - PADDING.right, y: Y(mark.y) + 12, "text-anchor": "end" }, mark.label ?? "")]);
-  return s("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label }, axis, levels, drawn);
+  const drawn = series.flatMap((one, index) =>
+    draw(one, index, X, Y, Y(Math.max(y0, Math.min(0, y1)))),
+  );
+  const levels = marks.map((mark) => [
+    s("line", {
+      class: "mark",
+      x1: PADDING.left,
+      x2: WIDTH - PADDING.right,
+      y1: Y(mark.y),
+      y2: Y(mark.y),
+    }),
+    s(
+      "text",
+      { class: "mark-label", x: WIDTH - PADDING.right, y: Y(mark.y) + 12, "text-anchor": "end" },
+      mark.label ?? "",
+    ),
+  ]);
+  return s(
+    "svg",
+    { class: "chart", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": label },
+    axis,
+    levels,
+    drawn,
+  );
 }
 
 function draw(one, index, X, Y, floor) {
@@ -51,7 +118,12 @@ function draw(one, index, X, Y, floor) {
     path += one.step ? `H${x}V${y}` : `L${x} ${y}`;
   }
   const kind = one.className ?? `line-${index % 8}`;
-  const area = one.area ? s("path", { class: `area ${kind}`, d: `${path}V${floor.toFixed(1)}H${X(points[0][0]).toFixed(1)}Z` }) : null;
+  const area = one.area
+    ? s("path", {
+        class: `area ${kind}`,
+        d: `${path}V${floor.toFixed(1)}H${X(points[0][0]).toFixed(1)}Z`,
+      })
+    : null;
   return [area, s("path", { class: `line ${kind}`, d: path })];
 }
 

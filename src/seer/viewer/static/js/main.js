@@ -15,7 +15,7 @@ let page = null;
 function show(next) {
   page?.close();
   page = next;
-  (next.show ?? next.open).call(next, root);
+  next.show(root);
 }
 
 function route(source, about) {
@@ -28,7 +28,8 @@ function route(source, about) {
 }
 
 function pressed(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]"))
+    return;
   const typing = event.target.closest("input:not([type=checkbox]), textarea, select");
   if (typing) {
     if (event.key === "Escape") typing.blur();
@@ -55,10 +56,26 @@ async function begin() {
   try {
     const about = await source.about();
     // A new token in an open tab means another viewer; everything begins again.
-    addEventListener("hashchange", () => (location.hash.startsWith("#token=") ? location.reload() : route(source, about)));
+    addEventListener("hashchange", () =>
+      location.hash.startsWith("#token=") ? location.reload() : route(source, about),
+    );
     route(source, about);
   } catch (error) {
-    fill(root, h("main.welcome", {}, h("h1", {}, "Seer"), h("p", {}, error.status === 401 ? "This page needs its token. Open the whole address that `seer view` printed, or start `seer view` again." : error.message)));
+    fill(
+      root,
+      h(
+        "main.welcome",
+        {},
+        h("h1", {}, "Seer"),
+        h(
+          "p",
+          {},
+          error.status === 401
+            ? "This page needs its token. Open the whole address that `seer view` printed, or start `seer view` again."
+            : error.message,
+        ),
+      ),
+    );
   }
 }
 

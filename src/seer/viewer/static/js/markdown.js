@@ -40,7 +40,13 @@ function block(lines, at, depth) {
   if (RULE.test(line)) return [h("hr"), at + 1];
   if (/^\s{0,3}>/.test(line) && depth < DEEPEST) return quote(lines, at, depth);
   if (ITEM.test(line) && depth < DEEPEST) return list(lines, at, depth);
-  if (line.includes("|") && at + 1 < lines.length && lines[at + 1].includes("-") && DIVIDER.test(lines[at + 1])) return table(lines, at);
+  if (
+    line.includes("|") &&
+    at + 1 < lines.length &&
+    lines[at + 1].includes("-") &&
+    DIVIDER.test(lines[at + 1])
+  )
+    return table(lines, at);
   if (/^ {4}\S/.test(line)) return indented(lines, at);
   return paragraph(lines, at, depth);
 }
@@ -50,14 +56,25 @@ function fenced(lines, at, [, mark, language]) {
   const margin = /^\s*/.exec(lines[at])[0].length;
   const closing = (line) => line.trim().startsWith(mark) && !line.trim().replaceAll(mark[0], "");
   while (end < lines.length && !closing(lines[end])) end++;
-  const code = lines.slice(at + 1, end).map((line) => line.slice(Math.min(margin, /^\s*/.exec(line)[0].length)));
+  const code = lines
+    .slice(at + 1, end)
+    .map((line) => line.slice(Math.min(margin, /^\s*/.exec(line)[0].length)));
   return [codeBlock(code.join("\n"), language), end + 1];
 }
 
 function indented(lines, at) {
   let end = at;
   while (end < lines.length && (/^ {4}/.test(lines[end]) || !lines[end].trim())) end++;
-  return [codeBlock(lines.slice(at, end).map((line) => line.slice(4)).join("\n").trimEnd()), end];
+  return [
+    codeBlock(
+      lines
+        .slice(at, end)
+        .map((line) => line.slice(4))
+        .join("\n")
+        .trimEnd(),
+    ),
+    end,
+  ];
 }
 
 function quote(lines, at, depth) {
@@ -71,7 +88,8 @@ function list(lines, at, depth) {
   const [, margin, mark] = ITEM.exec(lines[at]);
   const ordered = /\d/.test(mark);
   const element = h(ordered ? "ol" : "ul");
-  if (ordered && Number.parseInt(mark, 10) !== 1) element.setAttribute("start", String(Number.parseInt(mark, 10)));
+  if (ordered && Number.parseInt(mark, 10) !== 1)
+    element.setAttribute("start", String(Number.parseInt(mark, 10)));
   let end = at;
   while (end < lines.length) {
     const item = ITEM.exec(lines[end]);
@@ -86,7 +104,12 @@ function list(lines, at, depth) {
       inner.push(line.slice(Math.min(width, indent)));
     }
     element.append(listItem(inner, depth));
-    while (end < lines.length && !lines[end].trim() && ITEM.exec(lines[end + 1] ?? "")?.[1].length === margin.length) end++;
+    while (
+      end < lines.length &&
+      !lines[end].trim() &&
+      ITEM.exec(lines[end + 1] ?? "")?.[1].length === margin.length
+    )
+      end++;
   }
   return [element, end];
 }
@@ -101,27 +124,53 @@ function listItem(inner, depth) {
 }
 
 function cells(line) {
-  return line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim());
+  return line
+    .trim()
+    .replace(/^\||\|$/g, "")
+    .split(/(?<!\\)\|/)
+    .map((cell) => cell.trim());
 }
 
 function table(lines, at) {
   let end = at + 2;
   while (end < lines.length && lines[end].includes("|") && lines[end].trim()) end++;
-  const sides = cells(lines[at + 1]).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "left"));
-  const row = (line, tag) => h("tr", {}, cells(line).map((cell, index) => h(tag, { style: { "text-align": sides[index] ?? "left" } }, inline(cell))));
+  const sides = cells(lines[at + 1]).map((cell) =>
+    cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "left",
+  );
+  const row = (line, tag) =>
+    h(
+      "tr",
+      {},
+      cells(line).map((cell, index) =>
+        h(tag, { style: { "text-align": sides[index] ?? "left" } }, inline(cell)),
+      ),
+    );
   const body = lines.slice(at + 2, end).map((line) => row(line, "td"));
-  return [h("div.table", {}, h("table", {}, h("thead", {}, row(lines[at], "th")), h("tbody", {}, body))), end];
+  return [
+    h("div.table", {}, h("table", {}, h("thead", {}, row(lines[at], "th")), h("tbody", {}, body))),
+    end,
+  ];
 }
 
 function paragraph(lines, at, depth) {
   let end = at + 1;
-  const stops = (line) => !line.trim() || FENCE.test(line) || HEADING.test(line) || RULE.test(line) || /^\s{0,3}>/.test(line) || (ITEM.test(line) && depth < DEEPEST);
+  const stops = (line) =>
+    !line.trim() ||
+    FENCE.test(line) ||
+    HEADING.test(line) ||
+    RULE.test(line) ||
+    /^\s{0,3}>/.test(line) ||
+    (ITEM.test(line) && depth < DEEPEST);
   while (end < lines.length && !stops(lines[end])) end++;
-  const text = lines.slice(at, end).map((line) => line.trimStart()).join("\n");
+  const text = lines
+    .slice(at, end)
+    .map((line) => line.trimStart())
+    .join("\n");
   return [h("p", {}, inline(text)), end];
 }
 
-const INLINE = /\\([\\`*_{}[\]()#+.!|~>-])|(`+)([^`]|[^`][\s\S]{0,1000}?[^`])\2(?!`)|(!?)\[([^[\]]{0,1000})\]\(([^()\s]{1,2000}(?:\([^()\s]{0,200}\)[^()\s]{0,200})?)(?:\s+"[^"]{0,300}")?\)|(\*\*|__|~~)(?=\S)([\s\S]{1,1000}?\S)\7|([*_])(?=\S)([^*_]{1,600}?)(?<=\S)\9(?!\w)|(https?:\/\/[^\s<>"'`)\]]{1,2000}[^\s<>"'`)\].,;:!?])|( {2,}\n)/g;
+const INLINE =
+  /\\([\\`*_{}[\]()#+.!|~>-])|(`+)([^`]|[^`][\s\S]{0,1000}?[^`])\2(?!`)|(!?)\[([^[\]]{0,1000})\]\(([^()\s]{1,2000}(?:\([^()\s]{0,200}\)[^()\s]{0,200})?)(?:\s+"[^"]{0,300}")?\)|(\*\*|__|~~)(?=\S)([\s\S]{1,1000}?\S)\7|([*_])(?=\S)([^*_]{1,600}?)(?<=\S)\9(?!\w)|(https?:\/\/[^\s<>"'`)\]]{1,2000}[^\s<>"'`)\].,;:!?])|( {2,}\n)/g;
 
 /** The inside of a line, as nodes. */
 export function inline(text, depth = 0) {
@@ -141,10 +190,25 @@ export function inline(text, depth = 0) {
 }
 
 function span(match, depth) {
-  const [whole, escaped, tick, code, bang, label, address, strong, strongText, light, lightText, bare, lineBreak] = match;
+  const [
+    whole,
+    escaped,
+    tick,
+    code,
+    bang,
+    label,
+    address,
+    strong,
+    strongText,
+    light,
+    lightText,
+    bare,
+    lineBreak,
+  ] = match;
   if (escaped) return document.createTextNode(escaped);
   if (tick) return h("code", {}, code.trim() || code);
-  if (address !== undefined) return link(bang ? `🖼 ${label || address}` : inline(label, depth + 1), address);
+  if (address !== undefined)
+    return link(bang ? `🖼 ${label || address}` : inline(label, depth + 1), address);
   if (strong) return h(strong === "~~" ? "s" : "strong", {}, inline(strongText, depth + 1));
   if (light) return h("em", {}, inline(lightText, depth + 1));
   if (bare) return link(bare, bare);

@@ -28,7 +28,8 @@ export class RunModel {
       else if (line.kind === "events") this.#event(line);
       else if (line.kind === "calls") this.#call(line);
       else if (line.kind === "broken") this.problems.push(String(line.message));
-      else if (line.kind === "gone") [this.state, this.goneBecause] = ["gone", String(line.message)];
+      else if (line.kind === "gone")
+        [this.state, this.goneBecause] = ["gone", String(line.message)];
       else if (line.kind === "end") this.state = "over";
     }
     if (this.state === "loading" && this.meta.status === "running") this.state = "live";
@@ -43,7 +44,12 @@ export class RunModel {
   get end() {
     const last = this.items[this.items.length - 1];
     const call = this.calls[this.calls.length - 1];
-    return Math.max(this.meta.ended ?? 0, last?.endTime ?? last?.time ?? 0, call?.time ?? 0, this.start + 0.001);
+    return Math.max(
+      this.meta.ended ?? 0,
+      last?.endTime ?? last?.time ?? 0,
+      call?.time ?? 0,
+      this.start + 0.001,
+    );
   }
 
   get title() {
@@ -54,7 +60,15 @@ export class RunModel {
     this.offsets.events = next;
     const event = unpack(body) ?? {};
     const time = Number(event.time) || 0;
-    const item = { key: `e${at}`, at, type: String(event.type), event, time, turn: Number(event.turn) || 0, version: 0 };
+    const item = {
+      key: `e${at}`,
+      at,
+      type: String(event.type),
+      event,
+      time,
+      turn: Number(event.turn) || 0,
+      version: 0,
+    };
     if (item.type === "usage") return this.#usage(event, time);
     if (item.type === "waiting") return;
     if (item.type === "tool_result") return this.#result(item);
@@ -81,7 +95,14 @@ export class RunModel {
     const turn = this.#turnOf(Number(event.turn) || 0);
     const tokens = (Number(event.input_tokens) || 0) + (Number(event.output_tokens) || 0);
     const cost = Number.isFinite(event.total_cost_usd) ? event.total_cost_usd : null;
-    this.usage.push({ time, tokens: Number(event.total_tokens) || 0, cost, turn: Number(event.turn) || 0, input: Number(event.input_tokens) || 0, output: Number(event.output_tokens) || 0 });
+    this.usage.push({
+      time,
+      tokens: Number(event.total_tokens) || 0,
+      cost,
+      turn: Number(event.turn) || 0,
+      input: Number(event.input_tokens) || 0,
+      output: Number(event.output_tokens) || 0,
+    });
     [turn.tokens, turn.cost] = [turn.tokens + tokens, event.cost_usd ?? turn.cost];
     if (turn.first) turn.first.version++;
   }
@@ -105,13 +126,26 @@ export class RunModel {
     const call = unpack(body) ?? {};
     const time = Number(call.time) || 0;
     const [queue, run] = [Number(call.queue) || 0, Number(call.run) || 0];
-    const found = { ...call, key: `c${at}`, at, index: this.calls.length, version: 0, time, queue, run, started: time - run - queue, gpu: call.gpu > 0 ? call.gpu : null, ok: call.outcome === "ok" };
+    const found = {
+      ...call,
+      key: `c${at}`,
+      at,
+      index: this.calls.length,
+      version: 0,
+      time,
+      queue,
+      run,
+      started: time - run - queue,
+      gpu: call.gpu > 0 ? call.gpu : null,
+      ok: call.outcome === "ok",
+    };
     this.calls.push(found);
     // It came in while a tool ran: the last one that began before.
     for (let index = this.items.length - 1; index >= 0; index--) {
       const item = this.items[index];
       if (item.type !== "tool_call" || item.time > found.started + CLOCKS) continue;
-      if (item.endTime === undefined || item.endTime >= found.started - CLOCKS) this.#link(item, found);
+      if (item.endTime === undefined || item.endTime >= found.started - CLOCKS)
+        this.#link(item, found);
       break;
     }
   }
@@ -119,7 +153,8 @@ export class RunModel {
   // Calls that were written down before the event that they belong to.
   #assign(item) {
     for (const call of this.calls) {
-      if (!call.item && call.started >= item.time - CLOCKS && call.started <= item.endTime + CLOCKS) this.#link(item, call);
+      if (!call.item && call.started >= item.time - CLOCKS && call.started <= item.endTime + CLOCKS)
+        this.#link(item, call);
     }
   }
 
@@ -132,7 +167,11 @@ export class RunModel {
 
 /** The first line of a text that is not empty. */
 export function firstLine(text, longest = 120) {
-  const line = textOf(text).split("\n").map((part) => part.trim()).find((part) => part) ?? "";
+  const line =
+    textOf(text)
+      .split("\n")
+      .map((part) => part.trim())
+      .find((part) => part) ?? "";
   return line.length > longest ? `${line.slice(0, longest - 1)}…` : line;
 }
 
@@ -141,6 +180,11 @@ export function toolSummary(item) {
   const given = item.event.arguments;
   if (given === null || typeof given !== "object") return "";
   const code = given.code ?? given.command ?? given.source;
-  if (typeof code === "string") return firstLine(code.replace(/^\s*(#[^\n]*|import [^\n]*|from [^\n]*)\n/gm, "") || code);
-  return firstLine(Object.entries(given).map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`).join("  "));
+  if (typeof code === "string")
+    return firstLine(code.replace(/^\s*(#[^\n]*|import [^\n]*|from [^\n]*)\n/gm, "") || code);
+  return firstLine(
+    Object.entries(given)
+      .map(([key, value]) => `${key}=${typeof value === "string" ? value : JSON.stringify(value)}`)
+      .join("  "),
+  );
 }

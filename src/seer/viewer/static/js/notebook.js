@@ -25,7 +25,9 @@ export class NotebookPanel {
   }
 
   async update() {
-    const answers = this.model.items.filter((item) => item.type === "tool_call" && item.result).length + (this.model.state === "over" ? 1 : 0);
+    const answers =
+      this.model.items.filter((item) => item.type === "tool_call" && item.result).length +
+      (this.model.state === "over" ? 1 : 0);
     if (answers === this.seen) return;
     this.seen = answers;
     try {
@@ -33,7 +35,12 @@ export class NotebookPanel {
       const text = JSON.stringify(found);
       if (!found || text === this.text) return;
       this.text = text;
-      fill(this.element, (Array.isArray(found.cells) ? found.cells : []).slice(0, 2000).map((cell) => this.#cell(cell ?? {})));
+      fill(
+        this.element,
+        (Array.isArray(found.cells) ? found.cells : [])
+          .slice(0, 2000)
+          .map((cell) => this.#cell(cell ?? {})),
+      );
     } catch (error) {
       fill(this.element, h("div.empty", {}, `The notebook is not shown: ${error.message}`));
     }
@@ -43,21 +50,61 @@ export class NotebookPanel {
     const source = joined(cell.source);
     if (cell.cell_type === "markdown") return h("div.cell.cell-markdown", {}, markdown(source));
     const outputs = Array.isArray(cell.outputs) ? cell.outputs.slice(0, MOST_OUTPUTS) : [];
-    return h("div.cell", {},
-      h("div.cell-mark", {}, `[${Number.isFinite(cell.execution_count) ? cell.execution_count : " "}]`),
-      h("div.cell-main", {}, cell.cell_type === "raw" ? h("pre.output", {}, source) : codeBlock(source, "python", ""), outputs.map((output) => this.#output(output ?? {}))));
+    return h(
+      "div.cell",
+      {},
+      h(
+        "div.cell-mark",
+        {},
+        `[${Number.isFinite(cell.execution_count) ? cell.execution_count : " "}]`,
+      ),
+      h(
+        "div.cell-main",
+        {},
+        cell.cell_type === "raw" ? h("pre.output", {}, source) : codeBlock(source, "python", ""),
+        outputs.map((output) => this.#output(output ?? {})),
+      ),
+    );
   }
 
   #output(output) {
-    if (output.output_type === "stream") return h(`pre.output${output.name === "stderr" ? ".stderr" : ""}`, { tabindex: "0" }, terminal(joined(output.text).slice(0, LONGEST)));
-    if (output.output_type === "error") return h("pre.output.failed", { tabindex: "0" }, terminal((joined(output.traceback, "\n") || `${output.ename}: ${output.evalue}`).slice(0, LONGEST)));
+    if (output.output_type === "stream")
+      return h(
+        `pre.output${output.name === "stderr" ? ".stderr" : ""}`,
+        { tabindex: "0" },
+        terminal(joined(output.text).slice(0, LONGEST)),
+      );
+    if (output.output_type === "error")
+      return h(
+        "pre.output.failed",
+        { tabindex: "0" },
+        terminal(
+          (joined(output.traceback, "\n") || `${output.ename}: ${output.evalue}`).slice(0, LONGEST),
+        ),
+      );
     const data = output.data && typeof output.data === "object" ? output.data : {};
-    for (const type of ["image/png", "image/jpeg", "image/gif", "image/webp"]) if (data[type]) return image({ data: joined(data[type]).replace(/\s/g, ""), mime_type: type }, this.view);
-    if (data["image/svg+xml"]) return image({ data: btoa(unescapeUtf8(joined(data["image/svg+xml"]))), mime_type: "image/svg+xml" }, this.view);
+    for (const type of ["image/png", "image/jpeg", "image/gif", "image/webp"])
+      if (data[type])
+        return image({ data: joined(data[type]).replace(/\s/g, ""), mime_type: type }, this.view);
+    if (data["image/svg+xml"])
+      return image(
+        { data: btoa(unescapeUtf8(joined(data["image/svg+xml"]))), mime_type: "image/svg+xml" },
+        this.view,
+      );
     if (data["text/html"]) return h("div.output-html", {}, harmless(joined(data["text/html"])));
     if (data["text/markdown"]) return markdown(joined(data["text/markdown"]));
-    if (data["application/json"] !== undefined) return h("div.json", {}, tree(data["application/json"], 2), findViews(data["application/json"]).map((one) => picture(one, this.view.fetcher.blob)));
-    return h("pre.output", { tabindex: "0" }, terminal(joined(data["text/plain"]).slice(0, LONGEST)));
+    if (data["application/json"] !== undefined)
+      return h(
+        "div.json",
+        {},
+        tree(data["application/json"], 2),
+        findViews(data["application/json"]).map((one) => picture(one, this.view.fetcher.blob)),
+      );
+    return h(
+      "pre.output",
+      { tabindex: "0" },
+      terminal(joined(data["text/plain"]).slice(0, LONGEST)),
+    );
   }
 }
 

@@ -29,7 +29,10 @@ export class Overview {
 
   #time(event) {
     const box = this.canvas.getBoundingClientRect();
-    return this.model.start + ((event.clientX - box.left) / box.width) * (this.model.end - this.model.start);
+    return (
+      this.model.start +
+      ((event.clientX - box.left) / box.width) * (this.model.end - this.model.start)
+    );
   }
 
   #nearest(time) {
@@ -60,18 +63,32 @@ export class Overview {
     pen.scale(ratio, ratio);
     const { start, end, items, calls } = this.model;
     const X = (time) => ((time - start) / (end - start || 1)) * (width - 2) + 1;
-    const colours = { text: colour("--accent"), thinking: colour("--think"), tool_call: colour("--tool"), error: colour("--bad"), limit_reached: colour("--warn"), user_message: colour("--good") };
+    const colours = {
+      text: colour("--accent"),
+      thinking: colour("--think"),
+      tool_call: colour("--tool"),
+      error: colour("--bad"),
+      limit_reached: colour("--warn"),
+      user_message: colour("--good"),
+    };
     pen.fillStyle = colour("--track");
     pen.beginPath();
     pen.roundRect(0, 4, width, 20, 4);
     pen.roundRect(0, 29, width, 13, 3);
     pen.fill();
     items.forEach((item) => {
-      const wide = item.type === "tool_call" ? Math.max(2, X(item.endTime ?? end) - X(item.time)) : 3;
+      const wide =
+        item.type === "tool_call" ? Math.max(2, X(item.endTime ?? end) - X(item.time)) : 3;
       if (!own(colours, item.type)) return;
       pen.fillStyle = item.result?.is_error ? colours.error : colours[item.type];
       pen.beginPath();
-      pen.roundRect(X(item.time), item.type === "tool_call" ? 7 : 4, Math.max(2, wide - 1), item.type === "tool_call" ? 14 : 20, 2);
+      pen.roundRect(
+        X(item.time),
+        item.type === "tool_call" ? 7 : 4,
+        Math.max(2, wide - 1),
+        item.type === "tool_call" ? 14 : 20,
+        2,
+      );
       pen.fill();
     });
     for (const call of calls) {

@@ -11,16 +11,34 @@ const MOST_NUMBERS = 4_000_000;
 
 /** A view as an element; arrays are fetched when it is made. */
 export function picture(view, fetchBlob) {
-  const shape = view.array && view.array.shape[0] !== null ? `${view.array.dtype === "list" ? "" : `${view.array.dtype.replace(/[<|]/, "")} `}${view.array.shape.map((side) => side ?? "?").join(" × ")}` : "";
-  const body = h("div.picture-body", {}, view.kind === "pair" ? before(view) : h("div.picture-wait", {}, "loading…"));
-  const element = h("figure.picture", {}, h("figcaption", {}, h("span.picture-title", {}, view.title), h("span.picture-shape", {}, shape)), body);
+  const shape =
+    view.array && view.array.shape[0] !== null
+      ? `${view.array.dtype === "list" ? "" : `${view.array.dtype.replace(/[<|]/, "")} `}${view.array.shape.map((side) => side ?? "?").join(" × ")}`
+      : "";
+  const body = h(
+    "div.picture-body",
+    {},
+    view.kind === "pair" ? before(view) : h("div.picture-wait", {}, "loading…"),
+  );
+  const element = h(
+    "figure.picture",
+    {},
+    h(
+      "figcaption",
+      {},
+      h("span.picture-title", {}, view.title),
+      h("span.picture-shape", {}, shape),
+    ),
+    body,
+  );
   if (view.kind !== "pair") load(view, body, fetchBlob);
   return element;
 }
 
 async function load(view, body, fetchBlob) {
   try {
-    if (view.array.size > MOST_NUMBERS) throw new Error(`${view.array.size.toLocaleString("en")} numbers are too many to draw`);
+    if (view.array.size > MOST_NUMBERS)
+      throw new Error(`${view.array.size.toLocaleString("en")} numbers are too many to draw`);
     const data = await view.array.load(fetchBlob);
     const show = () => fill(body, view.kind === "tokens" ? tokens(view, data) : array(view, data));
     show();
@@ -38,7 +56,14 @@ function tokens(view, data) {
   if (view.bars) return bars(view, data, colours);
   const spans = view.tokens.map((token, index) => {
     const rgb = colours(data[index]);
-    const span = h("span.token", { title: `${visible(token)}  ${number(data[index])}`, style: { background: `rgb(${rgb})`, color: readable(rgb) } }, token.replace(/^[Ġ▁]/, " ").replaceAll("Ċ", "⏎"));
+    const span = h(
+      "span.token",
+      {
+        title: `${visible(token)}  ${number(data[index])}`,
+        style: { background: `rgb(${rgb})`, color: readable(rgb) },
+      },
+      token.replace(/^[Ġ▁]/, " ").replaceAll("Ċ", "⏎"),
+    );
     return /\n/.test(token) ? [span, h("br")] : span;
   });
   return h("div.token-view", {}, h("div.tokens", {}, spans), legend(colours));
@@ -46,17 +71,45 @@ function tokens(view, data) {
 
 function bars(view, data, colours) {
   const most = data.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
-  return h("div.bars", {}, view.tokens.map((token, index) => [
-    h("span.bar-name", { title: token }, visible(token)),
-    h("span.bar-track", {}, h("span.bar", { style: { width: `${(Math.abs(data[index]) / most) * 100}%`, background: `rgb(${colours.diverging ? colours(data[index]) : colours(colours.low + (colours.high - colours.low) * 0.66)})` } })),
-    h("span.bar-value", {}, number(data[index])),
-  ]));
+  return h(
+    "div.bars",
+    {},
+    view.tokens.map((token, index) => [
+      h("span.bar-name", { title: token }, visible(token)),
+      h(
+        "span.bar-track",
+        {},
+        h("span.bar", {
+          style: {
+            width: `${(Math.abs(data[index]) / most) * 100}%`,
+            background: `rgb(${colours.diverging ? colours(data[index]) : colours(colours.low + (colours.high - colours.low) * 0.66)})`,
+          },
+        }),
+      ),
+      h("span.bar-value", {}, number(data[index])),
+    ]),
+  );
 }
 
 function before(view) {
   const [left, right] = wordDiff(view.texts[0], view.texts[1]);
-  const side = (name, parts, kind) => h(`div.side.${kind}`, {}, h("div.side-name", {}, name), h("div.side-text", {}, parts.map((part) => (part.same ? part.text : h("mark", {}, part.text)))));
-  return h("div.before-after", {}, side(view.names[0], left, "was"), side(view.names[1], right, "is"));
+  const side = (name, parts, kind) =>
+    h(
+      `div.side.${kind}`,
+      {},
+      h("div.side-name", {}, name),
+      h(
+        "div.side-text",
+        {},
+        parts.map((part) => (part.same ? part.text : h("mark", {}, part.text))),
+      ),
+    );
+  return h(
+    "div.before-after",
+    {},
+    side(view.names[0], left, "was"),
+    side(view.names[1], right, "is"),
+  );
 }
 
 function array(view, data) {
@@ -71,30 +124,69 @@ function array(view, data) {
     const part = data.subarray(slice * rows * columns, (slice + 1) * rows * columns);
     fill(body, plane(view, part, rows, columns));
   };
-  const sliders = outer.map((length, axis) => slider(axis, length, (index) => ((place[axis] = index), draw())));
+  const sliders = outer.map((length, axis) =>
+    slider(axis, length, (index) => ((place[axis] = index), draw())),
+  );
   draw();
   return h("div", {}, sliders, body);
 }
 
 function slider(axis, length, changed) {
   const shown = h("output", {}, "0");
-  const input = h("input", { type: "range", min: "0", max: String(length - 1), value: "0", "aria-label": `axis ${axis}` });
+  const input = h("input", {
+    type: "range",
+    min: "0",
+    max: String(length - 1),
+    value: "0",
+    "aria-label": `axis ${axis}`,
+  });
   input.oninput = () => ((shown.textContent = input.value), changed(Number(input.value)));
   return h("label.slider", {}, `axis ${axis}`, input, shown);
 }
 
 function plane(view, data, rows, columns) {
-  const map = () => heatmap(data, rows, columns, { rowNames: view.rowNames, columnNames: view.columnNames, rowTitle: "row", columnTitle: "column" });
+  const map = () =>
+    heatmap(data, rows, columns, {
+      rowNames: view.rowNames,
+      columnNames: view.columnNames,
+      rowTitle: "row",
+      columnTitle: "column",
+    });
   if (rows > 8 || columns < 4) return map();
-  const lines = () => lineChart(Array.from({ length: rows }, (_, row) => ({ points: Array.from(data.subarray(row * columns, (row + 1) * columns), (y, x) => [x, y]), name: `row ${row}` })));
+  const lines = () =>
+    lineChart(
+      Array.from({ length: rows }, (_, row) => ({
+        points: Array.from(data.subarray(row * columns, (row + 1) * columns), (y, x) => [x, y]),
+        name: `row ${row}`,
+      })),
+    );
   const body = h("div", {}, map());
-  const toggle = h("button.small", { onclick: () => ((toggle.textContent = toggle.textContent === "as lines" ? "as a map" : "as lines"), fill(body, toggle.textContent === "as lines" ? map() : lines())) }, "as lines");
+  const toggle = h(
+    "button.small",
+    {
+      onclick: () => (
+        (toggle.textContent = toggle.textContent === "as lines" ? "as a map" : "as lines"),
+        fill(body, toggle.textContent === "as lines" ? map() : lines())
+      ),
+    },
+    "as lines",
+  );
   return h("div", {}, body, toggle);
 }
 
 function vector(data) {
   if (data.length === 1) return h("div.single", {}, number(data[0]));
   let [low, high, sum] = [Infinity, -Infinity, 0];
-  for (const value of data) [low, high, sum] = [Math.min(low, value), Math.max(high, value), sum + value];
-  return h("div", {}, lineChart([{ points: Array.from(data, (y, x) => [x, y]) }], { height: 130 }), h("div.stats", {}, `min ${number(low)}  ·  mean ${number(sum / data.length)}  ·  max ${number(high)}`));
+  for (const value of data)
+    [low, high, sum] = [Math.min(low, value), Math.max(high, value), sum + value];
+  return h(
+    "div",
+    {},
+    lineChart([{ points: Array.from(data, (y, x) => [x, y]) }], { height: 130 }),
+    h(
+      "div.stats",
+      {},
+      `min ${number(low)}  ·  mean ${number(sum / data.length)}  ·  max ${number(high)}`,
+    ),
+  );
 }

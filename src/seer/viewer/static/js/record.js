@@ -25,7 +25,8 @@ export function unpack(value, depth = 0) {
   if (Object.hasOwn(value, "$blob")) {
     return new BlobRef(String(value.$blob), Number(value.bytes) || 0, value.encoding === "base64");
   }
-  if (Object.hasOwn(value, "$cut")) return new Cut(unpack(value.$cut, depth + 1), Number(value.count) || 0);
+  if (Object.hasOwn(value, "$cut"))
+    return new Cut(unpack(value.$cut, depth + 1), Number(value.count) || 0);
   const plain = {};
   for (const [key, item] of Object.entries(value)) {
     if (key === "__proto__") continue;

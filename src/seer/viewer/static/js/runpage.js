@@ -20,7 +20,7 @@ import { textOf } from "./record.js";
 import { themeButton } from "./theme.js";
 import { follow } from "./follow.js";
 
-/** The page of a run. `open(root)` shows it, `close()` ends it. */
+/** The page of a run. `show(root)` shows it, `close()` ends it. */
 export class RunPage {
   constructor(source, id, about) {
     this.source = source;
@@ -33,22 +33,45 @@ export class RunPage {
     this.transcript = new Transcript(this.model, fetcher);
     this.overview = new Overview(this.model, parts);
     this.panels = {
-      gate: ["Gate", new Waterfall(this.model, parts)], values: ["Values", new Gallery(this.model, parts)],
+      gate: ["Gate", new Waterfall(this.model, parts)],
+      values: ["Values", new Gallery(this.model, parts)],
       notebook: ["Notebook", new NotebookPanel(this.model, parts)],
-      budget: ["Budget", new BudgetPanel(this.model, { raise: this.control ? changeLimit(this.model, source) : null })],
+      budget: [
+        "Budget",
+        new BudgetPanel(this.model, {
+          raise: this.control ? changeLimit(this.model, source) : null,
+        }),
+      ],
       about: ["About", new AboutPanel(this.model, parts)],
     };
     this.transcript.onscrolled = (item) => this.overview.mark(item);
     this.head = h("header.top");
     this.notes = h("div.notes", { "aria-live": "polite" });
-    this.tabs = h("nav.tabs", { role: "tablist" }, [["transcript", "Transcript"], ...Object.entries(this.panels).map(([name, [label]]) => [name, label])].map(([name, label]) => h("button", { role: "tab", data: { name }, onclick: () => this.tab(name) }, label)));
+    this.tabs = h(
+      "nav.tabs",
+      { role: "tablist" },
+      [
+        ["transcript", "Transcript"],
+        ...Object.entries(this.panels).map(([name, [label]]) => [name, label]),
+      ].map(([name, label]) =>
+        h("button", { role: "tab", data: { name }, onclick: () => this.tab(name) }, label),
+      ),
+    );
     this.panel = h("aside.side");
     this.footer = h("footer.bottom");
-    this.element = h("div.run-page", { data: { tab: "transcript" } }, this.head, this.notes, this.overview.element, h("div.split", {}, this.transcript.element, h("div.beside", {}, this.tabs, this.panel)), this.footer);
+    this.element = h(
+      "div.run-page",
+      { data: { tab: "transcript" } },
+      this.head,
+      this.notes,
+      this.overview.element,
+      h("div.split", {}, this.transcript.element, h("div.beside", {}, this.tabs, this.panel)),
+      this.footer,
+    );
     this.shown = "gate";
   }
 
-  open(root) {
+  show(root) {
     fill(root, this.element);
     this.tab("gate", false);
     this.update();
@@ -57,7 +80,12 @@ export class RunPage {
 
   close() {
     this.following?.stop();
-    for (const part of [this.transcript, this.overview, ...Object.values(this.panels).map(([, panel]) => panel)]) part.close?.();
+    for (const part of [
+      this.transcript,
+      this.overview,
+      ...Object.values(this.panels).map(([, panel]) => panel),
+    ])
+      part.close?.();
   }
 
   /** Show a panel; on a phone the transcript is one of them. */
@@ -79,14 +107,20 @@ export class RunPage {
     const { model } = this;
     document.title = `${model.meta.status === "running" ? "● " : ""}${model.title} · Seer`;
     this.#head();
-    fill(this.notes, model.state === "gone" ? h("div.banner.bad", {}, model.goneBecause) : null, model.lost ? h("div.banner.warn", {}, model.lost) : null, model.problems.slice(0, 3).map((problem) => h("div.banner.bad", {}, problem)));
+    fill(
+      this.notes,
+      model.state === "gone" ? h("div.banner.bad", {}, model.goneBecause) : null,
+      model.lost ? h("div.banner.warn", {}, model.lost) : null,
+      model.problems.slice(0, 3).map((problem) => h("div.banner.bad", {}, problem)),
+    );
     this.transcript.update();
     if (model.state === "live" && !this.joined) this.transcript.follow();
     this.joined ||= model.state !== "loading";
     this.panels[this.shown][1].update();
     this.overview.draw();
     const wanted = this.control && model.state === "live";
-    if (wanted !== Boolean(this.footer.firstChild)) fill(this.footer, wanted ? messageBox(model, this.source) : null);
+    if (wanted !== Boolean(this.footer.firstChild))
+      fill(this.footer, wanted ? messageBox(model, this.source) : null);
   }
 
   #head() {
@@ -96,16 +130,63 @@ export class RunPage {
     const cost = last?.cost ?? meta.cost_usd;
     const tokens = last?.tokens ?? meta.tokens;
     const live = model.state === "live";
-    fill(this.head,
-      this.source.shared ? h("span.brand", {}, "Seer") : h("a.ghost", { href: "#/", title: "All runs (Esc)", "aria-label": "All runs" }, icon("back")),
-      h("div.top-title", {}, h("h1", { title: model.id }, model.title), h("div.top-sub", {}, statusChip(meta.status), [textOf(meta.provider), textOf(meta.model)].filter(Boolean).map((text) => h("span", {}, text)))),
-      h("div.facts.top-facts", {},
-        fact("time", duration((live ? Date.now() / 1000 : meta.ended ?? model.end) - (meta.created ?? model.start))),
+    fill(
+      this.head,
+      this.source.shared
+        ? h("span.brand", {}, "Seer")
+        : h(
+            "a.ghost",
+            { href: "#/", title: "All runs (Esc)", "aria-label": "All runs" },
+            icon("back"),
+          ),
+      h(
+        "div.top-title",
+        {},
+        h("h1", { title: model.id }, model.title),
+        h(
+          "div.top-sub",
+          {},
+          statusChip(meta.status),
+          [textOf(meta.provider), textOf(meta.model)]
+            .filter(Boolean)
+            .map((text) => h("span", {}, text)),
+        ),
+      ),
+      h(
+        "div.facts.top-facts",
+        {},
+        fact(
+          "time",
+          duration(
+            (live ? Date.now() / 1000 : (meta.ended ?? model.end)) - (meta.created ?? model.start),
+          ),
+        ),
         fact("turns", count(model.items.reduce((most, item) => Math.max(most, item.turn), 0))),
         fact("gate calls", count(model.calls.length)),
-        tokens ? fact("tokens", count(tokens)) : null, Number.isFinite(cost) ? fact("cost", dollars(cost)) : null,
-        Number.isFinite(meta.score) ? fact("score", String(Number(meta.score.toPrecision(3)))) : null),
-      h("div.top-actions", {}, this.control && live ? stopButton(model, this.source) : null, this.source.shared ? null : h("button.ghost", { title: "Share (s)", "aria-label": "Share", onclick: () => shareRun(model, this.source) }, icon("share")), themeButton()));
+        tokens ? fact("tokens", count(tokens)) : null,
+        Number.isFinite(cost) ? fact("cost", dollars(cost)) : null,
+        Number.isFinite(meta.score)
+          ? fact("score", String(Number(meta.score.toPrecision(3))))
+          : null,
+      ),
+      h(
+        "div.top-actions",
+        {},
+        this.control && live ? stopButton(model, this.source) : null,
+        this.source.shared
+          ? null
+          : h(
+              "button.ghost",
+              {
+                title: "Share (s)",
+                "aria-label": "Share",
+                onclick: () => shareRun(model, this.source),
+              },
+              icon("share"),
+            ),
+        themeButton(),
+      ),
+    );
   }
 
   /** A key that was pressed; true when it meant something here. */
@@ -117,7 +198,10 @@ export class RunPage {
     else if (event.key === "g") transcript.list.toIndex(0);
     else if (event.key === "G") transcript.follow();
     else if (event.key === "/") (this.tab("transcript"), transcript.find.focus());
-    else if (event.key === "e") transcript.setLevel({ compact: "normal", normal: "full", full: "compact" }[transcript.view.level]);
+    else if (event.key === "e")
+      transcript.setLevel(
+        { compact: "normal", normal: "full", full: "compact" }[transcript.view.level],
+      );
     else if (event.key === "s" && !this.source.shared) shareRun(this.model, this.source);
     else if (/^[1-5]$/.test(event.key)) this.tab(names[Number(event.key) - 1]);
     else if (event.key === "Escape" && !this.source.shared) location.hash = "#/";

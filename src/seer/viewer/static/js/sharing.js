@@ -8,19 +8,43 @@ import { save } from "./about.js";
 /** Ask, preview, save. */
 export function shareRun(model, source) {
   dialog("Share this run as one file", (close) => {
-    const secrets = h("textarea", { rows: "3", placeholder: "one text per line, replaced wherever it stands", spellcheck: "false" });
-    const fields = h("input", { type: "text", placeholder: "system_prompt, thinking, api_key", spellcheck: "false" });
+    const secrets = h("textarea", {
+      rows: "3",
+      placeholder: "one text per line, replaced wherever it stands",
+      spellcheck: "false",
+    });
+    const fields = h("input", {
+      type: "text",
+      placeholder: "system_prompt, thinking, api_key",
+      spellcheck: "false",
+    });
     const paths = box("Shorten personal paths", true);
     const images = box("Keep pictures (they cannot be searched for secrets)", true);
     const arrays = box("Keep arrays of gate calls", true);
     const report = h("div.report", { "aria-live": "polite" }, "…");
-    const asked = () => ({ secrets: secrets.value.split("\n").map((text) => text.trim()).filter(Boolean), fields: fields.value.split(",").map((text) => text.trim()).filter(Boolean), paths: paths.input.checked, images: images.input.checked, arrays: arrays.input.checked });
+    const asked = () => ({
+      secrets: secrets.value
+        .split("\n")
+        .map((text) => text.trim())
+        .filter(Boolean),
+      fields: fields.value
+        .split(",")
+        .map((text) => text.trim())
+        .filter(Boolean),
+      paths: paths.input.checked,
+      images: images.input.checked,
+      arrays: arrays.input.checked,
+    });
     let timer = 0;
     const preview = () => {
       clearTimeout(timer);
-      timer = setTimeout(async () => fill(report, ...(await describe(source, model.id, asked()))), 250);
+      timer = setTimeout(
+        async () => fill(report, ...(await describe(source, model.id, asked()))),
+        250,
+      );
     };
-    for (const input of [secrets, fields, paths.input, images.input, arrays.input]) input.addEventListener("input", preview);
+    for (const input of [secrets, fields, paths.input, images.input, arrays.input])
+      input.addEventListener("input", preview);
     preview();
     const finish = async (event) => {
       event.preventDefault();
@@ -31,10 +55,22 @@ export function shareRun(model, source) {
         toast(error.message, "bad");
       }
     };
-    return h("form.form", { onsubmit: finish },
-      h("p.hint", {}, "The file opens in any browser, without a network. What looks like a credential is always taken out."),
-      h("label", {}, "Further secrets", secrets), h("label", {}, "Fields to take out, by name", fields), paths.label, images.label, arrays.label, report,
-      h("div.actions", {}, h("button.primary", { type: "submit" }, "Save the file")));
+    return h(
+      "form.form",
+      { onsubmit: finish },
+      h(
+        "p.hint",
+        {},
+        "The file opens in any browser, without a network. What looks like a credential is always taken out.",
+      ),
+      h("label", {}, "Further secrets", secrets),
+      h("label", {}, "Fields to take out, by name", fields),
+      paths.label,
+      images.label,
+      arrays.label,
+      report,
+      h("div.actions", {}, h("button.primary", { type: "submit" }, "Save the file")),
+    );
   });
 }
 
@@ -47,8 +83,24 @@ function box(text, checked) {
 async function describe(source, id, asked) {
   try {
     const found = await source.sharePreview(id, asked);
-    const parts = [["secrets", "secrets"], ["paths", "paths"], ["fields", "fields"], ["images", "pictures left out"], ["arrays", "arrays left out"], ["large", "large values left out"]].filter(([name]) => found[name]).map(([name, label]) => `${found[name]} ${label}`);
-    return [h("strong", {}, parts.length ? `Takes out: ${parts.join(", ")}.` : "Nothing to take out was found."), ` The file has ${bytes(found.bytes)}.`];
+    const parts = [
+      ["secrets", "secrets"],
+      ["paths", "paths"],
+      ["fields", "fields"],
+      ["images", "pictures left out"],
+      ["arrays", "arrays left out"],
+      ["large", "large values left out"],
+    ]
+      .filter(([name]) => found[name])
+      .map(([name, label]) => `${found[name]} ${label}`);
+    return [
+      h(
+        "strong",
+        {},
+        parts.length ? `Takes out: ${parts.join(", ")}.` : "Nothing to take out was found.",
+      ),
+      ` The file has ${bytes(found.bytes)}.`,
+    ];
   } catch (error) {
     return [`No preview: ${error.message}`];
   }

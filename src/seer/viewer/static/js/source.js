@@ -37,7 +37,9 @@ export class HttpSource {
 
   #post(path, body) {
     return this.#ask(path, {
-      method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" },
+      method: "POST",
+      body: JSON.stringify(body),
+      headers: { "Content-Type": "application/json" },
     });
   }
 
@@ -79,12 +81,16 @@ export class HttpSource {
   }
 
   async blob(id, digest) {
-    return new Uint8Array(await (await this.#ask(this.#run(id, `/blob/${encodeURIComponent(digest)}`))).arrayBuffer());
+    return new Uint8Array(
+      await (await this.#ask(this.#run(id, `/blob/${encodeURIComponent(digest)}`))).arrayBuffer(),
+    );
   }
 
   async artifact(id, name) {
     const path = name.split("/").map(encodeURIComponent).join("/");
-    return new Uint8Array(await (await this.#ask(this.#run(id, `/artifact/${path}`))).arrayBuffer());
+    return new Uint8Array(
+      await (await this.#ask(this.#run(id, `/artifact/${path}`))).arrayBuffer(),
+    );
   }
 
   async notebook(id) {

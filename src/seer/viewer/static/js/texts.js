@@ -21,7 +21,10 @@ export class Fetcher {
     if (!this.kept.has(digest)) {
       const asked = this.source.blob(this.id, digest);
       this.kept.set(digest, asked);
-      asked.then((data) => data.byteLength > 4_000_000 && this.kept.delete(digest), () => this.kept.delete(digest));
+      asked.then(
+        (data) => data.byteLength > 4_000_000 && this.kept.delete(digest),
+        () => this.kept.delete(digest),
+      );
     }
     return this.kept.get(digest);
   }
@@ -37,13 +40,30 @@ export function longText(value, fetcher, render) {
   if (value instanceof BlobRef) {
     if (value.size > 2_000_000) return later(value, fetcher, render);
     const box = h("div.fetched", {}, h("div.wait", {}, `loading ${bytes(value.size)}…`));
-    fetcher.text(value).then((whole) => fill(box, longText(whole, fetcher, render)), (error) => fill(box, h("div.wait", {}, `not loaded: ${error.message}`)));
+    fetcher.text(value).then(
+      (whole) => fill(box, longText(whole, fetcher, render)),
+      (error) => fill(box, h("div.wait", {}, `not loaded: ${error.message}`)),
+    );
     return box;
   }
-  if (value instanceof Cut) return h("div", {}, render(text), h("div.more", {}, `${value.count.toLocaleString("en")} characters; the rest is in the record`));
+  if (value instanceof Cut)
+    return h(
+      "div",
+      {},
+      render(text),
+      h(
+        "div.more",
+        {},
+        `${value.count.toLocaleString("en")} characters; the rest is in the record`,
+      ),
+    );
   if (text.length <= WHOLE) return render(text);
   const box = h("div", {}, render(text.slice(0, WHOLE)));
-  const more = h("button.small", { onclick: () => fill(box, render(text)) }, `show all ${text.length.toLocaleString("en")} characters`);
+  const more = h(
+    "button.small",
+    { onclick: () => fill(box, render(text)) },
+    `show all ${text.length.toLocaleString("en")} characters`,
+  );
   box.append(more);
   return box;
 }

@@ -16,6 +16,9 @@ function stored() {
 export function startTheme() {
   const found = stored();
   if (found === "dark" || found === "light") document.documentElement.dataset.theme = found;
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+    dispatchEvent(new Event("seer-theme")),
+  );
 }
 
 /** Whether the page is dark now. */
@@ -39,14 +42,22 @@ export function switchTheme() {
 
 /** The button for it. */
 export function themeButton() {
-  const button = h("button.ghost", { title: "Dark or light (d)", "aria-label": "Dark or light", onclick: switchTheme });
+  const button = h("button.ghost", {
+    title: "Dark or light (d)",
+    "aria-label": "Dark or light",
+    onclick: switchTheme,
+  });
   const show = () => fill(button, icon(isDark() ? "sun" : "moon"));
   addEventListener("seer-theme", show);
   show();
   return button;
 }
 
-/** The value of a style variable now. */
+const probe = h("span", { hidden: true });
+
+/** The colour that a style variable stands for now, in a form that a canvas takes. */
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  if (!probe.isConnected) document.body.append(probe);
+  probe.style.color = `var(${name})`;
+  return getComputedStyle(probe).color;
 }

@@ -18,21 +18,68 @@ export class Transcript {
     this.open = new Map();
     this.found = [];
     this.view = {
-      fetcher, level: "normal", turns: model.turns, get start() { return model.start; }, live: () => model.state === "live" || model.state === "loading",
+      fetcher,
+      level: "normal",
+      turns: model.turns,
+      get start() {
+        return model.start;
+      },
+      live: () => model.state === "live" || model.state === "loading",
       isOpen: (item) => this.open.get(item.key) ?? this.#openByDefault(item),
       toggle: (item) => this.#toggle(item),
       raw: (item) => this.#raw(item),
     };
-    this.scroller = h("div.transcript-scroll", { tabindex: "0", "aria-label": "transcript", onscroll: () => this.#scrolled() });
-    this.jump = h("button.jump", { hidden: true, onclick: () => this.follow() }, icon("down"), "Latest");
-    this.find = h("input.find", { type: "search", placeholder: "Find in the transcript  ( / )", "aria-label": "Find in the transcript", spellcheck: "false", oninput: () => this.#search(), onkeydown: (event) => event.key === "Enter" && this.next(event.shiftKey ? -1 : 1) });
+    this.scroller = h("div.transcript-scroll", {
+      tabindex: "0",
+      "aria-label": "transcript",
+      onscroll: () => this.#scrolled(),
+    });
+    this.jump = h(
+      "button.jump",
+      { hidden: true, onclick: () => this.follow() },
+      icon("down"),
+      "Latest",
+    );
+    this.find = h("input.find", {
+      type: "search",
+      placeholder: "Find in the transcript  ( / )",
+      "aria-label": "Find in the transcript",
+      spellcheck: "false",
+      oninput: () => this.#search(),
+      onkeydown: (event) => event.key === "Enter" && this.next(event.shiftKey ? -1 : 1),
+    });
     this.hits = h("span.hits");
-    this.levels = h("div.segments", { role: "group", "aria-label": "Detail" }, LEVELS.map((level) => h("button", { onclick: () => this.setLevel(level), data: { level }, "aria-selected": String(level === "normal") }, level)));
-    this.element = h("section.transcript", {}, h("div.transcript-tools", {}, this.find, this.hits, this.levels), this.scroller, this.jump);
+    this.levels = h(
+      "div.segments",
+      { role: "group", "aria-label": "Detail" },
+      LEVELS.map((level) =>
+        h(
+          "button",
+          {
+            onclick: () => this.setLevel(level),
+            data: { level },
+            "aria-selected": String(level === "normal"),
+          },
+          level,
+        ),
+      ),
+    );
+    this.element = h(
+      "section.transcript",
+      {},
+      h("div.transcript-tools", {}, this.find, this.hits, this.levels),
+      this.scroller,
+      this.jump,
+    );
     this.list = new VirtualList(this.scroller, {
-      key: (item) => item.key, estimate: 120,
-      version: (item) => `${item.version}/${this.view.isOpen(item)}/${this.view.level}/${item.type === "tool_call" && !item.result ? this.model.state : ""}/${this.found.includes(item)}`,
-      render: (item) => (this.found.includes(item) ? h("div.hit", {}, entry(item, this.view)) : entry(item, this.view)),
+      key: (item) => item.key,
+      estimate: 120,
+      version: (item) =>
+        `${item.version}/${this.view.isOpen(item)}/${this.view.level}/${item.type === "tool_call" && !item.result ? this.model.state : ""}/${this.found.includes(item)}`,
+      render: (item) =>
+        this.found.includes(item)
+          ? h("div.hit", {}, entry(item, this.view))
+          : entry(item, this.view),
     });
   }
 
@@ -52,13 +99,21 @@ export class Transcript {
     const body = h("div.json.raw-lines", {}, "…");
     dialog("In the record", () => body);
     const offsets = [item.at, item.resultAt].filter((at) => at !== undefined);
-    Promise.all(offsets.map((at) => this.fetcher.source.line(this.model.id, "events", at))).then((lines) => fill(body, lines.map((line) => h("div", {}, tree(unpack(line), 2)))), (error) => fill(body, error.message));
+    Promise.all(offsets.map((at) => this.fetcher.source.line(this.model.id, "events", at))).then(
+      (lines) =>
+        fill(
+          body,
+          lines.map((line) => h("div", {}, tree(unpack(line), 2))),
+        ),
+      (error) => fill(body, error.message),
+    );
   }
 
   setLevel(level) {
     this.view.level = level;
     this.open.clear();
-    for (const button of this.levels.children) button.setAttribute("aria-selected", String(button.dataset.level === level));
+    for (const button of this.levels.children)
+      button.setAttribute("aria-selected", String(button.dataset.level === level));
     this.list.heights.clear();
     this.list.setItems(this.model.items);
     this.list.refresh();
@@ -94,7 +149,10 @@ export class Transcript {
     if (this.found.length) {
       const here = this.list.first;
       const places = this.found.map((item) => this.model.items.indexOf(item));
-      const next = direction > 0 ? places.find((place) => place > here) ?? places[0] : places.findLast((place) => place < here) ?? places[places.length - 1];
+      const next =
+        direction > 0
+          ? (places.find((place) => place > here) ?? places[0])
+          : (places.findLast((place) => place < here) ?? places[places.length - 1]);
       this.list.toIndex(next);
       return;
     }
@@ -103,7 +161,10 @@ export class Transcript {
 
   #search() {
     const words = this.find.value.trim().toLowerCase();
-    this.found = words.length < 2 ? [] : this.model.items.filter((item) => essence(item).join("\n").toLowerCase().includes(words));
+    this.found =
+      words.length < 2
+        ? []
+        : this.model.items.filter((item) => essence(item).join("\n").toLowerCase().includes(words));
     this.hits.textContent = words.length < 2 ? "" : `${this.found.length}`;
     this.list.refresh();
     if (this.found.length) this.list.toIndex(this.model.items.indexOf(this.found[0]));

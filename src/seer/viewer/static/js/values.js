@@ -17,7 +17,10 @@ export class NdArray {
     const shape = shapeOf(value);
     if (!shape) return null;
     const found = new NdArray("list", shape, null);
-    found.data = Float64Array.from(shape.length === 1 ? value : value.flat(shape.length - 1), Number);
+    found.data = Float64Array.from(
+      shape.length === 1 ? value : value.flat(shape.length - 1),
+      Number,
+    );
     return found;
   }
 
@@ -37,9 +40,13 @@ export class NdArray {
     if (this.data) return this.data;
     if (this.parts) {
       const rows = await Promise.all(this.parts.map((part) => part.load(fetchBlob)));
-      if (rows.some((row) => row.length !== rows[0].length)) throw new Error("the rows differ in length");
+      if (rows.some((row) => row.length !== rows[0].length))
+        throw new Error("the rows differ in length");
       this.shape = [rows.length, ...this.parts[0].shape];
-      this.data = Float64Array.from({ length: rows.length * rows[0].length }, (_, at) => rows[Math.floor(at / rows[0].length)][at % rows[0].length]);
+      this.data = Float64Array.from(
+        { length: rows.length * rows[0].length },
+        (_, at) => rows[Math.floor(at / rows[0].length)][at % rows[0].length],
+      );
       return this.data;
     }
     const raw = await fetchBlob(this.digest);
@@ -55,18 +62,44 @@ function shapeOf(value) {
     if (!inner.length || shape.length > 4) return null;
     shape.push(inner.length);
   }
-  const fits = (part, depth) => (depth === shape.length ? typeof part === "number" || part === null : Array.isArray(part) && part.length === shape[depth] && part.every((item) => fits(item, depth + 1)));
+  const fits = (part, depth) =>
+    depth === shape.length
+      ? typeof part === "number" || part === null
+      : Array.isArray(part) &&
+        part.length === shape[depth] &&
+        part.every((item) => fits(item, depth + 1));
   return shape.length && fits(value, 0) ? shape : null;
 }
 
-const TORCH = { bool: "|b1", uint8: "|u1", int8: "|i1", int16: "<i2", uint16: "<u2", int32: "<i4", uint32: "<u4", int64: "<i8", uint64: "<u8", float16: "<f2", float32: "<f4", float64: "<f8", bfloat16: "bf16" };
+const TORCH = {
+  bool: "|b1",
+  uint8: "|u1",
+  int8: "|i1",
+  int16: "<i2",
+  uint16: "<u2",
+  int32: "<i4",
+  uint32: "<u4",
+  int64: "<i8",
+  uint64: "<u8",
+  float16: "<f2",
+  float32: "<f4",
+  float64: "<f8",
+  bfloat16: "bf16",
+};
 const READERS = {
-  "|b1": [1, (view, at) => view.getUint8(at)], "|u1": [1, (view, at) => view.getUint8(at)], "|i1": [1, (view, at) => view.getInt8(at)],
-  "<i2": [2, (view, at) => view.getInt16(at, true)], "<u2": [2, (view, at) => view.getUint16(at, true)],
-  "<i4": [4, (view, at) => view.getInt32(at, true)], "<u4": [4, (view, at) => view.getUint32(at, true)],
-  "<i8": [8, (view, at) => Number(view.getBigInt64(at, true))], "<u8": [8, (view, at) => Number(view.getBigUint64(at, true))],
-  "<f4": [4, (view, at) => view.getFloat32(at, true)], "<f8": [8, (view, at) => view.getFloat64(at, true)],
-  "<f2": [2, (view, at) => half(view.getUint16(at, true))], bf16: [2, (view, at) => brain(view.getUint16(at, true))],
+  "|b1": [1, (view, at) => view.getUint8(at)],
+  "|u1": [1, (view, at) => view.getUint8(at)],
+  "|i1": [1, (view, at) => view.getInt8(at)],
+  "<i2": [2, (view, at) => view.getInt16(at, true)],
+  "<u2": [2, (view, at) => view.getUint16(at, true)],
+  "<i4": [4, (view, at) => view.getInt32(at, true)],
+  "<u4": [4, (view, at) => view.getUint32(at, true)],
+  "<i8": [8, (view, at) => Number(view.getBigInt64(at, true))],
+  "<u8": [8, (view, at) => Number(view.getBigUint64(at, true))],
+  "<f4": [4, (view, at) => view.getFloat32(at, true)],
+  "<f8": [8, (view, at) => view.getFloat64(at, true)],
+  "<f2": [2, (view, at) => half(view.getUint16(at, true))],
+  bf16: [2, (view, at) => brain(view.getUint16(at, true))],
 };
 const scratch = new DataView(new ArrayBuffer(4));
 
@@ -95,7 +128,8 @@ function numbers(raw, dtype, size) {
 
 /** The wire's JSON text as values; arrays become `NdArray`. Null where there is none. */
 export function decode(text, buffers) {
-  if (text instanceof BlobRef || text instanceof Cut || typeof text !== "string" || !text) return null;
+  if (text instanceof BlobRef || text instanceof Cut || typeof text !== "string" || !text)
+    return null;
   try {
     return untag(JSON.parse(text), buffers ?? [], 0);
   } catch {
@@ -113,16 +147,24 @@ function untag(value, buffers, depth) {
       return new NdArray(String(value.dtype), shape, digest);
     case "torch":
       return new NdArray(own(TORCH, String(value.dtype)) ?? String(value.dtype), shape, digest);
-    case "tuple": case "set": case "frozenset":
+    case "tuple":
+    case "set":
+    case "frozenset":
       return untag(value.items ?? [], buffers, depth + 1);
     case "floats":
       return new NdArray("<f8", [null], digest);
     case "ints":
       return new NdArray("<i8", [null], digest);
     case "dict":
-      return Object.fromEntries((value.items ?? []).map(([key, item]) => [String(untag(key, buffers, depth + 1)), untag(item, buffers, depth + 1)]));
+      return Object.fromEntries(
+        (value.items ?? []).map(([key, item]) => [
+          String(untag(key, buffers, depth + 1)),
+          untag(item, buffers, depth + 1),
+        ]),
+      );
   }
   const plain = {};
-  for (const [key, item] of Object.entries(value)) if (key !== "__proto__") plain[key] = untag(item, buffers, depth + 1);
+  for (const [key, item] of Object.entries(value))
+    if (key !== "__proto__") plain[key] = untag(item, buffers, depth + 1);
   return plain;
 }

@@ -5,7 +5,15 @@
 
 import { NdArray } from "./values.js";
 
-const PAIRS = [["before", "after"], ["baseline", "steered"], ["original", "steered"], ["unsteered", "steered"], ["plain", "steered"], ["clean", "patched"], ["base", "tuned"]];
+const PAIRS = [
+  ["before", "after"],
+  ["baseline", "steered"],
+  ["original", "steered"],
+  ["unsteered", "steered"],
+  ["plain", "steered"],
+  ["clean", "patched"],
+  ["base", "tuned"],
+];
 const MOST = 12;
 const SMALLEST = 8; // numbers; fewer are read faster than drawn
 
@@ -20,31 +28,44 @@ function look(value, path, found, depth) {
   if (depth > 6 || found.length >= MOST || value === null || typeof value !== "object") return;
   const array = asArray(value);
   if (array) {
-    if (array.shape[0] === null || array.parts || array.size >= SMALLEST) found.push({ kind: "array", title: path || "result", array });
+    if (array.shape[0] === null || array.parts || array.size >= SMALLEST)
+      found.push({ kind: "array", title: path || "result", array });
     return;
   }
   if (Array.isArray(value)) {
-    if (!pairsOfTokens(value, path, found)) value.slice(0, MOST).forEach((item, index) => look(item, `${path}[${index}]`, found, depth + 1));
+    if (!pairsOfTokens(value, path, found))
+      value
+        .slice(0, MOST)
+        .forEach((item, index) => look(item, `${path}[${index}]`, found, depth + 1));
     return;
   }
   const used = new Set([...tokens(value, path, found), ...pair(value, path, found)]);
-  for (const [key, item] of Object.entries(value)) if (!used.has(key)) look(item, path ? `${path}.${key}` : key, found, depth + 1);
+  for (const [key, item] of Object.entries(value))
+    if (!used.has(key)) look(item, path ? `${path}.${key}` : key, found, depth + 1);
 }
 
 function asArray(value) {
   if (value instanceof NdArray) return value;
   if (!Array.isArray(value)) return null;
-  if (value.length && value.every((item) => item instanceof NdArray && !item.parts && item.shape.length === 1)) return NdArray.stack(value);
+  if (
+    value.length &&
+    value.every((item) => item instanceof NdArray && !item.parts && item.shape.length === 1)
+  )
+    return NdArray.stack(value);
   return NdArray.of(value);
 }
 
 function isTokens(value) {
-  return Array.isArray(value) && value.length > 0 && value.every((item) => typeof item === "string");
+  return (
+    Array.isArray(value) && value.length > 0 && value.every((item) => typeof item === "string")
+  );
 }
 
 // {"tokens": [...], "attribution": [...]}, for each list of numbers that fits.
 function tokens(value, path, found) {
-  const name = ["tokens", "str_tokens", "token_strings", "words", "labels"].find((key) => isTokens(value[key]));
+  const name = ["tokens", "str_tokens", "token_strings", "words", "labels"].find((key) =>
+    isTokens(value[key]),
+  );
   if (!name) return [];
   const texts = value[name];
   const used = [];
@@ -54,9 +75,17 @@ function tokens(value, path, found) {
     const title = path ? `${path}.${key}` : key;
     const [rows, columns] = array.shape;
     const fits = rows === texts.length || rows === null;
-    if (array.shape.length === 1 && fits) found.push({ kind: "tokens", title, tokens: texts, array });
+    if (array.shape.length === 1 && fits)
+      found.push({ kind: "tokens", title, tokens: texts, array });
     else if (array.shape.length === 2 && (fits || columns === texts.length || columns === null)) {
-      found.push({ kind: "array", title, array, rowNames: rows === texts.length ? texts : null, columnNames: columns === texts.length || columns === null ? texts : null, layers: value.layers });
+      found.push({
+        kind: "array",
+        title,
+        array,
+        rowNames: rows === texts.length ? texts : null,
+        columnNames: columns === texts.length || columns === null ? texts : null,
+        layers: value.layers,
+      });
     } else continue;
     used.push(key);
   }
@@ -66,21 +95,36 @@ function tokens(value, path, found) {
 // [{"token": " the", "logit": 1.5}, ...] or [[" the", 1.5], ...]
 function pairsOfTokens(value, path, found) {
   const split = (item) => {
-    const parts = Array.isArray(item) ? item : item && typeof item === "object" && !(item instanceof NdArray) ? Object.values(item) : [];
+    const parts = Array.isArray(item)
+      ? item
+      : item && typeof item === "object" && !(item instanceof NdArray)
+        ? Object.values(item)
+        : [];
     const text = parts.find((part) => typeof part === "string");
     const score = parts.find((part) => typeof part === "number");
     return parts.length === 2 && text !== undefined && score !== undefined ? [text, score] : null;
   };
   const pairs = value.map(split);
   if (value.length < 2 || pairs.some((item) => item === null)) return false;
-  found.push({ kind: "tokens", title: path || "result", tokens: pairs.map(([text]) => text), array: NdArray.of(pairs.map(([, score]) => score)), bars: true });
+  found.push({
+    kind: "tokens",
+    title: path || "result",
+    tokens: pairs.map(([text]) => text),
+    array: NdArray.of(pairs.map(([, score]) => score)),
+    bars: true,
+  });
   return true;
 }
 
 function pair(value, path, found) {
   for (const [left, right] of PAIRS) {
     if (typeof value[left] === "string" && typeof value[right] === "string") {
-      found.push({ kind: "pair", title: path || `${left} → ${right}`, names: [left, right], texts: [value[left], value[right]] });
+      found.push({
+        kind: "pair",
+        title: path || `${left} → ${right}`,
+        names: [left, right],
+        texts: [value[left], value[right]],
+      });
       return [left, right];
     }
   }

@@ -57,11 +57,13 @@ export class VirtualList {
   /** Bring a row into view, near the top. */
   toIndex(index) {
     this.sticky = false;
-    this.scroller.scrollTop = this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
+    this.scroller.scrollTop =
+      this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
     this.#show();
     // Rows that were only estimated are measured now; once more lands exactly.
     requestAnimationFrame(() => {
-      this.scroller.scrollTop = this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
+      this.scroller.scrollTop =
+        this.#offset() + this.tops[Math.max(0, Math.min(index, this.items.length))] - 72;
       this.#later();
     });
   }
@@ -113,7 +115,10 @@ export class VirtualList {
   #show() {
     const top = this.scroller.scrollTop - this.#offset();
     const from = this.#find(top - MARGIN);
-    const to = Math.min(this.items.length, this.#find(top + this.scroller.clientHeight + MARGIN) + 1);
+    const to = Math.min(
+      this.items.length,
+      this.#find(top + this.scroller.clientHeight + MARGIN) + 1,
+    );
     const wanted = new Set();
     for (let index = from; index < to; index++) {
       const item = this.items[index];
