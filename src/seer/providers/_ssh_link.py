@@ -34,7 +34,8 @@ class SshLink(Link):
         self._connection: asyncssh.SSHClientConnection | None = None
         self._connecting = asyncio.Lock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
-        self._may_forward = True
+        self._forwards: bool | None = None
+        """Whether the server lets streams through to sockets; None while that is not known."""
 
     async def close(self) -> None:
         """Let go of the connection."""
@@ -173,22 +174,25 @@ class SshLink(Link):
     ) -> Wire:
         """Open a byte stream to a Unix socket of the host."""
         connection = await self.connect()
-        if self._may_forward and len(path) <= _PATH_LIMIT:
+        if self._forwards is not False and len(path) <= _PATH_LIMIT:
             try:
                 channel, _ = await connection.create_unix_connection(
                     lambda: _Stream(on_data, on_end), path, window=_WINDOW
                 )
+                self._forwards = True
                 return _ChannelWire(channel)
             except asyncssh.ChannelOpenError as error:
                 if connection.is_closed():
                     raise HostUnreachableError(f"{self.name}: {error}") from error
-                if error.code == _CONNECT_FAILED:
+                if error.code == _CONNECT_FAILED and self._forwards:
                     raise FileNotFoundError(f"{self.name}: nothing listens on {path!r}") from None
-                # Forbidden there, or unknown to the server.
-                self._may_forward = False
+                # Forbidden there, perhaps: servers do not tell. The pump finds out.
             except (asyncssh.Error, OSError) as error:
                 raise HostUnreachableError(f"{self.name}: {error}") from error
-        return await self._dial_with_pump(connection, path, on_data, on_end)
+        wire = await self._dial_with_pump(connection, path, on_data, on_end)
+        if len(path) <= _PATH_LIMIT:
+            self._forwards = False
+        return wire
 
     async def _dial_with_pump(
         self,

@@ -31,6 +31,16 @@ class SshProvider(RemoteProvider):
             return str(error)
         return None
 
+    @property
+    def hosts(self) -> tuple[RemoteHost, ...]:
+        """The hosts that were used so far."""
+        return tuple(self._hosts.values())
+
+    async def aclose(self) -> None:
+        """Close the connections to all hosts; machines that are in use lose theirs."""
+        for host in self._hosts.values():
+            await host.link.close()
+
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
         options = read_options(spec.options)
         return await self._host(options)

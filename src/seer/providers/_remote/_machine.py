@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from seer.providers._remote._host import RemoteHost
 
 _ASK_PATIENCE = 15.0
+_BRIEF = 2.0
+_PAUSES = (0.2, 0.5, 1.0)
 
 
 class RemoteMachine(KeptMachine):
@@ -92,12 +94,18 @@ class RemoteMachine(KeptMachine):
         await self._session.close()
 
     async def _ended_because(self) -> str | None:
-        with contextlib.suppress(SeerError, TimeoutError):
-            async with asyncio.timeout(_ASK_PATIENCE):
-                reason = await self._host.how_it_ended(self._record.id)
-                if reason is not None:
-                    return reason
-        return str(self._session.over) if self._session.over is not None else None
+        # Whoever cleans up after a keeper may take a moment to write down why.
+        for pause in _PAUSES:
+            unreachable = self._session.failure is not None
+            with contextlib.suppress(SeerError, TimeoutError):
+                async with asyncio.timeout(_BRIEF if unreachable else _ASK_PATIENCE):
+                    reason = await self._host.how_it_ended(self._record.id)
+                    if reason is not None:
+                        return reason
+            if self._session.failure is not None:
+                return str(self._session.failure)
+            await asyncio.sleep(pause)
+        return None
 
     async def _dial(self) -> Connection:
         if self._keeper.ended.is_set():

@@ -74,7 +74,9 @@ class RemoteProvider(Provider):
     async def list(self) -> list[MachineStatus]:
         """All machines of this user that are running."""
         found = await asyncio.gather(*map(self._list_at, await self._places()))
-        return [status for statuses in found for status in statuses]
+        # A host that is known by two names would list everything twice.
+        once = {status.id.partition("@")[0]: status for each in reversed(found) for status in each}
+        return list(once.values())
 
     async def _list_at(self, place: str) -> "list[MachineStatus]":
         try:

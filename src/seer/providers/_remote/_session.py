@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _BEATS = 4
 _ATTEMPT = 10.0
 """Seconds that one attempt at a new wire may take."""
+_BRIEF = 0.5
+"""The same for the last one."""
 
 
 def _now() -> float:
@@ -64,6 +66,8 @@ class Session:
         self._keeping: asyncio.Task[None] | None = None
         self.over: SandboxLostError | None = None
         """Why there are no streams any more; None while there are."""
+        self.failure: SandboxLostError | None = None
+        """The same, where it was not this side that closed the session."""
         self.cuts = 0
         """How often a new wire took over from one that broke."""
 
@@ -148,7 +152,7 @@ class Session:
 
     # --- the wire -----------------------------------------------------------------------------
 
-    async def _connect(self, *, new: bool) -> None:
+    async def _connect(self, *, new: bool, within: float = _ATTEMPT) -> None:
         """Dial, and resume where the last wire broke.
 
         Raises:
@@ -158,7 +162,7 @@ class Session:
         """
         attempt = _Attempt(self)
         try:
-            async with asyncio.timeout(_ATTEMPT):
+            async with asyncio.timeout(within):
                 wire = await self._link.dial(
                     self._path, on_data=attempt.on_data, on_end=attempt.on_end
                 )
@@ -169,7 +173,7 @@ class Session:
         except TimeoutError:
             attempt.close()
             raise HostUnreachableError(
-                f"{self._link.name}: no answer within {_ATTEMPT:g} s"
+                f"{self._link.name}: no answer within {within:.3g} s"
             ) from None
         except BaseException:
             attempt.close()
@@ -208,6 +212,7 @@ class Session:
             try:
                 await self._again()
             except SandboxLostError as error:
+                self.failure = error
                 self._end(error)
                 return
 
@@ -218,7 +223,8 @@ class Session:
         logger.info("%s: the connection broke; connecting again", self._link.name)
         while True:
             try:
-                await self._connect(new=False)
+                left = began + self._lease - _now()
+                await self._connect(new=False, within=min(max(left, _BRIEF), _ATTEMPT))
                 break
             except HostUnreachableError as error:
                 if _now() > began + self._lease:
