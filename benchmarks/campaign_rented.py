@@ -1,0 +1,118 @@
+"""Kill controllers of rented machines, many times over: the vendor must get its machine back.
+
+    python benchmarks/campaign_rented.py                 # 10 rounds each, writes results/rented.md
+    python benchmarks/campaign_rented.py --rounds 3 --dry
+
+Against the loopback stand-ins for Modal (the real SDK) and RunPod (a real SSH server). Half of the
+rounds kill the controller at a random moment of a start, the others kill one whose machine runs.
+Counted is the time from the kill until the vendor has its machine back; the bar is the lease and
+ten seconds more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks._common import RESULTS, header, machine, table
+from seer.testing.modal_cloud import ModalCloud
+from seer.testing.runpod_cloud import RunPodCloud
+
+LEASE = 5.0
+LATEST = 4.0
+"""Seconds after a controller's start by which its machine runs, on a quiet computer."""
+_START = """
+import sys
+from seer._sync import run_sync
+from seer.providers import MachineSpec, get_provider
+run_sync(get_provider(sys.argv[1]).start(MachineSpec(lease=float(sys.argv[2]))))
+print("runs", flush=True)
+sys.stdin.read()
+"""
+
+
+def round_of(cloud: ModalCloud | RunPodCloud, provider: str, moment: float | None) -> float:
+    """Kill one controller; the seconds until nothing is rented any more."""
+    with tempfile.TemporaryDirectory() as state:
+        controller = subprocess.Popen(
+            [sys.executable, "-c", _START, provider, str(LEASE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **cloud.environment, "XDG_STATE_HOME": state},
+        )
+        assert controller.stdout is not None
+        if moment is None:
+            if controller.stdout.readline() != "runs\n":
+                raise AssertionError("the machine did not start")
+        else:
+            time.sleep(moment)
+        controller.kill()
+        killed = time.monotonic()
+        controller.wait()
+        # A start that was killed before it reached the vendor may still arrive there.
+        quiet_since = None
+        while True:
+            now = time.monotonic()
+            if cloud.running:
+                quiet_since = None
+            elif quiet_since is None:
+                quiet_since = now
+            elif now - quiet_since > 1.0:
+                return quiet_since - killed
+            if now - killed > LEASE + 30:
+                raise AssertionError(f"{provider}: still rented {now - killed:.0f} s later")
+            time.sleep(0.02)
+
+
+def main() -> None:
+    """Run the rounds and write what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dry", action="store_true", help="write no result")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    rows: list[list[str]] = []
+    where = machine()
+    for provider, kind in (("modal", ModalCloud), ("runpod", RunPodCloud)):
+        with kind() as cloud:
+            for name in ("while it runs", "during its start"):
+                taken = [
+                    round_of(
+                        cloud,
+                        provider,
+                        None if name == "while it runs" else chance.uniform(0.3, LATEST),
+                    )
+                    for _ in range(options.rounds)
+                ]
+                good = sum(seconds <= LEASE + 10 for seconds in taken)
+                rows.append([provider, name, f"{good} of {len(taken)}", f"{max(taken):.1f} s"])
+                print(rows[-1], flush=True)
+    text = table(["provider", "controller killed", "released in time", "slowest"], rows)
+    print(text)
+    if not options.dry:
+        intro = (
+            f"Controllers killed with SIGKILL; lease {LEASE:g} s, bar {LEASE + 10:g} s. "
+            f"Against the loopback stand-ins."
+        )
+        (RESULTS / "rented.md").write_text(
+            header("Rented machines whose controllers are killed", {}, where)
+            + "\n"
+            + intro
+            + "\n\n"
+            + text
+        )
+
+
+if __name__ == "__main__":
+    main()
