@@ -2,7 +2,7 @@
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownVariableType=false
+# pyright: reportUnknownVariableType=false, reportUnknownLambdaType=false
 
 from collections.abc import Callable
 from pathlib import Path

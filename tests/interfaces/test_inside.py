@@ -94,23 +94,7 @@ def test_the_lens_ends_in_the_models_own_distribution(case: Case) -> None:
 
 
 def test_a_tuned_lens_reads_held_out_text_better(case: Case) -> None:
-    words = tuple(
-        [
-            "the",
-            "quick",
-            "brown",
-            "fox",
-            "jumps",
-            "over",
-            "a",
-            "lazy",
-            "dog",
-            "and",
-            "runs",
-            "hello",
-            "you",
-        ]
-    )
+    words = TEXTS[2].split()
     random = np.random.default_rng(0)
     texts = [" ".join(random.choice(words, 12)) for _ in range(120)]
     fitted = case.tools.fit_lens(texts, ridge=1e-3)

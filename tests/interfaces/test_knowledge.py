@@ -17,23 +17,7 @@ from tests.interfaces.conftest import TEXTS, Case
 
 pytestmark = pytest.mark.full
 
-WORDS = tuple(
-    [
-        "the",
-        "quick",
-        "brown",
-        "fox",
-        "jumps",
-        "over",
-        "lazy",
-        "dog",
-        "and",
-        "runs",
-        "through",
-        "quiet",
-        "forest",
-    ]
-)
+WORDS = " ".join(TEXTS).split()
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

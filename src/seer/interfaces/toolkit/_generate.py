@@ -170,7 +170,6 @@ def _write(model: Model, tasks: list[_Task], settings: _Settings) -> list[Genera
     del batch["position_ids"]
     choice = Choice(
         [task.seed for task in tasks],
-        settings.max_new_tokens,
         temperature=settings.temperature,
         top_k=settings.top_k,
         top_p=settings.top_p,

@@ -144,10 +144,10 @@ def _sight(model: Model) -> Any:
     if model.sight is None:
         try:
             made: Any = importlib.import_module("nnsight.modeling.transformers")
-        except ImportError:
+        except ImportError as error:
             raise MissingExtraError(
                 "reading or changing activations inside a model needs nnsight where the model "
-                "runs; add 'nnsight' to SandboxConfig.python_packages"
-            ) from None
+                f"runs ({error}); add 'nnsight' to SandboxConfig.python_packages"
+            ) from error
         model.sight = made.TransformersModel(model.net, tokenizer=model.tokenizer)
     return model.sight

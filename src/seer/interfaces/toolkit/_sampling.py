@@ -1,8 +1,10 @@
 """Choosing tokens: seeded for each row of a batch, so that a batch gives what single calls give.
 
-`transformers` draws for a whole batch from one generator. Here a row has one number per step, drawn
-ahead from its own seed, and takes the token at which its cumulated distribution passes that number.
-The filters before that (temperature, top-k, top-p) are transformers' own.
+`transformers` draws for a whole batch from one generator. Here every row has a generator of its
+own, which gives each token a random number at each step, and the token with the highest probability
+over its number is taken: a draw from the distribution that a small change of it (rounding in
+another batch) changes rarely. The filters before that (temperature, top-k, top-p) are transformers'
+own.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -31,14 +33,15 @@ class Choice(LogitsProcessor):
     """
 
     def __init__(
-        self, seeds: Sequence[int], steps: int, *, temperature: float, top_k: int, top_p: float
+        self, seeds: Sequence[int], *, temperature: float, top_k: int, top_p: float
     ) -> None:
         self.ids: list[Tensor] = []
         self.logprobs: list[Tensor] = []
         self._filters: list[Any] = []
-        self._draws: Tensor | None = None
-        if temperature > 0:
-            self._draws = torch.stack([_draws(seed, steps) for seed in seeds])
+        self._seeds = seeds
+        self._generators: list[torch.Generator] = []
+        self._greedy = temperature == 0
+        if not self._greedy:
             if temperature != 1:
                 self._filters.append(TemperatureLogitsWarper(temperature))
             if top_k > 0:
@@ -49,27 +52,22 @@ class Choice(LogitsProcessor):
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """Scores that leave only the chosen token."""
         own = scores.float().log_softmax(-1)
-        if self._draws is None:
+        if self._greedy:
             chosen = own.argmax(-1)
         else:
             filtered = scores.float()
             for one in self._filters:
                 filtered = one(input_ids, filtered)
-            chosen = self._draw(filtered.softmax(-1))
+            chosen = self._draw(filtered.log_softmax(-1))
         self.ids.append(chosen)
         self.logprobs.append(own.gather(-1, chosen[:, None])[:, 0])
         return torch.full_like(scores, -torch.inf).scatter(-1, chosen[:, None], 0.0)
 
-    def _draw(self, probabilities: Tensor) -> Tensor:
-        assert self._draws is not None
-        heights = probabilities.cumsum(-1)
-        # Scaled to the sum that rounding left, so that a draw never passes the end.
-        drawn = self._draws[:, len(self.ids), None].to(heights.device) * heights[:, -1:]
-        chosen = torch.searchsorted(heights, drawn, right=True)[:, 0]
-        last = probabilities.shape[-1] - 1 - (probabilities.flip(-1) > 0).int().argmax(-1)
-        return torch.minimum(chosen, last)
-
-
-def _draws(seed: int, steps: int) -> Tensor:
-    """The numbers of one row, the same whatever batch it is in."""
-    return torch.rand(steps, generator=torch.Generator().manual_seed(seed))
+    def _draw(self, logprobs: Tensor) -> Tensor:
+        if not self._generators:
+            made = [torch.Generator(logprobs.device) for _ in self._seeds]
+            self._generators = [g.manual_seed(s) for g, s in zip(made, self._seeds, strict=True)]
+        numbers = torch.empty_like(logprobs)
+        for row, generator in zip(numbers, self._generators, strict=True):
+            row.exponential_(generator=generator)
+        return (logprobs - numbers.clamp(min=1e-30).log()).argmax(-1)
