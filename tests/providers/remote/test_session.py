@@ -16,6 +16,8 @@ from seer.providers._remote._kit import kit
 from seer.providers._remote._link import Link, Ran, Wire
 from seer.providers._remote._session import Session
 
+pytestmark = pytest.mark.full
+
 
 class _LocalWire(Wire):
     def __init__(self, writer: asyncio.StreamWriter) -> None:

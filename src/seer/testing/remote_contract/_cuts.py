@@ -1,6 +1,7 @@
 """A connection that breaks, and is there again a moment later, costs nothing but that moment."""
 
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,11 @@ from typing import TypeVar
 from seer.execution import create_notebook_session
 from seer.testing.remote_contract._subject import RemoteSubject, equal, expect
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
+_CUTS = 20
+_CALLS_BETWEEN = 7
 
 
 def _while_cut(subject: RemoteSubject, work: Callable[[], T], *, after: float = 0.4) -> T:
@@ -61,27 +66,41 @@ def a_notebook_cell_goes_on_through_a_cut(subject: RemoteSubject) -> None:
 
 
 def calls_are_neither_lost_nor_repeated_through_many_cuts(subject: RemoteSubject) -> None:
+    """Twenty cuts, each after some calls have got through since the last."""
     tools = subject.connect()
     first = int(time.time() * 1000) * 1000
-    stop = threading.Event()
     done = 0
+    over = threading.Event()
+    progress = threading.Condition()
 
     def cut_often() -> None:
-        while not stop.wait(0.35):
+        for _ in range(_CUTS):
+            with progress:
+                wanted = done + _CALLS_BETWEEN
+                progress.wait_for(lambda wanted=wanted: done >= wanted, timeout=30)
             subject.cut()
+        over.set()
 
     cutting = threading.Thread(target=cut_often)
+    began = time.monotonic()
     cutting.start()
-    try:
-        deadline = time.monotonic() + 4.0
-        while time.monotonic() < deadline:
-            tools.note(first + done)
+    while not over.is_set():
+        tools.note(first + done)
+        with progress:
             done += 1
-    finally:
-        stop.set()
-        cutting.join()
+            progress.notify_all()
+    cutting.join()
+    tools.note(first + done)
     log = [number for number in tools.read_log() if number >= first]
-    equal(log, list(range(first, first + done)), "the calls, once each and in order")
+    logger.info(
+        "%d calls through %d cuts in %.1f s: %d lost, %d repeated",
+        done + 1,
+        _CUTS,
+        time.monotonic() - began,
+        done + 1 - len(set(log)),
+        len(log) - len(set(log)),
+    )
+    equal(log, list(range(first, first + done + 1)), "the calls, once each and in order")
 
 
 CHECKS = (
