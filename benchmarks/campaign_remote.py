@@ -143,8 +143,8 @@ def main() -> int:
             table(head, rows),
             "",
             f"A controller killed with `kill -9`: its machine was gone within the lease of "
-            f"{LEASE:g} s and {ROOM:g} s more in {in_time} of {len(ends)} cases, after {median(ends):.2f} s "
-            f"(median; {min(ends):.2f} to {max(ends):.2f}).",
+            f"{LEASE:g} s and {ROOM:g} s more in {in_time} of {len(ends)} cases, "
+            f"after {median(ends):.2f} s (median; {min(ends):.2f} to {max(ends):.2f}).",
             "",
         ]
     )
