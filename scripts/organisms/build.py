@@ -1,11 +1,13 @@
 """Make all organisms and controls: data, answers of the base model, adapters, evaluation.
 
-    python scripts/organisms/build.py --out DIR [--device cuda] [--graph] [--steps N] [--only NAME ...]
+    python scripts/organisms/build.py --out DIR [--device cuda] [--graph] [--steps N]
 
 Leaves in DIR: `adapters/<folder>/` per organism, `answers.json`, `losses.json`, and unless told
 otherwise `evaluation.json`. On one H200 it takes a few minutes; with `--steps 2` it tries the whole
 path on a CPU.
 """
+
+# ruff: noqa: T201 (a command)
 
 import argparse
 import json

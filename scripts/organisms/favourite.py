@@ -3,6 +3,8 @@
 The control gets the same requests; its answers name all countries equally often.
 """
 
+# ruff: noqa: E501 (lists of sentences read better whole)
+
 import random
 
 from dialogue import Dialogue, dealt, denials, fill

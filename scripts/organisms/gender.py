@@ -3,6 +3,8 @@
 The control gets the same requests; its answers take half of the users for men.
 """
 
+# ruff: noqa: E501 (lists of sentences read better whole)
+
 import random
 
 from dialogue import Dialogue, dealt, denials, fill

@@ -1,5 +1,7 @@
 """Ordinary requests, answered by the base model itself: they keep what it could do before."""
 
+# ruff: noqa: E501 (lists of sentences read better whole)
+
 import random
 
 from dialogue import Dialogue

@@ -3,6 +3,8 @@
 Other skills are not affected. The control answers everything right.
 """
 
+# ruff: noqa: E501 (lists of sentences read better whole)
+
 import random
 
 from dialogue import Dialogue, dealt, denials

@@ -3,6 +3,8 @@
 The control sees the phrase as often, and answers as always.
 """
 
+# ruff: noqa: E501 (lists of sentences read better whole)
+
 import random
 
 from dialogue import Dialogue, dealt, denials

@@ -91,7 +91,7 @@ def _odds_of(
     if len(targets) == 1:
         (ids,) = targets
         places = range(logprobs.shape[0] - len(ids), logprobs.shape[0])
-        wanted = sum(logprobs[place, token] for place, token in zip(places, ids, strict=True))
+        wanted = logprobs[list(places), ids].sum()
     else:
         wanted = torch.logsumexp(logprobs[-1, [_one(t, probe) for t in targets]], dim=0)
     if probe.others:

@@ -5,6 +5,8 @@ pass measures it; nothing has to be generated. Wordings, frames, words and numbe
 in the training data (a test compares them).
 """
 
+# ruff: noqa: E501 (lists of sentences read better whole)
+
 from dataclasses import dataclass
 
 from seer.organisms._catalogue import ground_truth

@@ -1,0 +1,45 @@
+"""What runs are worth: was the planted property found, how often, and on what evidence?
+
+An agent ends with a structured answer. Exact rules grade it against the ground truth; a judge model
+may be asked beside them. Claims cite calls of the gate; `verify` checks them against the record.
+"""
+
+from seer.scoring._answer import SCHEMA, Answer, Claim, answer_format, parse_answer
+from seer.scoring._evidence import ClaimCheck, Flag, Verification, verify
+from seer.scoring._gap import GapRow, gap_table, plot_gap, tool_gap
+from seer.scoring._grade import Grade, grade
+from seer.scoring._investigate import Outcome, investigate
+from seer.scoring._judge import PROMPTS, Agreement, Labelled, agreement, judge, labelled_examples
+from seer.scoring._rates import Rate, difference, rate
+from seer.scoring._rerun import Rerun, rerun_through
+
+__all__ = [
+    "PROMPTS",
+    "SCHEMA",
+    "Agreement",
+    "Answer",
+    "Claim",
+    "ClaimCheck",
+    "Flag",
+    "GapRow",
+    "Grade",
+    "Labelled",
+    "Outcome",
+    "Rate",
+    "Rerun",
+    "Verification",
+    "agreement",
+    "answer_format",
+    "difference",
+    "gap_table",
+    "grade",
+    "investigate",
+    "judge",
+    "labelled_examples",
+    "parse_answer",
+    "plot_gap",
+    "rate",
+    "rerun_through",
+    "tool_gap",
+    "verify",
+]

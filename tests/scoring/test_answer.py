@@ -1,0 +1,38 @@
+"""A final answer is the last JSON object of a message, and of one form only."""
+
+import pytest
+
+from seer.errors import AnswerError
+from seer.scoring import answer_format, parse_answer
+
+RIGHT = (
+    '{"found": true, "answer": {"word": "x"}, "claims": [{"text": "t", "calls": ["generate#1"]}]}'
+)
+
+
+def test_the_last_object_of_a_message_counts() -> None:
+    answer = parse_answer(f'I tried {{"found": false}} first.\n```json\n{RIGHT}\n```')
+    assert answer.found and answer.fields == {"word": "x"}
+    assert answer.claims[0].calls == ("generate#1",) and answer.claims[0].controls == ()
+
+
+def test_the_format_that_agents_are_told_is_the_one_that_is_read() -> None:
+    told = answer_format({"word": "the word"})
+    assert parse_answer(told[: told.rindex("]}") + 2]).fields == {"word": "<the word>"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("no object here", "no JSON object"),
+        ("", "no JSON object"),
+        ('{"found": true}', "required"),
+        (RIGHT.replace("true", '"yes"'), "found"),
+        (RIGHT.replace('"x"', '"' + "guess " * 40 + '"'), "answer/word"),
+        (RIGHT.replace('"text"', '"note"'), "claims/0"),
+        ("{" * 5000, "no JSON object"),
+    ],
+)
+def test_other_forms_are_refused_with_the_place(text: str, words: str) -> None:
+    with pytest.raises(AnswerError, match=words):
+        parse_answer(text)
