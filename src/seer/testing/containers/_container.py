@@ -249,7 +249,7 @@ def _prepare(folder: Path, changes: Layer, gpus: Sequence[str]) -> None:
         (folder / "work" / tree).mkdir(parents=True, exist_ok=True)
         (changes.folder / tree).mkdir(parents=True, exist_ok=True)
     if gpus:
-        program = changes.folder / "usr" / "local" / "bin" / "nvidia-smi"
+        program = changes.folder / "usr" / "bin" / "nvidia-smi"
         program.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"full='{number}, GPU-{number}, {name}'" for number, name in enumerate(gpus)]
         show = 'case $1 in *index*) echo "$full" ;; *query-gpu=name*) echo "${full##*, }" ;; esac'
