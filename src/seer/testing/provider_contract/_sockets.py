@@ -44,7 +44,8 @@ print(len(answer), answer[:20].decode())
 
 _THROUGH_GATE = """
 import array, os, socket
-kind, _, rest = os.environ["SEER_GATE_CONTRACT"].partition(":")
+address = os.environ["SEER_GATE_CONTRACT"].removeprefix("frames:")
+kind, _, rest = address.partition(":")
 for turn in range(3):
     if kind == "path":
         peer = socket.socket(socket.AF_UNIX)
