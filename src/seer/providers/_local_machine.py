@@ -88,9 +88,14 @@ class LocalMachine(KeptMachine):
         if found is None or not found[0].writable:
             return await super().connect(address)
         mount, relative = found
+        # In a thread: a listener that accepts nothing makes a connect wait.
+        connecting = asyncio.create_task(asyncio.to_thread(connect_beneath, mount.source, relative))
         try:
-            # In a thread: a listener that accepts nothing makes a connect wait.
-            sock = await asyncio.to_thread(connect_beneath, mount.source, relative)
+            sock = await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            # The thread goes on, and nobody waits for what it brings.
+            connecting.add_done_callback(_close_result)
+            raise
         except (PathEscapeError, OSError) as error:
             number = error.errno or errno.EACCES
             raise RemoteFileError(number, error.strerror or str(error), address) from None
@@ -116,3 +121,8 @@ class LocalMachine(KeptMachine):
             ended=self._keeper.ended,
             lost=self._why_lost,
         )
+
+
+def _close_result(connecting: asyncio.Task[socket.socket]) -> None:
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().close()
