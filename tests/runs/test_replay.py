@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import GateError
-from seer.execution import acreate_local_session
+from seer.execution import LocalSession, acreate_local_session
 from seer.harness import (
     Agent,
     Call,
@@ -311,38 +312,55 @@ async def test_tools_of_a_served_interface_are_recorded_and_replayed(
     assert '"z": 5' in outputs(events)[1][0], outputs(events)
 
 
-async def test_ten_agents_on_one_sandbox_have_their_own_calls_in_their_records(
-    tmp_path: Path,
-) -> None:
-    interface = write_interface(tmp_path)
+async def ten_agents(folder: Path, agent: Callable[[int], Agent]) -> list[tuple[str, list[Event]]]:
+    """A program with ten agents at once, in sessions of one name, on one sandbox."""
+    interface = write_interface(folder)
     scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
     await scoped.astart()
 
     async def one(number: int) -> tuple[str, list[Event]]:
-        library: Any = await scoped.aserve(interface, name="tools")
-        session = await acreate_local_session(
-            Workspace(libraries=[library]), workspace_dir=tmp_path / f"w{number}", name="same name"
-        )
-        code = (
-            f"import tools\nfor n in range(5):\n    tools.total([{number}.0, n])\nprint({number})"
-        )
-        agent = Scripted([Step(calls=(Call(tool="python", arguments={"code": code}),))])
-        run = run_agent("look", provider=agent, session=session)
-        try:
-            return run.run_id, [event async for event in run]
-        finally:
-            await session.aclose()
+        run = run_agent("look", provider=agent(number), session=sessions[number])
+        return run.run_id, [event async for event in run]
 
+    sessions: list[LocalSession] = []
     try:
-        with anyio.fail_after(120):
-            done = await asyncio.gather(*(one(number) for number in range(10)))
+        with anyio.fail_after(200):
+            library: Any = await scoped.aserve(interface, name="tools")
+            for number in range(10):
+                workspace = Workspace(libraries=[library])
+                where = folder / f"w{number}"
+                sessions.append(
+                    await acreate_local_session(workspace, workspace_dir=where, name="same name")
+                )
+            return await asyncio.gather(*(one(number) for number in range(10)))
     finally:
+        for session in sessions:
+            await session.aclose()
         await scoped.aterminate()
+
+
+def adding(number: int) -> Agent:
+    code = f"import tools\nfor n in range(5):\n    print(tools.total([{number}.0, n]))"
+    return Scripted([Step(calls=(Call(tool="python", arguments={"code": code}),))])
+
+
+async def test_ten_agents_on_one_sandbox_have_their_own_records_and_are_replayed_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = await ten_agents(tmp_path / "first", adding)
     for number, (run_id, events) in enumerate(done):
-        assert outputs(events) == [(f"{number}\n", False)]
+        assert not outputs(events)[0][1], outputs(events)
         calls = [GateCall.from_json(line) for line in open_run(run_id).calls()]
         given = [json.loads(call.arguments or "")[0][0] for call in calls]
         assert given == [[float(number), n] for n in range(5)]
+    named = open_run(done[3][0])
+    monkeypatch.setenv("SEER_REPLAY", str(named.folder))
+    monkeypatch.setenv("SEER_RUNS", str(tmp_path / "replayed"))
+    again = await ten_agents(
+        tmp_path / "again", lambda _: ReplayAgent.from_argument(str(named.folder))
+    )
+    assert [outputs(events) for _, events in again] == [outputs(events) for _, events in done]
+    assert {last(events).reason for _, events in again} == {"completed"}
 
 
 async def test_a_fork_plays_the_first_turns_and_goes_on_with_another_agent(

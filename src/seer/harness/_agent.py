@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,8 @@ class AgentRequest:
     deltas: bool = False
     history: Sequence[Event] = ()
     """What happened before, in a run that continues another."""
+    callers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the gates of served libraries call the run's session."""
 
 
 class Agent(ABC):

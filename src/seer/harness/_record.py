@@ -78,6 +78,7 @@ class Recording:
                 "program": {"argv": sys.argv, "command": sys.orig_argv, "cwd": str(Path.cwd())},
                 "replay_of": os.environ.get("SEER_REPLAY") or None,
                 "jail": _about(session),
+                "callers": dict(request.callers),
             },
         )
         self.folder = self._record.folder

@@ -8,7 +8,9 @@ the calls only bring a fresh session to where the recorded one was.
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -31,7 +33,8 @@ from seer.harness._events import (
 )
 from seer.harness._seat import RunOver, Seat
 from seer.harness._toolbox import ToolOutcome
-from seer.runs import Run, open_run
+from seer.runs import Run, open_run, siblings
+from seer.runs._replay_match import ordinal
 from seer.runs._scrub import scrub_bytes
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,9 @@ LIVE = "SEER_REPLAY_LIVE"
 class ReplayAgent(Agent):
     """The provider `replay:RUN`.
 
+    By name it stands for all agents of the recorded program: each run of the program gets the
+    messages of its own recorded run (the same task and words, the same place among the callers).
+
     Args:
         run: The recorded run.
         after: Who goes on where the record ends or the present differs from it; None makes a
@@ -50,9 +56,16 @@ class ReplayAgent(Agent):
 
     name = "replay"
 
-    def __init__(self, run: Run | None = None, *, after: Agent | None = None) -> None:
+    def __init__(
+        self,
+        run: Run | None = None,
+        *,
+        after: Agent | None = None,
+        whole_program: bool = False,
+    ) -> None:
         self._run = run
         self._after = after
+        self._whole_program = whole_program
 
     @classmethod
     def from_argument(cls, name: str) -> Self:
@@ -61,18 +74,22 @@ class ReplayAgent(Agent):
         Raises:
             RunNotFoundError: There is none.
         """
-        return cls(open_run(name))
+        return cls(open_run(name), whole_program=True)
 
     def in_place_of(self, provider: str) -> Agent:
         """Where the replay may go on live, it is with this provider."""
         if not os.environ.get(LIVE):
             return self
-        return ReplayAgent(self._run, after=find_agent(provider))
+        after = find_agent(provider)
+        return ReplayAgent(self._run, after=after, whole_program=self._whole_program)
 
     def check(self, request: AgentRequest) -> None:
         """A run must be named, and vendors' own tools cannot be replayed."""
         if self._run is None:
             raise ConfigError("provider", "replay", "say which run: replay:RUN")
+        if self._whole_program:
+            self._run = _cast_list.assign(self._run, request)
+            self._whole_program = False
         if self._after is not None:
             self._after.check(request)
         elif request.builtin_tools:
@@ -172,6 +189,42 @@ class Forked(Agent):
         if self._agent is None:
             raise ConfigError("provider", "forked", "say who goes on: forked:RUN@TURN=AGENT")
         return self._agent
+
+
+class _CastList:
+    """Who of a recorded program's agents is played by whom in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._played: Counter[str] = Counter()
+
+    def assign(self, named: Run, request: AgentRequest) -> Run:
+        """The run to play for this request; the named one where none fits better."""
+        place = _places(request.callers)
+
+        def fits(item: tuple[int, Run]) -> tuple[object, ...]:
+            number, run = item
+            meta = run.meta
+            return (
+                meta.get("task") != request.task,
+                meta.get("system_prompt") != request.system_prompt,
+                _places(meta.get("callers") or {}) != place,
+                self._played[str(run.folder)],
+                number,
+            )
+
+        with self._lock:
+            _, run = min(enumerate(siblings(named)), key=fits)
+            self._played[str(run.folder)] += 1
+        return run
+
+
+def _places(callers: Mapping[str, str]) -> dict[str, str | None]:
+    """Where a session stands among the callers of each interface; its name may be made up."""
+    return {interface: ordinal(caller) for interface, caller in callers.items()}
+
+
+_cast_list = _CastList()
 
 
 def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[str, str]:

@@ -330,6 +330,7 @@ def run_agent(
         price=price,
         deltas=deltas,
         history=tuple(history),
+        callers=dict(getattr(session, "callers", {})),
     )
     agent.check(request)
     return AgentRun(

@@ -11,6 +11,7 @@ from seer.runs._inspect import export_inspect
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, delete_run, open_run
 from seer.runs._record import RunRecord, Status
+from seer.runs._siblings import siblings
 from seer.runs._tracing import Tracing
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ __all__ = [
     "open_run",
     "replay_environment",
     "runs_root",
+    "siblings",
 ]
 
 _REPLAY = {"ReplayProvider", "replay_environment"}

@@ -91,9 +91,9 @@ class Tapes:
         exact = self._tapes.get(caller)
         if exact is not None and id(exact) not in taken:
             return exact
-        number = _ordinal(caller)
+        number = ordinal(caller)
         for name, tape in self._tapes.items():
-            if id(tape) not in taken and number is not None and _ordinal(name) == number:
+            if id(tape) not in taken and number is not None and ordinal(name) == number:
                 return tape
         return CallerTape(caller, ())
 
@@ -115,7 +115,8 @@ def show(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
     return f"{function}({text}){arrays}"
 
 
-def _ordinal(caller: str) -> str | None:
+def ordinal(caller: str) -> str | None:
+    """At which place among its gate's callers one was opened; None where its name does not say."""
     # What follows the number tells the callers of one controller from those of an earlier one.
     found = re.search(r"-(\d+)(?:-[0-9a-f]{4})?$", caller)
     return found[1] if found else None

@@ -7,19 +7,19 @@ from typing import Any
 
 from seer.errors import ConfigError, SandboxNotFoundError, ServeError
 from seer.providers import Machine, MachineSpec, MachineStatus, Provider, get_provider
-from seer.runs._calls import GateCall
 from seer.runs._places import runs_root
 from seer.runs._reader import Run, open_run
 from seer.runs._replay_gate import ReplayGate
 from seer.runs._replay_live import LiveAfterMachine, Takeover
 from seer.runs._replay_machine import GateMaker, ReplayMachine
+from seer.runs._siblings import blob_of_any, calls_of, siblings
 
 RUN_VARIABLE = "SEER_REPLAY"
 LIVE_VARIABLE = "SEER_REPLAY_LIVE"
 
 
 class ReplayProvider(Provider):
-    """Replays the run that `SEER_REPLAY` names.
+    """Replays the run that `SEER_REPLAY` names, and the others that its program made.
 
     With `SEER_REPLAY_LIVE` set to the name of another provider, a sandbox is started there too, and
     takes over at the first call that the record does not answer.
@@ -73,9 +73,15 @@ class ReplayProvider(Provider):
 
 
 def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
-    """What makes the gates of a replay of `run`."""
-    calls = [GateCall.from_json(line) for line in run.calls()]
-    interfaces: dict[str, dict[str, Any]] = run.meta.get("interfaces") or {}
+    """What makes the gates of a replay of the program of `run`."""
+    runs = siblings(run)
+    calls = calls_of(runs)
+    interfaces: dict[str, dict[str, Any]] = {}
+    for item in runs:
+        interfaces |= item.meta.get("interfaces") or {}
+
+    def read_blob(digest: str) -> bytes:
+        return blob_of_any(runs, digest)
 
     def make(name: str, host_path: Callable[[str], Path]) -> ReplayGate:
         about = interfaces.get(name)
@@ -88,12 +94,12 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
             name,
             about["schema"],
             [call for call in calls if call.interface == name],
-            read_blob=run.blob,
+            read_blob=read_blob,
             host_path=host_path,
             beyond=takeover,
         )
         if takeover is not None:
-            takeover.add_gate(gate, run.blob)
+            takeover.add_gate(gate, read_blob)
         return gate
 
     return make
