@@ -39,6 +39,7 @@ from benchmarks.bench_interfaces import build, overhead_table, overheads, tokeni
 from tests.rpc.serving import http  # noqa: E402
 
 TOKENS, NEW = 64, 32
+PARTS = ("throughput", "transfer", "library")
 
 
 class Plan:
@@ -312,7 +313,6 @@ def throughput(
         callers.run(name, alone[:4], 1)
         one_rate, one_seen = callers.run(name, alone, few)
         callers.close()
-        print(name, rates, one_rate, lone, flush=True)
         found[name] = {
             "together": median(rates),
             "one at a time": one_rate,
@@ -352,8 +352,8 @@ def _agreement(together: list[Any], alone: list[Any]) -> str:
     )
 
 
-def measure(plan: Plan, folder: Path) -> dict[str, Any]:
-    """Everything, as data."""
+def measure(plan: Plan, folder: Path, parts: Sequence[str]) -> dict[str, Any]:
+    """What was asked for, as data; each part is printed as soon as it is known."""
     from seer import interfaces
 
     model = build(plan.size, plan.device)
@@ -361,29 +361,36 @@ def measure(plan: Plan, folder: Path) -> dict[str, Any]:
     model.save_pretrained(folder / "model")
     tokenizer().save_pretrained(folder / "model")
     prompts = [[2 + (7 * i + 13 * j) % 390 for j in range(TOKENS)] for i in range(plan.callers)]
-    hand = by_hand(model, prompts, plan)
-    found: dict[str, Any] = {"parameters": parameters, "callers": plan.callers, "by hand": hand}
+    found: dict[str, Any] = {"parameters": parameters, "callers": plan.callers}
     width = int(model.config.hidden_size)
-    found["floor"] = floor(plan, plan.long * width)
+
+    def add(name: str, value: Any) -> None:
+        found[name] = value
+        print(json.dumps({name: value}), flush=True)
+
+    if "throughput" in parts:
+        add("by hand", by_hand(model, prompts, plan))
+    if "transfer" in parts:
+        add("floor", floor(plan, plan.long * width))
     servers: list[Server] = []
     try:
         servers.append(
             Server(folder, "batched", interfaces.whitebox, folder / "model", plan.callers)
         )
-        file = unbatched(folder / "unbatched")
-        servers.append(Server(folder, "single", file, folder / "model", plan.callers))
+        if "throughput" in parts:
+            file = unbatched(folder / "unbatched")
+            servers.append(Server(folder, "single", file, folder / "model", plan.callers))
         for server in servers:
             server.ready()
-        print("served", flush=True)
-        found["served"] = throughput(plan, *servers, prompts)
-        print(json.dumps(found), flush=True)
-        found["transfer"] = transfer(plan, servers[0].sockets[0], width)
+        if "throughput" in parts:
+            add("served", throughput(plan, servers[0], servers[1], prompts))
+        if "transfer" in parts:
+            add("transfer", transfer(plan, servers[0].sockets[0], width))
     finally:
         for server in servers:
             server.close()
-    found["library"] = None
-    if importlib.util.find_spec("nnsight") is not None:
-        found["library"] = overheads(model, plan.device, 3 if plan.quick else 8)
+    if "library" in parts and importlib.util.find_spec("nnsight") is not None:
+        add("library", overheads(model, plan.device, 3 if plan.quick else 8))
     return found
 
 
@@ -391,7 +398,7 @@ def judge(found: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     """Rows of the table, and the bars that are not met."""
     rows: list[list[str]] = []
     missed: list[str] = []
-    for name in ("activations", "generate"):
+    for name in found.get("served", ()):
         one, everything = (found["by hand"][f"{name} {k}"] for k in ("1", "all"))
         headroom = found["callers"] * one / everything
         served = found["served"][name]
@@ -415,14 +422,26 @@ def judge(found: dict[str, Any]) -> tuple[list[list[str]], list[str]]:
     return rows, missed
 
 
+def _transfer_lines(moved: dict[str, float], lowest: dict[str, float]) -> tuple[list[str], float]:
+    """The part about one large activation, and its ratio to the floor."""
+    ratio = moved["fetch"] / (lowest["copy"] + lowest["memcpy"])
+    rows = [
+        ["copy into pinned memory", f"{lowest['copy']:.2f}"],
+        ["memcpy", f"{lowest['memcpy']:.2f}"],
+        ["`hold_activations(...).fetch()`", f"{moved['fetch']:.2f}"],
+        ["the same with the forward pass, `activations(...)`", f"{moved['whole call']:.2f}"],
+        ["fetch / (copy + memcpy), bar 2", f"{ratio:.2f}"],
+    ]
+    words = (
+        f"One float32 activation of {moved['megabytes']:.0f} MB, held on the device and fetched as"
+        " a numpy array by a caller:"
+    )
+    return ["", words, "", table(["", "ms"], rows)], ratio
+
+
 def page(found: dict[str, Any], where: dict[str, str], used: dict[str, str]) -> tuple[str, bool]:
     """The result page, and whether all bars are met."""
     rows, missed = judge(found)
-    moved, lowest = found["transfer"], found["floor"]
-    bound = lowest["copy"] + lowest["memcpy"]
-    ratio = moved["fetch"] / bound
-    if ratio > 2:
-        missed.append("transfer")
     head = ["", "by hand, 1 / all (ms)", "headroom", "one at a time (/s)", "lone caller (/s)"]
     head += ["together (/s)", "gain", "bar", "met"]
     lines = [
@@ -437,28 +456,15 @@ def page(found: dict[str, Any], where: dict[str, str], used: dict[str, str]) -> 
         table(head, rows),
     ]
     lines += [
-        f"- `{n}`, batched against single: {s['agreement']}" for n, s in found["served"].items()
+        f"- `{n}`, batched against single: {s['agreement']}"
+        for n, s in found.get("served", {}).items()
     ]
-    lines += [
-        "",
-        f"One float32 activation of {moved['megabytes']:.0f} MB, held on the device and fetched as"
-        " a numpy array by a caller:",
-        "",
-        table(
-            ["", "ms"],
-            [
-                ["copy into pinned memory", f"{lowest['copy']:.2f}"],
-                ["memcpy", f"{lowest['memcpy']:.2f}"],
-                ["`hold_activations(...).fetch()`", f"{moved['fetch']:.2f}"],
-                [
-                    "the same with the forward pass, `activations(...)`",
-                    f"{moved['whole call']:.2f}",
-                ],
-                ["fetch / (copy + memcpy), bar 2", f"{ratio:.2f}"],
-            ],
-        ),
-    ]
-    if found["library"]:
+    if found.get("transfer"):
+        words, ratio = _transfer_lines(found["transfer"], found["floor"])
+        lines += words
+        if ratio > 2:
+            missed.append("transfer")
+    if found.get("library"):
         lines += [
             "Reading and changing activations, by library:",
             "",
@@ -474,6 +480,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--quick", action="store_true", help="a tiny model: does it all work?")
     parser.add_argument("--out", type=Path, default=ROOT / "outputs")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     arguments = parser.parse_args()
     if arguments.worker:
         return worker(arguments.worker)
@@ -487,7 +494,7 @@ def main() -> int:
 
         where["accelerator"] = torch.cuda.get_device_name()
     with tempfile.TemporaryDirectory(prefix="interfaces-") as folder:
-        found = measure(plan, Path(folder))
+        found = measure(plan, Path(folder), arguments.only)
     text, met = page(found, where, used)
     print(text)
     name = "interfaces-quick" if plan.quick else f"interfaces-{_slug(where)}"

@@ -76,6 +76,27 @@ def make(folder: Path, architecture: str, *, seed: int = 0) -> Path:
     return folder
 
 
+def make_adapter(base: Path, folder: Path) -> Path:
+    """A LoRA adapter of random weights; enough to change what the model says."""
+    import peft
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    auto: Any = AutoModelForCausalLM
+    library: Any = peft
+    torch.manual_seed(5)  # pyright: ignore[reportUnknownMemberType]
+    gpt2 = "gpt2" in base.name
+    config = library.LoraConfig(
+        r=4,
+        target_modules=["c_attn", "c_proj"] if gpt2 else ["q_proj", "down_proj"],
+        init_lora_weights=False,
+        fan_in_fan_out=gpt2,
+        task_type="CAUSAL_LM",
+    )
+    library.get_peft_model(auto.from_pretrained(base), config).save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     """Gives the case of an architecture, made on first use."""

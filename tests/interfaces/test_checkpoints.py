@@ -14,30 +14,9 @@ import pytest
 from seer import interfaces
 from seer.errors import CallLimitError, ModelInputError, ServeError
 from seer.testing import load_interface
-from tests.interfaces.conftest import TEXTS, Case, make
+from tests.interfaces.conftest import TEXTS, Case, make, make_adapter
 
 pytestmark = pytest.mark.full
-
-
-def make_adapter(base: Path, folder: Path) -> Path:
-    """A LoRA adapter of random weights; enough to change what the model says."""
-    import peft
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    auto: Any = AutoModelForCausalLM
-    library: Any = peft
-    torch.manual_seed(5)  # pyright: ignore[reportUnknownMemberType]
-    gpt2 = "gpt2" in base.name
-    config = library.LoraConfig(
-        r=4,
-        target_modules=["c_attn", "c_proj"] if gpt2 else ["q_proj", "down_proj"],
-        init_lora_weights=False,
-        fan_in_fan_out=gpt2,
-        task_type="CAUSAL_LM",
-    )
-    library.get_peft_model(auto.from_pretrained(base), config).save_pretrained(folder)
-    return folder
 
 
 def test_a_model_does_not_differ_from_itself(llama: Case) -> None:
@@ -203,3 +182,12 @@ def test_blackbox_has_what_a_model_writes_and_nothing_more(llama: Case) -> None:
     assert tools.generate(TEXTS[0]).ids == llama.tools.generate(TEXTS[0]).ids
     with pytest.raises(AttributeError, match="not exposed"):
         tools.activations(TEXTS[0], 1)
+
+
+def test_a_changed_copy_exposes_what_it_says(llama: Case, tmp_path: Path) -> None:
+    file = interfaces.copy(interfaces.blackbox, tmp_path / "mine")
+    file.write_text(file.read_text().replace("(generate, chat)", "(generate,)"))
+    tools: Any = load_interface(file, models={"tiny": str(llama.folder)})
+    assert tools.generate("hello").ids == llama.tools.generate("hello").ids
+    with pytest.raises(AttributeError, match="'chat' is not exposed"):
+        tools.chat([])

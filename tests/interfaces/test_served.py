@@ -1,0 +1,108 @@
+"""The white-box tools in a real sandbox: shipped, jailed, hidden, and called by many at once."""
+
+# numpy is annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seer import interfaces
+from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.errors import RemoteError
+from seer.testing import load_interface
+from tests.interfaces.conftest import TEXTS, Case, make_adapter
+from tests.interfaces.test_knowledge import save_sae
+
+pytestmark = pytest.mark.full
+
+
+class Both:
+    """The same hidden adapter, served in a sandbox and loaded here."""
+
+    def __init__(self, sandbox: ScopedSandbox, here: Any) -> None:
+        self.library = sandbox.serve(interfaces.whitebox, name="tools")
+        self.there: Any = self.library.connect()
+        self.here: Any = here
+
+
+@pytest.fixture(scope="module")
+def both(cases: Callable[[str], Case], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    import torch
+
+    root = tmp_path_factory.mktemp("served")
+    base = cases("qwen2").folder
+    adapter = make_adapter(base, root / "organism-of-interest")
+    weights = {
+        "b_enc": torch.zeros(64),
+        "W_enc": torch.eye(32, 64),
+        "W_dec": torch.eye(64, 32),
+        "b_dec": torch.zeros(32),
+    }
+    hook = "blocks.0.hook_resid_post"
+    save_sae(root / "saes" / "first", weights, architecture="standard", hook_name=hook)
+    config = SandboxConfig(
+        gpu=None,
+        provider="local",
+        python_packages=["torch", "transformers", "peft", "nnsight", "scikit-learn"],
+        models=[ModelConfig(name=str(adapter), base_model=str(base), is_peft=True, hidden=True)],
+        local_dirs=[root / "saes"],
+        env={"SEER_SAES": "saes"},
+    )
+    here = load_interface(interfaces.whitebox, models={"m": str(adapter)})
+    with ScopedSandbox(config) as sandbox:
+        yield Both(sandbox, here)
+
+
+def test_a_hidden_adapter_is_studied_under_its_alias(both: Both) -> None:
+    (info,) = both.there.models()
+    assert (info.name, info.adapter, info.layers) == ("model_0", True, 3)
+    with pytest.raises(ValueError) as caught:
+        both.there.activations("hello", 99)
+    assert isinstance(caught.value, RemoteError)
+    told = [str(caught.value), both.library.docs, *map(bytes.decode, both.library.files.values())]
+    assert not any("interest" in text for text in told)
+
+
+def test_arrays_arrive_as_numpy_and_records_as_records(both: Both) -> None:
+    found = both.there.activations(TEXTS[0], 2)
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.float32
+    assert np.allclose(found, both.here.activations(TEXTS[0], 2), atol=1e-5)
+    held = both.there.hold_activations(TEXTS[0], 2)
+    assert np.allclose(held.fetch(), found, atol=1e-6)
+    direction = both.there.contrast(["hello", "hello you"], ["the fox", "the dog"], 2)
+    steering = [{"layer": 2, "direction": direction.vector, "scale": 4.0}]
+    steered = both.there.generate(TEXTS[1], steering=steering, max_new_tokens=6)
+    assert steered.ids == both.here.generate(TEXTS[1], steering=steering, max_new_tokens=6).ids
+    texts, labels = ["hello a", "hello b", "the a", "the b"] * 3, ["x", "x", "y", "y"] * 3
+    probe = both.there.train_probe(texts, labels, 1)
+    assert both.there.apply_probe(probe.probe, ["hello"])[0].label in ("x", "y")
+    fitted = both.there.fit_lens(list(TEXTS) * 2)
+    assert len(both.there.logit_lens(TEXTS[0], lens=fitted.lens)) == 4
+    assert both.there.adapter_norms()[0].norm == pytest.approx(both.here.adapter_norms()[0].norm)
+    (sae,) = both.there.saes()
+    assert (sae.name, sae.layer) == ("first", 1)
+    assert both.there.sae_features(TEXTS[0], "first", k=3).tokens
+
+
+def test_many_callers_get_what_each_would_get_alone(both: Both) -> None:
+    callers: list[Any] = [both.library.connect() for _ in range(6)]
+    jobs = [(callers[i], TEXTS[i % 4], i) for i in range(6)]
+
+    def write(job: tuple[Any, str, int]) -> Any:
+        caller, text, seed = job
+        found = caller.generate(text, seed=seed, temperature=1.0, max_new_tokens=8)
+        return found.ids, caller.next_tokens(text, k=3), caller.activations(text, 1, position=-1)
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(write, jobs))
+    for (ids, following, vector), (_, text, seed) in zip(found, jobs, strict=True):
+        alone = both.here.generate(text, seed=seed, temperature=1.0, max_new_tokens=8)
+        assert ids == alone.ids
+        expected = both.here.next_tokens(text, k=3)
+        assert [one.id for one in following.top] == [one.id for one in expected.top]
+        assert np.allclose(vector, both.here.activations(text, 1, position=-1), atol=1e-5)
