@@ -79,6 +79,8 @@ async def _out(machine: Machine, script: str) -> str:
 
 
 async def test_a_gpu_is_asked_for_by_name_and_count_and_is_there(cloud: ModalCloud) -> None:
+    # As with an H100, for which one may get an H200.
+    cloud.faults.gpu_given = "H200"
     async with _started(gpu="A100-80GB", gpu_count=2, label="two") as machine:
         wanted = cloud.definition(_place(machine)).resources.gpu_config
         assert (wanted.gpu_type, wanted.count) == ("A100-80GB", 2)

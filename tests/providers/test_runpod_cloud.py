@@ -28,7 +28,8 @@ from seer.errors import (
 )
 from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers._rented import _waiting
-from seer.providers._runpod import _keys
+from seer.providers._runpod import _keys, _pods
+from seer.providers.runpod import RunPodOptions
 from seer.testing.containers import supported
 from seer.testing.runpod_cloud import Faults, RunPodCloud
 
@@ -200,6 +201,20 @@ async def test_a_pod_that_never_comes_up_is_given_back(cloud: RunPodCloud) -> No
     error = await _refused(start_timeout=1.5)
     assert isinstance(error, CapacityError) and "did not come up within" in str(error)
     assert cloud.running == []
+
+
+async def test_a_pod_without_a_warden_gives_itself_back(
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = _pods._source  # pyright: ignore[reportPrivateUsage]
+
+    def broken(name: str) -> str:
+        return "raise SystemExit(3)" if "warden" in name else source(name)
+
+    monkeypatch.setattr(_pods, "_source", broken)
+    pod = await _pods.rent(MachineSpec(timeout=100.0), RunPodOptions())
+    assert str(cloud.request_of(pod.id)["terminateAfter"]).endswith("Z")
+    assert await pod.gone(20.0)
 
 
 async def test_runpod_out_of_reach_is_an_error_that_says_so(cloud: RunPodCloud) -> None:

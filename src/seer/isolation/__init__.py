@@ -10,6 +10,7 @@ from seer.isolation._beneath import (
     write_bytes,
 )
 from seer.isolation._choose import backends, choose
+from seer.isolation._container import is_rented
 from seer.isolation._interpreter import interpreter_env, interpreter_mounts, interpreter_path
 from seer.isolation._network import (
     PROXY_PORT,
@@ -40,6 +41,7 @@ __all__ = [
     "interpreter_env",
     "interpreter_mounts",
     "interpreter_path",
+    "is_rented",
     "make_dirs",
     "open_beneath",
     "proxy_environment",

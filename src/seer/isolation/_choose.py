@@ -8,7 +8,7 @@ from typing import Literal
 from seer.errors import IsolationUnavailableError
 from seer.isolation._backend import Backend, Need
 from seer.isolation._bubblewrap import Bubblewrap
-from seer.isolation._container import MARK, Container
+from seer.isolation._container import Container, is_rented
 from seer.isolation._landlock import Landlock
 from seer.isolation._none import NoJail
 from seer.isolation._policy import BackendName
@@ -37,7 +37,7 @@ def choose(
         IsolationUnavailableError: None fits; the message has each backend's reason and fix.
     """
     automatic: tuple[BackendName, ...] = _AUTOMATIC
-    if MARK.exists():
+    if is_rented():
         automatic = ("bubblewrap", "container")
     candidates = automatic if name == "auto" else (name,)
     reasons: list[str] = []

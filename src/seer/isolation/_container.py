@@ -29,6 +29,12 @@ from seer.isolation._system import JAIL_UIDS
 MARK = Path("/etc/seer-rented")
 """A file that is there on machines that were rented for one sandbox. Only root can make it."""
 
+
+def is_rented() -> bool:
+    """Whether this machine was rented for one sandbox and holds nothing else."""
+    return MARK.exists()
+
+
 _REFUSALS: dict[Need, str] = {
     "hidden": (
         "a rented container has no paths of its own to hide a model's origin behind; "

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from seer import errors
-from seer.errors import HostFullError, SandboxNotFoundError, SeerError
-from seer.isolation import Mount
+from seer.errors import HostFullError, HostUnsuitableError, SandboxNotFoundError, SeerError
+from seer.isolation import Mount, is_rented
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._local_start import Born
@@ -123,6 +123,15 @@ def _launched() -> None:
 
 def _choose_gpus(spec: MachineSpec, *, share: bool) -> tuple[int, ...]:
     assert spec.gpu is not None, "whoever wants none need not choose"
+    if is_rented():
+        # They are all this machine's own, and a vendor may give a better kind than was asked for.
+        there = gpus.look()
+        if len(there) < spec.gpu_count:
+            names = ", ".join(gpu.name for gpu in there) or "none"
+            raise HostUnsuitableError(
+                f"gpu={spec.gpu!r} (gpu_count={spec.gpu_count}) was rented, but there are: {names}"
+            )
+        return tuple(gpu.index for gpu in there[: spec.gpu_count])
     return gpus.pick(gpus.look(), spec.gpu, spec.gpu_count, taken=_taken(), share=share)
 
 

@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
@@ -44,6 +45,7 @@ _CREATE_CPU = (
 _GET = f"query ($input: PodFilter) {{ pod(input: $input) {{ {_FIELDS} }} }}"
 _LIST = f"query {{ myself {{ pods {{ {_FIELDS} }} }} }}"
 _TERMINATE = "mutation ($input: PodTerminateInput!) { podTerminate(input: $input) }"
+_GRACE = 60.0
 _POLL = 0.5
 _LONGEST_POLL = 5.0
 NO_RECORD = (
@@ -166,6 +168,7 @@ async def _rent_gpu(
     asked = {
         **wanted,
         "gpuTypeId": offer.id,
+        "volumeInGb": 0,
         "gpuCount": spec.gpu_count,
         "cloudType": options.cloud,
         "supportPublicIp": True,
@@ -209,7 +212,6 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
         "name": PREFIX + spec.label[:40],
         "imageName": options.image,
         "containerDiskInGb": max(options.container_disk_gb, (spec.disk or 0) >> 30),
-        "volumeInGb": 0,
         "ports": "22/tcp",
         "dockerArgs": "bash -c 'eval \"$SEER_START\"'",
         "startSsh": False,
@@ -217,6 +219,10 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
     }
     if options.network_volume is not None:
         wanted |= {"networkVolumeId": options.network_volume, "volumeMountPath": CACHE}
+    if spec.timeout:
+        # RunPod's own limit is the last line, also for a pod whose image never starts.
+        end = datetime.now(UTC) + timedelta(seconds=spec.timeout + spec.start_timeout + _GRACE)
+        wanted["terminateAfter"] = end.strftime("%Y-%m-%dT%H:%M:%SZ")
     if options.data_center is not None:
         wanted["dataCenterId"] = options.data_center
     return wanted

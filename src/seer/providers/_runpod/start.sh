@@ -2,6 +2,18 @@
 # The pod's own key is given to it, so that the controller knows it before the first contact.
 set -eu
 umask 077
+
+give_back() {
+  # There is no warden, or no longer one; without it nobody would end this pod.
+  while :; do
+    curl -sS -H "authorization: Bearer $RUNPOD_API_KEY" -H 'content-type: application/json' \
+      -d "{\"query\": \"mutation { podTerminate(input: {podId: \\\"$RUNPOD_POD_ID\\\"}) }\"}" \
+      "${RUNPOD_API_BASE_URL:-https://api.runpod.io}/graphql" || true
+    sleep 5
+  done
+}
+trap give_back EXIT
+
 mkdir -p /run/sshd /etc/ssh /seer/cache
 chmod 711 /seer
 printf '%s\n' "$SEER_HOST_KEY" >/etc/ssh/seer_host_key
@@ -21,4 +33,4 @@ fi
   -o AllowAgentForwarding=no -o AllowTcpForwarding=local -o AllowStreamLocalForwarding=yes -o X11Forwarding=no \
   -o MaxSessions=256 -o StrictModes=no -o PidFile=none
 unset SEER_HOST_KEY SEER_CLIENT_KEY
-exec python3 -I -S -c "$SEER_WARDEN" "$SEER_SETTINGS"
+python3 -I -S -c "$SEER_WARDEN" "$SEER_SETTINGS"

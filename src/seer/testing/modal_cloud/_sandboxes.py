@@ -177,6 +177,7 @@ class Sandboxes:
             raise ContainerError(f"image {image.id} is not built")
         changes = await asyncio.to_thread(self._store.new, image.layer)
         gpu = definition.resources.gpu_config
+        given = self._faults.gpu_given or gpu.gpu_type
         container = await Container.start(
             ContainerSpec(
                 image=image.layer,
@@ -190,7 +191,7 @@ class Sandboxes:
                 own_network=definition.network_access.network_access_type
                 == api_pb2.NetworkAccess.BLOCKED,
                 hostname="modal",
-                gpus=[f"NVIDIA {gpu.gpu_type}"] * gpu.count if gpu.gpu_type else [],
+                gpus=[f"NVIDIA {given}"] * gpu.count if gpu.gpu_type else [],
             ),
             folder=self._folder / sandbox.id,
             changes=changes,

@@ -46,6 +46,8 @@ class Faults:
     """Whether the account's token is refused."""
     outage: bool = False
     """Whether every call fails as it does when Modal cannot be reached."""
+    gpu_given: str = ""
+    """The GPU that sandboxes with one get, whatever they asked for."""
     build_failure: str = ""
     """Words with which every image build that runs commands fails."""
 

@@ -58,7 +58,7 @@ class Api:
             "pod": lambda: self._pod(pod_id),
             "gpuTypes": lambda: self._gpus(wanted, arguments),
             "podFindAndDeployOnDemand": lambda: self._pods.create(arguments).describe(),
-            "deployCpuPod": lambda: self._pods.create(arguments).describe(),
+            "deployCpuPod": lambda: self._deploy_cpu(arguments),
             "podTerminate": lambda: self._terminate(pod_id),
         }
         if wanted.name not in resolvers:
@@ -78,6 +78,12 @@ class Api:
                 count = number if isinstance(number, int) else 1
         chosen = [gpu for gpu in GPUS if arguments.get("id") in (None, gpu.id)]
         return [gpu.describe(count, stock=self._faults.capacity) for gpu in chosen]
+
+    def _deploy_cpu(self, arguments: dict[str, Json]) -> Json:
+        for name in ("volumeInGb", "gpuTypeId", "gpuCount"):
+            if name in arguments:
+                raise QueryError(f'Field "{name}" is not defined by type "deployCpuPodInput".')
+        return self._pods.create(arguments).describe()
 
     def _terminate(self, pod_id: str) -> Json:
         self._pods.end(pod_id)
