@@ -39,6 +39,11 @@ class StreamChannel(Channel):
         except OSError:
             raise await self._lost() from None
 
+    @property
+    def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """What is below, for whoever takes it over."""
+        return self._reader, self._writer
+
     async def end_writing(self) -> None:
         """Close the writing direction; the other side then reads the end."""
         with contextlib.suppress(OSError):

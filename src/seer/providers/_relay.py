@@ -17,6 +17,7 @@ from pathlib import Path
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._base import Channel, Machine, Way
 from seer.providers._channel import StreamChannel
+from seer.providers._splice import splice
 from seer.providers._wire_io import READ_LIMIT
 
 logger = logging.getLogger(__name__)
@@ -90,8 +91,17 @@ class Relay(Way):
 
 
 async def relay(one: Channel, other: Channel) -> None:
-    """Pass bytes both ways until either side ends; then both are closed."""
+    """Pass bytes both ways until they end; then both are closed."""
+    try:
+        if isinstance(one, StreamChannel) and isinstance(other, StreamChannel):
+            await splice(one.streams, other.streams)
+        else:
+            await _copy_both_ways(one, other)
+    finally:
+        await asyncio.shield(asyncio.gather(one.close(), other.close()))
 
+
+async def _copy_both_ways(one: Channel, other: Channel) -> None:
     async def copy(source: Channel, target: Channel) -> None:
         with contextlib.suppress(SandboxLostError):
             while data := await source.read(_CHUNK):
@@ -103,11 +113,7 @@ async def relay(one: Channel, other: Channel) -> None:
     finally:
         for way in ways:
             way.cancel()
-        try:
-            await asyncio.gather(*ways, return_exceptions=True)
-        finally:  # a second cancellation, while the first is being obeyed, must not leak them
-            await one.close()
-            await other.close()
+        await asyncio.gather(*ways, return_exceptions=True)
 
 
 async def _hung_up() -> SandboxLostError:

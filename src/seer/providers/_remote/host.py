@@ -47,6 +47,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAIN = "from seer.providers._remote.host import main; main()"
 _PORTER = "from seer_remote.porter import main; main()"
 _EXTRA = "remote.json"
+_KIT = Path(__file__).parents[3]
 _STORE_LIFE = 30 * 86400
 
 
@@ -54,6 +55,8 @@ def main() -> None:
     """Do the operation that the command line names."""
     root, operation, *arguments = sys.argv[1:]
     os.umask(0o022)
+    # Kits that nobody uses any more are removed by their age.
+    os.utime(_KIT)
     for variable, folder in (("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")):
         os.environ[variable] = f"{root}/{folder}"
     try:
@@ -100,8 +103,7 @@ def _start() -> dict[str, object]:
 
 
 def _own_command(operation: str) -> list[str]:
-    kit = str(Path(__file__).parents[3])
-    code = f"import sys; sys.path.insert(0, {kit!r}); {_MAIN}"
+    code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_MAIN}"
     return [sys.executable, "-I", "-c", code, sys.argv[1], operation]
 
 
@@ -219,8 +221,7 @@ def _spawn_porter(
         (folder / "porter.sock").unlink(missing_ok=True)
         listener.bind(f"/proc/self/fd/{inside}/porter.sock")
         listener.listen(64)
-        kit = str(Path(__file__).parents[3])
-        code = f"import sys; sys.path.insert(0, {kit!r}); {_PORTER}"
+        code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_PORTER}"
         numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
         doors = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
         passed = [gate.fileno() for gate in (gates or {}).values()]
@@ -364,6 +365,7 @@ def _store(name: str) -> str:
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     _prune(store)
+    _prune(_KIT.parent)
     found = _has(name)
     if found is None:
         raise errors.ProviderError(f"the copy {name!r} could not be put in its place")

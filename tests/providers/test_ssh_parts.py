@@ -1,0 +1,112 @@
+"""Packages and models on hosts that have their own ideas of where those come from."""
+
+import hashlib
+import zipfile
+from base64 import urlsafe_b64encode
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.errors import StartError
+from seer.testing.sshd import SshServer
+
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-details")]
+
+
+@pytest.fixture(scope="module")
+def isolated() -> Generator[SshServer]:
+    """A host that reaches no package index, with the system's interpreter and nothing in it."""
+    lost = "UV_DEFAULT_INDEX=http://127.0.0.1:9/simple HF_ENDPOINT=http://127.0.0.1:9"
+    with SshServer(python="/usr/bin/python3", more=f"SetEnv {lost}") as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def _write_wheel(folder: Path) -> None:
+    files = {
+        "seer_contract_wheel.py": b"ANSWER = 42\n",
+        "seer_contract_wheel-1.0.dist-info/METADATA": (
+            b"Metadata-Version: 2.1\nName: seer-contract-wheel\nVersion: 1.0\n"
+        ),
+        "seer_contract_wheel-1.0.dist-info/WHEEL": (
+            b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
+    }
+    record = "seer_contract_wheel-1.0.dist-info/RECORD"
+    lines = [
+        f"{name},sha256={urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},"
+        f"{len(data)}\n"
+        for name, data in files.items()
+    ]
+    with zipfile.ZipFile(folder / "seer_contract_wheel-1.0-py3-none-any.whl", "w") as wheel:
+        for name, data in files.items():
+            wheel.writestr(name, data)
+        wheel.writestr(record, "".join([*lines, f"{record},,\n"]))
+
+
+def test_a_host_without_an_index_gets_wheels_and_uv_from_here(
+    isolated: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write_wheel(tmp_path)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    config = SandboxConfig(
+        gpu=None,
+        provider="ssh",
+        provider_options=isolated.options(),
+        python_packages=["seer-contract-wheel==1.0"],
+    )
+    with ScopedSandbox(config) as scoped:
+        said = scoped.exec_python("import seer_contract_wheel as w; print(w.ANSWER)")
+        assert said.strip() == "42"
+
+
+def test_a_package_that_nobody_has_is_named(
+    isolated: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    config = SandboxConfig(
+        gpu=None,
+        provider="ssh",
+        provider_options=isolated.options(),
+        python_packages=["seer-no-such-package"],
+    )
+    with pytest.raises(StartError, match="seer-no-such-package"):
+        ScopedSandbox(config).start()
+
+
+@pytest.mark.parametrize("layout", ["org/name", "org--name", "hub"])
+def test_a_model_that_the_host_has_is_not_downloaded(
+    isolated: SshServer, tmp_path: Path, layout: str
+) -> None:
+    folder = tmp_path / layout
+    if layout == "hub":
+        cached = tmp_path / "models--org--name"
+        (cached / "refs").mkdir(parents=True)
+        (cached / "refs" / "main").write_text("c0ffee")
+        folder = cached / "snapshots" / "c0ffee"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "weights").write_bytes(b"w" * 1000)
+    config = SandboxConfig(
+        gpu=None,
+        provider="ssh",
+        provider_options={
+            **isolated.options(),
+            "python": "",
+            "models": str(tmp_path),
+        },
+        models=[ModelConfig("org/name")],
+        python_packages=["pip"],
+    )
+    with ScopedSandbox(config) as scoped:
+        (handle,) = scoped.model_handles
+        assert handle.path == "/models/org--name"
+        assert scoped.read_file(f"{handle.path}/weights") == b"w" * 1000
