@@ -153,14 +153,16 @@ class LoadedInterface:
             return Handle(result)
         buffers: list[Any] = []
         text = encode(result, buffers, function=function.name, extra=self._pack_handle)
-        return self._restorer(function.returns.to_json())(self._decode(text, buffers))
+        # A caller gets tensors where the hints say so, and arrays else.
+        value = self._decode(text, buffers, torch=_mentions_tensors(function))
+        return self._restorer(function.returns.to_json())(value)
 
     def _pack_handle(self, value: object) -> dict[str, Any] | None:
         return self._handles.add(value) if isinstance(value, Handle) else None
 
-    def _decode(self, text: bytes, buffers: list[Any]) -> Any:
+    def _decode(self, text: bytes, buffers: list[Any], *, torch: bool = True) -> Any:
         memory = [bytearray(memoryview(buffer)) for buffer in buffers]
-        return decode(text, memory, torch=True, extra={"handle": self._restore_handle})
+        return decode(text, memory, torch=torch, extra={"handle": self._restore_handle})
 
     def _restore_handle(self, found: dict[str, Any]) -> Handle:
         return self._handles.get(found["id"])
@@ -184,6 +186,20 @@ class LoadedInterface:
             if isinstance(result, Exception):  # what the gate gives to this call's caller alone
                 raise result
         return [self._received(function, result) for result in cast("list[Any]", results)]
+
+
+def _mentions_tensors(function: Function) -> bool:
+    """Whether a function's result, or a record in it, is hinted to have tensors."""
+    known: set[str] = set()
+    hints = [function.returns]
+    for hint in hints:
+        for inner in hint.walk():
+            if inner.kind == "tensor":
+                return True
+            if inner.kind == "named" and inner.detail not in known:
+                known.add(inner.detail)
+                hints.extend(field.hint for field in function.types[inner.detail].fields)
+    return False
 
 
 def _builder(definition: TypeDef) -> Callable[..., Any]:
