@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import modal
 import pytest
@@ -108,6 +109,14 @@ async def test_resources_networks_and_lifetimes_are_left_to_modal(cloud: ModalCl
     async with _started(network=("example.org",)) as machine:
         access = cloud.definition(_place(machine)).network_access
         assert list(access.allowed_domains) == ["example.org"]
+
+
+async def test_sandboxes_of_another_app_are_listed_too(
+    cloud: ModalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    async with _started(options=ModalOptions(app="of-mine")) as machine:
+        assert machine.id in [status.id for status in await get_provider("modal").list()]
 
 
 async def test_the_volume_outlives_the_sandbox(cloud: ModalCloud) -> None:

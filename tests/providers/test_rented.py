@@ -94,7 +94,13 @@ def test_a_lifetime_ends_also_a_machine_that_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_warden_leaves_with_a_code_that_says_why(tmp_path: Path) -> None:
-    settings = {"root": str(tmp_path), "lease": 60, "lifetime": 0, "give_back": "exit", "mark": False}
+    settings = {
+        "root": str(tmp_path),
+        "lease": 60,
+        "lifetime": 0,
+        "give_back": "exit",
+        "mark": False,
+    }
     (tmp_path / "leave").touch()
     argv = [sys.executable, "-I", "-S", "-c", Path(warden.__file__).read_text()]
     done = subprocess.run(
@@ -111,6 +117,24 @@ def test_the_warden_leaves_with_a_code_that_says_why(tmp_path: Path) -> None:
 def test_every_reason_has_a_code_of_its_own_and_comes_back(words: str) -> None:
     assert words in str(reason_of(CODES[words]))
     assert len(set(CODES.values())) == len(CODES)
+
+
+# --- missing packages ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("provider", "package"), [("modal", "modal"), ("runpod", "asyncssh")])
+def test_a_missing_package_is_an_error_that_names_the_extra(provider: str, package: str) -> None:
+    code = (
+        "import sys; sys.modules[sys.argv[2]] = None\n"
+        "from seer.errors import MissingExtraError\n"
+        "from seer.providers import get_provider\n"
+        "try: get_provider(sys.argv[1])\n"
+        "except MissingExtraError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, provider, package], capture_output=True, text=True, timeout=60
+    )
+    assert f"pip install 'seer[{provider}]'" in done.stdout, done.stderr
 
 
 # --- capacity ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from seer.providers._modal._prices import PRICES_OF
 from seer.providers._modal._sandboxes import ModalRental
 from seer.providers._registry import has_modal_credentials
 from seer.providers._remote._host import RemoteHost
+from seer.providers._remote._known import recall, remember
 from seer.providers._remote._machine import RemoteMachine
 from seer.providers._remote._provider import RemoteProvider
 from seer.providers._rented._host import RentedHost
@@ -105,6 +106,11 @@ class ModalProvider(RemoteProvider):
         if isinstance(spec.network, tuple) and not spec.network:
             raise IsolationError("network=(): name hosts, or say 'none'")
         options = read_options(spec.options)
+        if options.app != ModalOptions.app or options.environment is not None:
+            # So that a listing looks there too.
+            where = {"app": options.app, "environment": options.environment}
+            place = f"{options.app}@{options.environment or ''}"
+            await asyncio.to_thread(remember, self.name, place, where)
         rental = await when_there_is_room(
             lambda left: _sandboxes.create(spec, options, purpose=purpose, patience=left),
             what=f"gpu={spec.gpu!r} at Modal",
@@ -129,4 +135,7 @@ class ModalProvider(RemoteProvider):
             return None
 
     async def _places(self) -> list[str]:
-        return [rental.id for rental in await _sandboxes.running(read_options(None))]
+        known = await asyncio.to_thread(recall, self.name)
+        apps = [ModalOptions(), *(ModalOptions(**fields) for fields in known.values())]
+        found = await asyncio.gather(*(_sandboxes.running(options) for options in apps))
+        return [rental.id for rentals in found for rental in rentals]

@@ -1,9 +1,10 @@
 """What only Modal understands."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from seer.errors import ConfigError
+from seer.providers._rented._options import options_from
 
 MOST_SECONDS = 24 * 3600
 """The longest life that Modal gives a sandbox."""
@@ -34,20 +35,5 @@ class ModalOptions:
 
 
 def read_options(given: object) -> ModalOptions:
-    """Options from what a configuration has: nothing, a mapping, or themselves.
-
-    Raises:
-        ConfigError: There is no such option, or it is of another provider.
-    """
-    if given is None:
-        return ModalOptions()
-    if isinstance(given, ModalOptions):
-        return given
-    known = [item.name for item in fields(ModalOptions)]
-    if not isinstance(given, Mapping):
-        raise ConfigError("provider_options", given, "must be ModalOptions or a mapping")
-    values: dict[str, object] = {str(name): value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    for name in values:
-        if name not in known:
-            raise ConfigError("provider_options", name, f"Modal has: {', '.join(known)}")
-    return ModalOptions(**values)  # pyright: ignore[reportArgumentType]
+    """Options from what a configuration has; see `options_from`."""
+    return options_from(ModalOptions, given, vendor="Modal")

@@ -1,10 +1,10 @@
 """What only RunPod understands."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
 from seer.errors import ConfigError
+from seer.providers._rented._options import options_from
 
 IMAGE = "runpod/pytorch:2.8.0-py3.11-cuda12.8.1-cudnn-devel-ubuntu22.04"
 """RunPod's own image with a Python of 3.11, CUDA and an SSH server."""
@@ -39,20 +39,5 @@ class RunPodOptions:
 
 
 def read_options(given: object) -> RunPodOptions:
-    """Options from what a configuration has: nothing, a mapping, or themselves.
-
-    Raises:
-        ConfigError: There is no such option, or it is of another provider.
-    """
-    if given is None:
-        return RunPodOptions()
-    if isinstance(given, RunPodOptions):
-        return given
-    known = [item.name for item in fields(RunPodOptions)]
-    if not isinstance(given, Mapping):
-        raise ConfigError("provider_options", given, "must be RunPodOptions or a mapping")
-    values: dict[str, object] = {str(name): value for name, value in given.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    for name in values:
-        if name not in known:
-            raise ConfigError("provider_options", name, f"RunPod has: {', '.join(known)}")
-    return RunPodOptions(**values)  # pyright: ignore[reportArgumentType]
+    """Options from what a configuration has; see `options_from`."""
+    return options_from(RunPodOptions, given, vendor="RunPod")

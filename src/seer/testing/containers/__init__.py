@@ -6,6 +6,7 @@ started it. It is a stand-in for a vendor's machine in tests, not a security bou
 it are root of this host.
 """
 
+from seer.testing.containers._cloud import LoopbackCloud
 from seer.testing.containers._container import (
     Container,
     ContainerError,
@@ -22,6 +23,7 @@ __all__ = [
     "ContainerSpec",
     "Layer",
     "LayerStore",
+    "LoopbackCloud",
     "Running",
     "bare_image",
     "supported",
