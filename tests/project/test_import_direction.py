@@ -10,6 +10,7 @@ ROOT = Path(seer.__file__).parent
 
 # Top to bottom; a package may import only what stands after it.
 ORDER = [
+    "__main__",
     "cli",
     "viewer",
     "sweeps",
