@@ -4,6 +4,7 @@ That package needs versions of shared libraries that Seer's own environment does
 lives in an environment of its own, made once and kept in the user's cache.
 """
 
+import fcntl
 import json
 import os
 import subprocess
@@ -22,6 +23,7 @@ from seer.runs import export_inspect, open_run
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 
 INSPECT = "inspect-ai==0.3.285"
+LONGEST = 240
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +34,26 @@ def inspect_python() -> Path:
         return Path(given)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = cache / "seer-tests" / INSPECT.replace("==", "-")
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "-q", INSPECT]
-        done = subprocess.run(install, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"{INSPECT} cannot be installed here: {done.stderr.strip()[-300:]}")
-        (folder / "complete").touch()
-    return python
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        # Two workers of one test run must not build it at once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "complete").exists():
+            build(folder)
+    return folder / "bin" / "python"
+
+
+def build(folder: Path) -> None:
+    """Make the environment; without a package index, or with a slow one, the tests are skipped."""
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+    install = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", INSPECT]
+    try:
+        done = subprocess.run(install, capture_output=True, text=True, check=False, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"{INSPECT} was not installed within {LONGEST} s")
+    if done.returncode != 0:
+        pytest.skip(f"{INSPECT} cannot be installed here: {done.stderr.strip()[-300:]}")
+    (folder / "complete").touch()
 
 
 def tools() -> MCPServer:
