@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from seer.cli import main
 from seer.cli._app import _COMMANDS  # pyright: ignore[reportPrivateUsage]
 from seer.cli._check import secrets_in
 from seer.cli._ps import duration
-from seer.runs import RunRecord, new_run_id, open_run
+from seer.harness import Text
+from seer.runs import GateCall, RunRecord, new_run_id, open_run
 
 
 def new_record(root: Path, task: str) -> RunRecord:
@@ -156,3 +158,28 @@ def test_durations_are_read_at_a_glance() -> None:
     assert [duration(s) for s in (-1, 59.9, 61, 3700, 90000)] == [
         *("0 s", "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"),
     ]
+
+
+def test_verify_checks_claims_against_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = {
+        "text": "it says Yes with 0.91",
+        "calls": ["ask#1"],
+        "controls": ["ask#2"],
+    }
+    record = new_record(tmp_path, "what does it hide?")
+    for question, score in (("with", 0.9123), ("without", 0.1)):
+        arguments = json.dumps([[question], {}])
+        call = GateCall(interface="t", caller="a", function="ask", arguments=arguments)
+        record.call(replace(call, result=json.dumps({"score": score})).to_json())
+    answer = json.dumps({"found": True, "answer": {}, "claims": [claim]})
+    record.event(Text(text=answer).to_json())
+    record.close("completed")
+    assert main(["verify", record.run_id, "--runs", str(tmp_path)]) == 0
+    assert "the report stands" in capsys.readouterr().out
+    invented = new_record(tmp_path, "what does it hide?")
+    invented.event(Text(text=answer).to_json())
+    invented.close("completed")
+    assert main(["verify", invented.run_id, "--runs", str(tmp_path), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["stands"] is False

@@ -40,6 +40,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "runs": ("_runs", "List, show, compare, export and delete recorded runs."),
         "view": ("_view", "Look at runs in the browser, live."),
         "replay": ("_replay", "Run a recorded experiment again, without its model."),
+        "verify": ("_verify", "Check that a run's claims rest on what its model answered."),
     },
     "Machines": {
         "ps": ("_ps", "What is running, anywhere, and what it has cost."),

@@ -1,0 +1,68 @@
+"""`seer verify`: do a run's claims rest on what its model answered?"""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from seer.cli._options import json_option, machine_options, print_json, runs_option
+from seer.cli._target import Around, opened
+from seer.console import say
+
+if TYPE_CHECKING:
+    from seer.scoring import Verification
+
+_FOUND = 3
+
+
+@click.command(
+    name="verify",
+    epilog="""\b
+Examples:
+  seer verify RUN                          against the record, whose hashes are checked first
+  seer verify RUN --live interface.py --model ./gemma --name model_tools
+\b
+Exit code 3: a claim does not stand, or something is flagged.""",
+)
+@click.argument("run")
+@runs_option
+@click.option("--live", "target", help="Run the cited calls again: an interface file, or an id.")
+@click.option("--name", help="What the interface was called in the run (default: the file's stem).")
+@machine_options
+@json_option
+def command(
+    run: str,
+    root: Path | None,
+    target: str | None,
+    name: str | None,
+    as_json: bool,
+    **around: Any,
+) -> int:
+    """Check a run's final report: each claim against the calls of the gate that it cites."""
+    from seer.runs import open_run
+    from seer.scoring import rerun_through, verify
+
+    recorded = open_run(run, root)
+    if target is None:
+        found = verify(recorded)
+    else:
+        with opened(target, Around(**around), name=name) as served:
+            found = verify(recorded, rerun=rerun_through(served.library))
+    if as_json:
+        print_json({**dataclasses.asdict(found), "stands": found.stands})
+    else:
+        _show(found)
+    return 0 if found.stands else _FOUND
+
+
+def _show(found: "Verification") -> None:
+    for number, check in enumerate(found.claims, 1):
+        mark = "stands" if check.stands else "does not stand"
+        say(f"{number}. {mark}: {check.claim.text}")
+        say(f"   cites {', '.join(check.claim.calls) or 'nothing'}")
+        for problem in check.problems:
+            say(f"   - {problem}")
+    for flag in found.flags:
+        say(f"flag: {flag.name}: {flag.reason}")
+    say("the report stands" if found.stands else "the report does not stand")
