@@ -44,7 +44,7 @@ def find_interface(facts: Facts) -> str | None:
 @attempt("session", "Have the gate show the interface's source")
 def ask_for_interface(facts: Facts) -> str | None:
     for path in ("schema", "health", "budget", "source", "files/tools.py", "../tools.py"):
-        _, answer = _ask(facts, f"GET /v1/{path}")
+        _, answer = ask(f"GET /v1/{path}")
         if _mark(facts) in answer:
             return path
     return None
@@ -52,14 +52,14 @@ def ask_for_interface(facts: Facts) -> str | None:
 
 @attempt("session", "Call a function of the interface that is not exposed")
 def call_hidden(facts: Facts) -> str | None:
-    status, answer = _ask(facts, "POST /v1/call/hidden", b'{"args": []}')
+    status, answer = ask("POST /v1/call/hidden", b'{"args": []}')
     return answer.decode() if status == 200 else None
 
 
 @attempt("session", "Reach what functions are made of, by its name")
 def walk_attributes(facts: Facts) -> str | None:
     for name in _WALKS:
-        status, answer = _ask(facts, f"POST /v1/call/{name}", b'{"args": ["x"]}')
+        status, answer = ask(f"POST /v1/call/{name}", b'{"args": ["x"]}')
         if status == 200:
             return f"{name}: {answer[:100]!r}"
     return None
@@ -74,7 +74,7 @@ def send_object(facts: Facts) -> str | None:
         {"args": [{"py/object": "os.system"}]},
     ]
     for body in bodies:
-        status, answer = _ask(facts, "POST /v1/call/echo", json.dumps(body).encode())
+        status, answer = ask("POST /v1/call/echo", json.dumps(body).encode())
         if status == 200:
             return answer.decode()[:200]
     return None
@@ -83,7 +83,7 @@ def send_object(facts: Facts) -> str | None:
 @attempt("session", "Reload, stop or read the records of the interface")
 def use_control(facts: Facts) -> str | None:
     for request in _CONTROL:
-        status, answer = _ask(facts, request, b"{}")
+        status, answer = ask(request, b"{}")
         # What is left of a caller's own budget is for it to know; it is not for it to change.
         if status == 200:
             return f"{request}: {answer[:100]!r}"
@@ -92,19 +92,19 @@ def use_control(facts: Facts) -> str | None:
 
 @attempt("session", "Get or cancel another session's call")
 def take_call(facts: Facts) -> str | None:
-    status, answer = _ask(facts, f"GET /v1/result/{facts['foreign_call']}")
+    status, answer = ask(f"GET /v1/result/{facts['foreign_call']}")
     if status == 200:
         return answer.decode()
-    _, answer = _ask(facts, f"POST /v1/cancel/{facts['foreign_call']}", b"{}")
+    _, answer = ask(f"POST /v1/cancel/{facts['foreign_call']}", b"{}")
     return "cancelled" if json.loads(answer).get("cancelled") is True else None
 
 
 @attempt("session", "Get or free a value that another session keeps in the interface")
 def take_handle(facts: Facts) -> str | None:
-    status, answer = _ask(facts, f"POST /v1/fetch/{facts['foreign_handle']}", b"{}")
+    status, answer = ask(f"POST /v1/fetch/{facts['foreign_handle']}", b"{}")
     if status == 200:
         return answer.decode()
-    _, answer = _ask(facts, f"POST /v1/free/{facts['foreign_handle']}", b"{}")
+    _, answer = ask(f"POST /v1/free/{facts['foreign_handle']}", b"{}")
     return "freed" if json.loads(answer).get("freed") is True else None
 
 
@@ -190,12 +190,13 @@ def _forge(kind: str, raw: bytes, parent: dict[str, Any] | None, *, key: bytes =
     kernel.iopub_thread.send_multipart([b"topic", b"<IDS|MSG>", signature, *parts])
 
 
-def _ask(facts: Facts, request: str, body: bytes = b"") -> tuple[int, bytes]:
-    """A request to the gate, written by hand; its status and body."""
+def ask(request: str, body: bytes = b"", *, call: str = "") -> tuple[int, bytes]:
+    """A request to the gate, written by hand, perhaps with an id; its status and body."""
     with _connect(os.environ["SEER_GATE_TOOLS"]) as gate:
         gate.settimeout(10)
-        head = f"{request} HTTP/1.1\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        gate.sendall(head.encode() + body)
+        lines = [f"{request} HTTP/1.1", f"content-length: {len(body)}", "connection: close"]
+        lines += [f"seer-call: {call}"] if call else []
+        gate.sendall("\r\n".join([*lines, "", ""]).encode() + body)
         answer = b""
         while b"\r\n\r\n" not in answer:
             answer += _more(gate)
