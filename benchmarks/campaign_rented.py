@@ -2,6 +2,7 @@
 
     python benchmarks/campaign_rented.py                 # 10 rounds each, writes results/rented.md
     python benchmarks/campaign_rented.py --rounds 3 --dry
+    python benchmarks/campaign_rented.py --contract      # every check of the contract, on both
 
 Against the loopback stand-ins for Modal (the real SDK) and RunPod (a real SSH server). Half of the
 rounds kill the controller at a random moment of a start, the others kill one whose machine runs.
@@ -23,8 +24,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._common import RESULTS, header, machine, table
+from seer.providers import MachineSpec, get_provider
 from seer.testing.modal_cloud import ModalCloud
+from seer.testing.provider_contract import ProviderContract
 from seer.testing.runpod_cloud import RunPodCloud
+from tests.providers.test_runpod_contract import DEVIATIONS
 
 LEASE = 5.0
 LATEST = 4.0
@@ -74,13 +78,48 @@ def round_of(cloud: ModalCloud | RunPodCloud, provider: str, moment: float | Non
             time.sleep(0.02)
 
 
+def check_all(cloud: ModalCloud | RunPodCloud, provider: str) -> list[str]:
+    """Put a provider through every check of the contract; a row of the table."""
+    os.environ.update(cloud.environment)
+    deviations = DEVIATIONS if provider == "runpod" else {}
+    contract = ProviderContract(
+        get_provider(provider),
+        spec=MachineSpec(start_timeout=60.0),
+        deviations=deviations,
+        large=24 << 20,
+    )
+    failed: list[str] = []
+    for name in ProviderContract.names():
+        try:
+            contract.run(name)
+        except Exception as error:
+            failed.append(name)
+            print(f"{provider}: {name}: {type(error).__name__}: {error}", flush=True)
+    contract.close()
+    count = len(ProviderContract.names())
+    kept = count - len(failed) - len(deviations)
+    return [provider, f"{kept} of {count}", str(len(deviations)), ", ".join(failed) or "none"]
+
+
 def main() -> None:
     """Run the rounds and write what came of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dry", action="store_true", help="write no result")
+    parser.add_argument("--contract", action="store_true", help="check the contract instead")
     options = parser.parse_args()
+    if options.contract:
+        checked: list[list[str]] = []
+        for provider, kind in (("modal", ModalCloud), ("runpod", RunPodCloud)):
+            with kind() as cloud:
+                checked.append(check_all(cloud, provider))
+        text = table(["provider", "checks kept", "deviations", "failed"], checked)
+        print(text)
+        if not options.dry:
+            page = header("The contract on rented machines", {}, machine()) + "\n" + text
+            (RESULTS / "rented-contract.md").write_text(page)
+        return
     chance = random.Random(options.seed)
     rows: list[list[str]] = []
     where = machine()

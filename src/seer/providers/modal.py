@@ -8,7 +8,7 @@ from seer.errors import CredentialsError, IsolationError, SandboxNotFoundError
 from seer.providers._base import Host, Machine
 from seer.providers._modal import _sandboxes
 from seer.providers._modal._link import ModalLink
-from seer.providers._modal._options import ModalOptions, read_options
+from seer.providers._modal._options import MOST_SECONDS, ModalOptions, read_options
 from seer.providers._modal._prepare import Preparation
 from seer.providers._modal._prices import PRICES_OF
 from seer.providers._modal._sandboxes import ModalRental
@@ -106,6 +106,12 @@ class ModalProvider(RemoteProvider):
         if isinstance(spec.network, tuple) and not spec.network:
             raise IsolationError("network=(): name hosts, or say 'none'")
         options = read_options(spec.options)
+        if spec.timeout is not None and spec.timeout > MOST_SECONDS:
+            logger.warning(
+                "timeout=%g: Modal ends every sandbox after %d hours",
+                spec.timeout,
+                MOST_SECONDS // 3600,
+            )
         if options.app != ModalOptions.app or options.environment is not None:
             # So that a listing looks there too.
             where = {"app": options.app, "environment": options.environment}
