@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
-import secrets
 import threading
 from collections.abc import Awaitable
 from pathlib import Path
@@ -84,7 +84,8 @@ async def _save_for_agent(name: str, data: bytes) -> str:
         return f"{path!r} in the workspace"
     folder = (Path("outputs") / "results").absolute()
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    target = folder / f"{secrets.token_hex(3)}-{name}"
+    # Named by what it holds, so that a replay gives the same answer.
+    target = folder / f"{hashlib.sha256(data).hexdigest()[:12]}-{name}"
     await asyncio.to_thread(target.write_bytes, data)
     return str(target)
 
