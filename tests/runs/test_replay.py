@@ -32,7 +32,7 @@ from seer.harness import (
     ToolResult,
     run_agent,
 )
-from seer.runs import GateCall, Run, open_run
+from seer.runs import GateCall, Run, open_run, siblings
 from seer.workspace import Workspace
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
@@ -200,6 +200,31 @@ async def test_streams_and_handles_are_replayed(
     assert len(keys) == 6
 
 
+async def test_a_call_is_in_the_record_of_one_run_only(tmp_path: Path) -> None:
+    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+    await scoped.astart()
+    try:
+        library: Any = await scoped.aserve(write_interface(tmp_path), name="tools")
+        session = await acreate_local_session(
+            Workspace(libraries=[library]), workspace_dir=tmp_path / "w", name="lab"
+        )
+        await session.aexec("import tools; tools.count(1)")
+        ids: list[str] = []
+        for by in (10, 100):
+            code = f"print(tools.count({by}))"
+            agent = Scripted([Step(calls=(Call(tool="python", arguments={"code": code}),))])
+            run = run_agent("look", provider=agent, session=session)
+            with anyio.fail_after(60):
+                assert "error" not in [event.type async for event in run]
+            ids.append(run.run_id)
+        await session.aclose()
+    finally:
+        await scoped.aterminate()
+    made = [[json.loads(line["arguments"])[0] for line in open_run(i).calls()] for i in ids]
+    assert made == [[[1], [10]], [[100]]]
+    assert [run.run_id for run in siblings(open_run(ids[0]))] == ids
+
+
 async def test_the_first_call_that_differs_is_shown_beside_the_recorded_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,6 +293,7 @@ async def test_where_the_record_ends_the_live_agent_goes_on_with_what_was_said(
 async def test_tools_of_a_served_interface_are_recorded_and_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     agent = Scripted(
         [
             Step(
@@ -303,13 +329,13 @@ async def test_tools_of_a_served_interface_are_recorded_and_replayed(
 
     run_id, events = await with_tools(agent)
     recorded = open_run(run_id)
-    calls = [GateCall.from_json(line) for line in recorded.calls()]
-    assert [(call.function, call.caller) for call in calls] == [
-        ("count", "tools-in-a-script-3"),
-        ("count", "tools-mcp-1"),
-        ("grid", "tools-mcp-1"),
-    ]
+    callers = [[line["caller"] for line in run.calls()] for run in siblings(recorded)]
+    assert callers == [["tools-in-a-script-3", "tools-mcp-2"], ["tools-mcp-1", "tools-mcp-1"]]
     assert '"z": 5' in outputs(events)[1][0], outputs(events)
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    monkeypatch.setenv("SEER_RUNS", str(tmp_path / "replayed"))
+    _, again = await with_tools(agent)
+    assert outputs(again) == outputs(events)
 
 
 async def ten_agents(folder: Path, agent: Callable[[int], Agent]) -> list[tuple[str, list[Event]]]:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import logging
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -58,6 +59,10 @@ class Followed:
     wanted: Callable[[str], bool] = lambda caller: True
 
 
+_taken: "weakref.WeakKeyDictionary[RecordedGate, dict[str, int]]" = weakref.WeakKeyDictionary()
+"""Up to which offset of its record the calls of each caller of a gate are in some run's record."""
+
+
 class CallCollector:
     """Follows gates and writes their calls down."""
 
@@ -70,7 +75,7 @@ class CallCollector:
         self._weights: list[asyncio.Task[None]] = []
 
     def follow(self, gates: Sequence[Followed]) -> None:
-        """Start following; what the gates did before is taken too."""
+        """Start following; what the gates did before is taken too, unless an earlier run has it."""
         about = {item.gate.name: dict(item.gate.about()) for item in gates}
         if about:
             self._record.update({"interfaces": about})
@@ -123,6 +128,8 @@ class _Follower:
         self._on_call = on_call
         self._model = model
         self._seen = 0
+        self._taken = _taken.setdefault(followed.gate, {})
+        self._before = dict(self._taken)
         self._news = asyncio.Event()
         self._kept: dict[str, str] = {}
 
@@ -130,8 +137,10 @@ class _Follower:
         """Take calls until cancelled, or until the gate or the record is gone."""
         try:
             async for after, line in self._gate.records():
-                if self._wanted(str(line.get("caller", ""))):
+                caller = str(line.get("caller", ""))
+                if after > self._before.get(caller, 0) and self._wanted(caller):
                     await self._take(line)
+                    self._taken[caller] = after
                 self._seen = after
                 self._news.set()
         except RecordError as error:
