@@ -158,8 +158,14 @@ class _Starter:
     async def _in_phase(self, display: Progress, name: str) -> AsyncGenerator[Phase]:
         self._phase = name
         began = time.monotonic()
-        with display.phase(name) as phase:
-            yield phase
+        try:
+            with display.phase(name) as phase:
+                yield phase
+        except SeerError as error:
+            # Said here: another phase may be under way at the same time.
+            if isinstance(error, StartError):
+                raise
+            raise StartError(name, self._secrets.redact(str(error))) from error
         logger.info("phase %s took %.3f s", name, time.monotonic() - began)
 
     async def _prepare(
@@ -172,13 +178,27 @@ class _Starter:
                 self._host = await self._provider.host(self._bare_spec())
         if self._host is not None:
             self._workshop = WorkshopElsewhere(self._host)
-            self._mounts = [
-                dataclasses.replace(mount, source=await self._workshop.place(mount.source))
-                for mount in self._mounts
-            ]
-        environment = await self._packages(display)
-        models = await self._models(display)
-        return environment, models, await self._repos(display)
+        # None of them needs another: waiting for one is time for the rest.
+        parts = (
+            asyncio.ensure_future(self._packages(display)),
+            asyncio.ensure_future(self._models(display)),
+            asyncio.ensure_future(self._repos(display)),
+            asyncio.ensure_future(self._place_mounts()),
+        )
+        try:
+            environment, models, repos, self._mounts = await asyncio.gather(*parts)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+        return environment, models, repos
+
+    async def _place_mounts(self) -> "list[Mount]":
+        places = [await self._workshop.place(mount.source) for mount in self._mounts]
+        return [
+            dataclasses.replace(mount, source=place)
+            for mount, place in zip(self._mounts, places, strict=True)
+        ]
 
     async def _packages(self, display: Progress) -> Path | None:
         config = self._config

@@ -15,6 +15,7 @@ from pathlib import Path
 from seer.errors import SandboxLostError
 from seer.execution._dial import SocketChannel, connect_path
 from seer.providers import Channel, Listener, Machine
+from seer.providers._relay import relay
 
 logger = logging.getLogger(__name__)
 
@@ -71,24 +72,3 @@ class ReverseDoor:
             await channel.close()
             return
         await relay(channel, near)
-
-
-async def relay(one: Channel, other: Channel) -> None:
-    """Pass bytes both ways until either side ends; then both are closed."""
-
-    async def copy(source: Channel, target: Channel) -> None:
-        with contextlib.suppress(SandboxLostError):
-            while data := await source.read(256 * 1024):
-                await target.write(data)
-
-    ways = [asyncio.create_task(copy(one, other)), asyncio.create_task(copy(other, one))]
-    try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for way in ways:
-            way.cancel()
-        try:
-            await asyncio.gather(*ways, return_exceptions=True)
-        finally:  # a second cancellation, while the first is being obeyed, must not leak them
-            await one.close()
-            await other.close()

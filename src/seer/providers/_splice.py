@@ -28,10 +28,10 @@ class _Joined(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Pass the end on; the other direction may go on."""
         self.ended = True
+        if self._target.can_write_eof() and not self._target.is_closing():
+            self._target.write_eof()
         if self.peer is not None and self.peer.ended:
             self._over.set()
-        elif self._target.can_write_eof() and not self._target.is_closing():
-            self._target.write_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 _BEATS = 4
 _ATTEMPT = 10.0
 """Seconds that one attempt at a new wire may take."""
+_FIRST_PAUSES = (0.1, 0.5)
 _BRIEF = 0.5
 """The same for the last one."""
 
@@ -83,10 +84,17 @@ class Session:
             HostUnreachableError: The host cannot be reached.
             SandboxLostError: The machine has ended already.
         """
-        try:
+        for pause in _FIRST_PAUSES:
+            try:
+                await self._connect(new=True)
+                break
+            except FileNotFoundError:
+                raise SandboxLostError("the machine has ended already") from None
+            except HostUnreachableError:
+                # It was there a moment ago.
+                await asyncio.sleep(pause)
+        else:
             await self._connect(new=True)
-        except FileNotFoundError:
-            raise SandboxLostError("the machine has ended already") from None
         self._keeping = asyncio.create_task(self._keep())
 
     async def open(
@@ -185,10 +193,15 @@ class Session:
                 "the connection was down for longer than the lease"
             )
         self._hang_up()
+        try:
+            lacking = b"".join(self._reliable.resume(theirs))
+        except frames.FrameError as error:
+            attempt.close()
+            raise SandboxLostError(f"the machine's porter has lost count: {error}") from None
         self._attempt, self._wire = attempt, wire
         self._cut.clear()
         self._heard_at = _now()
-        wire.write(b"".join(self._reliable.resume(theirs)))
+        wire.write(lacking)
         attempt.deliver()
         if attempt.ended:
             self._cut.set()
