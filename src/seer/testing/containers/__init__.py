@@ -9,7 +9,6 @@ it are root of this host.
 from seer.testing.containers._cloud import LoopbackCloud
 from seer.testing.containers._container import (
     Container,
-    ContainerError,
     ContainerSpec,
     Running,
     bare_image,
@@ -19,7 +18,6 @@ from seer.testing.containers._layers import Layer, LayerStore
 
 __all__ = [
     "Container",
-    "ContainerError",
     "ContainerSpec",
     "Layer",
     "LayerStore",

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from seer.errors import SeerError
-from seer.testing.containers._container import ContainerError, supported
+from seer.errors import ContainerError, SeerError
+from seer.testing.containers._container import supported
 
 T = TypeVar("T")
 _PATIENCE = 60.0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seer.errors import SeerError
+from seer.errors import ContainerError
 from seer.testing.containers._layers import TARGETS, TREES, Layer, LayerStore, lower
 
 _INIT = Path(__file__).with_name("_init.py")
@@ -20,10 +20,6 @@ _PYTHON = f"/opt/python/bin/python{sys.version_info.major}.{sys.version_info.min
 _PATIENCE = 60.0
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for, as in most images."""
-
-
-class ContainerError(SeerError):
-    """A container could not be started or used."""
 
 
 def supported() -> str | None:

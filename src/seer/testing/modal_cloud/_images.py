@@ -15,7 +15,8 @@ from pathlib import Path
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
-from seer.testing.containers import Container, ContainerError, ContainerSpec, Layer, LayerStore
+from seer.errors import ContainerError
+from seer.testing.containers import Container, ContainerSpec, Layer, LayerStore
 from seer.testing.modal_cloud._state import Faults, new_id
 
 _SUCCESS = api_pb2.GenericResult.GENERIC_STATUS_SUCCESS

@@ -11,7 +11,8 @@ from typing import Any
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
-from seer.testing.containers import Container, ContainerError, ContainerSpec, LayerStore
+from seer.errors import ContainerError
+from seer.testing.containers import Container, ContainerSpec, LayerStore
 from seer.testing.modal_cloud._execs import Exec
 from seer.testing.modal_cloud._images import Images
 from seer.testing.modal_cloud._state import GPUS, Account, Faults, new_id

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from seer.testing.containers import Container, ContainerError, ContainerSpec, Layer, LayerStore
+from seer.errors import ContainerError
+from seer.testing.containers import Container, ContainerSpec, Layer, LayerStore
 from seer.testing.runpod_cloud._graphql import Json, QueryError
 
 _ALPHABET = string.ascii_lowercase + string.digits
