@@ -5,7 +5,7 @@ import pytest
 from seer.errors import ConfigError
 from seer.providers import get_provider
 from seer.providers._ssh_options import read_options
-from seer.providers.ssh import SshOptions, SshProvider
+from seer.providers.ssh import SshOptions, SshProvider, options_at, place_of
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +60,8 @@ def test_the_provider_says_why_it_cannot_be_used(monkeypatch: pytest.MonkeyPatch
     assert "name a host" in (SshProvider().unavailable() or "")
     monkeypatch.setenv("SEER_SSH_HOST", "gpu1")
     assert SshProvider().unavailable() is None
+
+
+@pytest.mark.parametrize("place", ["gpu1", "me@gpu1", "gpu1:2222", "me@gpu1:2222"])
+def test_a_place_says_how_to_get_there(place: str) -> None:
+    assert place_of(options_at(place)) == place

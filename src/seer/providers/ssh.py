@@ -65,20 +65,32 @@ class SshProvider(RemoteProvider):
         return host
 
     async def _host_at(self, place: str) -> RemoteHost | None:
-        fields = (await self._known()).get(place)
-        return await self._host(fields) if fields is not None else None
+        options = (await self._known()).get(place)
+        return await self._host(options if options is not None else options_at(place))
 
     async def _places(self) -> list[str]:
         return list(await self._known())
 
     async def _known(self) -> dict[str, SshOptions]:
         known = await asyncio.to_thread(recall, self.name)
-        found = {place: SshOptions(**fields) for place, fields in known.items()}
+        # Another version may have written options that this one does not have.
+        names = SshOptions.__dataclass_fields__
+        found = {
+            place: SshOptions(**{name: value for name, value in fields.items() if name in names})
+            for place, fields in known.items()
+        }
         if self.unavailable() is None:
             # The host that the environment names counts as known before its first use.
             options = read_options(None)
             found[place_of(options)] = options
         return found
+
+
+def options_at(place: str) -> SshOptions:
+    """How to get to a place that this account has not used yet: by its name alone."""
+    user, _, rest = place.rpartition("@")
+    host, _, port = rest.partition(":")
+    return read_options({"host": host, "user": user, "port": int(port) if port.isdigit() else 0})
 
 
 def place_of(options: SshOptions) -> str:

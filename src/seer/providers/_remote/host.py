@@ -89,8 +89,8 @@ def _start() -> dict[str, object]:
     request = _request()
     if request["launcher"]:
         return launch_elsewhere(request, _own_command("launched"))
-    with _gpus_locked():
-        spec = read_spec(request["spec"])
+    spec = read_spec(request["spec"])
+    with _gpus_locked() if spec.gpu is not None else contextlib.nullcontext():
         if spec.gpu is not None:
             spec = replace(spec, devices=_choose_gpus(spec, share=bool(request["share_gpus"])))
         answer = asyncio.run(_bring_up(spec, request))
