@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seer.errors import SandboxLostError, SeerError
 from seer.providers._keeper_client import KeeperClient
@@ -76,6 +76,10 @@ class RemoteMachine(KeptMachine):
     def cuts(self) -> int:
         """How often the connection broke and was made again."""
         return self._session.cuts
+
+    def about(self) -> dict[str, Any]:
+        """See `Machine.about`; also where it is, and its price in US dollars per second."""
+        return {**super().about(), "host": self._host.name, "price": self._host.price}
 
     async def terminate(self) -> None:
         """End the machine and everything in it."""
