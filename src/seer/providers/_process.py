@@ -141,7 +141,7 @@ class StewardProcess(Process):
     def _raise_failure(self) -> None:
         if self._failure is not None:
             # A fresh one each time: one that is raised twice would grow two tracebacks.
-            raise SandboxLostError(str(self._failure))
+            raise type(self._failure)(str(self._failure))
 
     async def close_stdin(self) -> None:
         """End its standard input."""

@@ -19,6 +19,7 @@ from seer.errors import (
     HostFullError,
     HostUnsuitableError,
     ProviderError,
+    SandboxLostError,
     SandboxNotFoundError,
     SeerError,
 )
@@ -170,6 +171,10 @@ class RemoteHost(Host):
     async def how_it_ended(self, machine_id: str) -> str | None:
         """The reason of a machine's end, by its id there; None when nothing is known."""
         return await self._ask("ended", machine_id)
+
+    def name_loss(self, error: SandboxLostError) -> SandboxLostError:
+        """The error for a machine that is lost; one that says more where the host knows more."""
+        return error
 
     async def machine_ended(self) -> None:
         """A machine was terminated; a host that is rented for it can go."""

@@ -94,6 +94,9 @@ class RemoteMachine(KeptMachine):
             ) from error
         await self._host.machine_ended()
 
+    async def _why_lost(self) -> SandboxLostError:
+        return self._host.name_loss(await super()._why_lost())
+
     async def _released(self) -> None:
         await self._session.close()
 

@@ -6,7 +6,13 @@ import logging
 import os
 import time
 
-from seer.errors import ProviderError, SandboxLostError, SandboxNotFoundError, SeerError
+from seer.errors import (
+    PreemptedError,
+    ProviderError,
+    SandboxLostError,
+    SandboxNotFoundError,
+    SeerError,
+)
 from seer.providers._machine.cleaning import record_end
 from seer.providers._places import state_dir
 from seer.providers._remote._host import RemoteHost
@@ -65,6 +71,8 @@ class RentedHost(RemoteHost):
         self.rental = rental
         self._lease = preparing_lease(lease)
         self._beating: asyncio.Task[None] | None = None
+        self._taken = False
+        """Whether nobody but the vendor has ended the machine."""
         self._remembering: set[asyncio.Task[None]] = set()
 
     def keep(self) -> None:
@@ -133,10 +141,15 @@ class RentedHost(RemoteHost):
 
     async def how_it_ended(self, machine_id: str) -> str | None:
         """The reason of the machine's end; the vendor's where it is gone."""
-        lost = await self.rental.lost()
+        lost = await self._lost()
         if lost is not None:
+            self._taken = isinstance(lost, PreemptedError)
             return str(lost)
         return await super().how_it_ended(machine_id)
+
+    def name_loss(self, error: SandboxLostError) -> SandboxLostError:
+        """The error for a machine that is lost, or that its vendor took away."""
+        return PreemptedError(str(error)) if self._taken else error
 
     async def machine_ended(self) -> None:
         """The machine was terminated, so the rented one can go.
