@@ -20,11 +20,11 @@ Then find a direction for *mood* and show what it does to what the model writes.
 
 
 def cell(code: str, text: str, thinking: str | None = None, tokens: int = 2000) -> Step:
-    """A turn that runs one cell."""
+    """A turn that runs one cell, however long that takes here."""
     return Step(
         text=text,
         thinking=thinking,
-        calls=(Call(tool="add_code_cell", arguments={"source": code}),),
+        calls=(Call(tool="add_code_cell", arguments={"source": code, "wait": 300}),),
         usage={"input_tokens": tokens, "output_tokens": 90 + len(code) // 3},
     )
 

@@ -58,10 +58,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
         if scope["type"] != "http":
-            # Web sockets are not spoken here; closing before accepting refuses them.
-            if scope["type"] == "websocket":
-                await send({"type": "websocket.close", "code": 1008})
-            return
+            return  # nothing else is spoken here
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -83,7 +80,7 @@ class Guard:
         if len(hosts) != 1 or _name(hosts[0]) not in HOSTS:
             return 421, f"Host {hosts!r} is not this machine; use the address that Seer printed"
         origin = headers.get("origin")
-        if origin is not None and origin not in {f"http://{hosts[0]}"}:
+        if origin is not None and origin != f"http://{hosts[0]}":
             return 403, f"requests from {origin!r} are not answered"
         # A link to the page may stand anywhere; everything else is asked for by the page itself.
         link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
