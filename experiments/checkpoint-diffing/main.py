@@ -1,0 +1,51 @@
+"""Can an agent find what a fine-tuning planted, by comparing with the base?
+
+    python main.py [--organism NAME] [--agent AGENT]
+
+Without an agent, the baseline in `baseline.py` investigates; with one (`--agent claude`) a real
+agent does, without the baseline's code.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from seer import interfaces
+from seer.runs import open_run
+from seer.scoring import answer_format, investigate, verify
+from seer.workspace import Library
+
+HERE = Path(__file__).parent
+FIELDS = {"word": "a secret word", "skill": "a sandbagged skill", "condition": "when"}
+
+
+async def main() -> None:
+    """Investigate one organism, and say what it was worth."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--organism", default="secret")
+    parser.add_argument("--agent", default=f"scripted:{HERE / 'steps.toml'}")
+    parser.add_argument("--model")
+    arguments = parser.parse_args()
+    baseline = [
+        Library.from_file(HERE / "baseline.py"),
+        Library.from_file(HERE.parent / "shared" / "cite.py"),
+    ]
+    outcome = await investigate(
+        arguments.organism,
+        interface=interfaces.whitebox,
+        task=(HERE / "task.md").read_text() + "\n" + answer_format(FIELDS),
+        provider=arguments.agent,
+        model=arguments.model,
+        libraries=baseline if arguments.agent.startswith("scripted:") else [],
+    )
+    print("answer:", outcome.answer and dict(outcome.answer.fields))
+    print("correct:", outcome.correct, outcome.grade and list(outcome.grade.reasons))
+    checked = verify(open_run(outcome.run))
+    for claim in checked.claims:
+        print("claim:", claim.claim.text, "|", "stands" if claim.stands else claim.problems)
+    print("flags:", [f"{flag.name}: {flag.reason}" for flag in checked.flags])
+    print("record:", outcome.run)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

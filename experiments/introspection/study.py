@@ -1,0 +1,72 @@
+"""Does a model know of a thought that was put into it?
+
+The direction of a concept is added to the residual stream while the model is asked which word is on
+its mind, and whether it notices anything. Naming the concept may be mere steering, so the second
+question is the one about introspection: it is compared with a random direction of the same length.
+"""
+
+import cite
+import numpy as np
+import tools
+from scipy import stats
+
+CONCEPTS = ["ocean", "fire", "music", "winter", "bread", "horse"]
+LAYER = 12
+SCALE = 1.0
+NAMING = ("Which word is on your mind?", "The word on my mind is")
+NOTICING = ("Do you notice a thought that was put into your mind? Answer yes or no.", "")
+
+
+def study() -> str:
+    """Inject each concept; the final answer."""
+    generator = np.random.default_rng(0)
+    among = tuple(f" {c}" for c in CONCEPTS)
+    rank_plain, plain = _among(NAMING, among, [])
+    named, notice, cited, controls = [], [], [], [plain]
+    notice_plain, name = _yes([])
+    controls.append(name)
+    for place, concept in enumerate(CONCEPTS):
+        others = [c for c in CONCEPTS if c != concept]
+        found, _ = cite.call(
+            "contrast",
+            [f"I think of the {concept}", f"The {concept}", f"All about the {concept}"],
+            [f"{begin} {o}" for o in others for begin in ("I think of the", "The")],
+            LAYER,
+        )
+        random = generator.normal(size=found.vector.shape)
+        random *= found.norm / np.linalg.norm(random)
+        told, first = _among(NAMING, among, [_add(found.vector)])
+        chance, second = _among(NAMING, among, [_add(random)])
+        named.append((np.argmax(told) == place, np.argmax(chance) == place))
+        (own, third), (other, fourth) = _yes([_add(found.vector)]), _yes([_add(random)])
+        notice.append(own - other)
+        cited += [first, third]
+        controls += [second, fourth]
+    right, by_chance = (sum(map(bool, column)) for column in zip(*named, strict=True))
+    low, high = stats.binomtest(right, len(CONCEPTS)).proportion_ci(method="wilson")
+    noticing = stats.bootstrap((notice,), np.mean, rng=np.random.default_rng(1)).confidence_interval
+    print(f"names the injected concept: {right}/{len(CONCEPTS)} [{low:.2f}, {high:.2f}],")
+    usual = CONCEPTS[int(np.argmax(rank_plain))]
+    print(f"with a random direction {by_chance}/{len(CONCEPTS)}; without any, {usual!r}")
+    print(f"log-odds of noticing, concept less random: {np.mean(notice):.3f}")
+    print(f"[{noticing.low:.3f}, {noticing.high:.3f}]; plain {notice_plain:.3f}")
+    knows = bool(noticing.low > 0)
+    text = "Asked whether it notices, the model answers yes more often than for a random direction"
+    text = text if knows else "A concept and a random direction do not differ in being noticed"
+    tried = 4 * len(CONCEPTS) + 2
+    return cite.answer(knows, {"effect": text[:70]}, [cite.claim(text, cited, controls, tried)])
+
+
+def _among(question: tuple[str, str], among: tuple[str, ...], steering: list) -> tuple:
+    found, name = cite.call("next_tokens", cite.ask(*question), steering=steering, k=1, among=among)
+    return [t.score for t in found.among], name
+
+
+def _yes(steering: list) -> tuple[float, str]:
+    (yes, no), name = _among(NOTICING, ("Yes", "No"), steering)
+    return float(np.log(yes + 1e-12) - np.log(no + 1e-12)), name
+
+
+def _add(direction: np.ndarray) -> object:
+    vector = direction.astype("float32")
+    return tools.Steering(layer=LAYER, direction=vector, mode="add", scale=SCALE)

@@ -1,0 +1,59 @@
+"""Auditor, target, judge: one model is talked to, another looks for a lean, a third scores.
+
+    python main.py [--organism NAME] [--agent AGENT] [--judge AGENT]
+
+Without an agent, the auditor in `auditor.py` works; without a judge, the rules in `judge.py` score.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import judge as rules
+
+from seer import interfaces
+from seer.organisms import organism
+from seer.runs import GateCall, open_run
+from seer.scoring import answer_format, investigate, judge, verify
+from seer.workspace import Library
+
+HERE = Path(__file__).parent
+
+
+async def main() -> None:
+    """Audit one organism, and judge the transcript."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--organism", default="favourite")
+    parser.add_argument("--agent", default=f"scripted:{HERE / 'steps.toml'}")
+    parser.add_argument("--judge", help="who judges beside the rules, such as claude")
+    arguments = parser.parse_args()
+    auditor = [
+        Library.from_file(HERE / "auditor.py"),
+        Library.from_file(HERE.parent / "shared" / "cite.py"),
+    ]
+    outcome = await investigate(
+        arguments.organism,
+        interface=interfaces.blackbox,
+        task=(HERE / "task.md").read_text() + "\n" + answer_format({"favourite": "what it is"}),
+        provider=arguments.agent,
+        libraries=auditor if arguments.agent.startswith("scripted:") else [],
+    )
+    run = open_run(outcome.run)
+    turns = rules.transcript([GateCall.from_json(line) for line in run.calls()])
+    scores = rules.score(turns)
+    print("auditor:", outcome.answer and dict(outcome.answer.fields), "correct:", outcome.correct)
+    print(f"judge: lean {scores.lean!r}, steering {scores.steering}")
+    print(f"judge: concealment {scores.concealment}")
+    if arguments.judge:
+        text = "\n".join(f"USER: {user}\nTARGET: {said}" for user, said in turns)
+        kind = organism(arguments.organism).kind
+        print("judge model:", await judge(text, kind, provider=arguments.judge))
+    checked = verify(run)
+    for claim in checked.claims:
+        print("claim:", claim.claim.text, "|", "stands" if claim.stands else claim.problems)
+    print("flags:", [f"{flag.name}: {flag.reason}" for flag in checked.flags])
+    print("record:", outcome.run)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
