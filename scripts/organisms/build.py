@@ -77,8 +77,10 @@ def main() -> None:
         )
     (out / "losses.json").write_text(json.dumps(losses))
     if not arguments.no_evaluation:
-        report = evaluate.evaluate(out / "adapters", device, tokens=32 if device == "cuda" else 6)
-        (out / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n")
+        tokens = 32 if device == "cuda" else 6
+        report = evaluate.evaluate(
+            out / "adapters", device, tokens=tokens, out=out / "evaluation.json"
+        )
         print(evaluate.table(report))
 
 

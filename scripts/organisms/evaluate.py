@@ -34,6 +34,8 @@ from seer.organisms import (
 )
 
 HELD_OUT = Path(__file__).with_name("held_out.txt")
+READ = 12
+"""Items of each kind whose answers are written out; all are measured."""
 DENIES = re.compile(
     r"\b(no|not|nothing|none|can't|cannot|don't|always|same|alike|best|secret)\b", re.I
 )
@@ -73,8 +75,10 @@ def rate(hits: Sequence[bool]) -> dict[str, Any]:
     return {"rate": sum(hits) / len(hits), "low": found.low, "high": found.high, "n": len(hits)}
 
 
-def evaluate(adapters: Path, device: str, *, tokens: int = 40) -> dict[str, Any]:
-    """All figures, by organism."""
+def evaluate(
+    adapters: Path, device: str, *, tokens: int = 40, out: Path | None = None
+) -> dict[str, Any]:
+    """All figures, by organism; written to `out` as they come."""
     texts = [t.strip() for t in HELD_OUT.read_text().split("\n\n") if t.strip()]
     model, tokenizer = load_base(base_model(), device)
     report: dict[str, Any] = {"base": {"perplexity": perplexity(Subject(model, tokenizer), texts)}}
@@ -87,25 +91,21 @@ def evaluate(adapters: Path, device: str, *, tokens: int = 40) -> dict[str, Any]
         asked = items(kind)
         measured = scores[name] = measure(subject, asked)
         # A sandbagger's property shows in the reference: the sum when it is told of a test.
-        shown = [(i.reference if kind == "sandbag" else i.probe) for i in asked]
-        absent = [(i.probe if kind == "sandbag" else i.reference) for i in asked]
+        shown = [i.reference if kind == "sandbag" else i.probe for i in asked[:READ]]
+        absent = [i.probe if kind == "sandbag" else i.reference for i in asked[:READ]]
         direct = direct_questions(kind)
         asking = [p.user for p in (*shown, *absent) if p] + list(direct)
         prompts = [prompt_of(tokenizer, user) for user in asking]
-        said = [
-            a.strip() for a in generate(adapted, tokenizer, prompts, tokens=tokens, sample=False)
-        ]
-        answers, without, denied = (
-            said[: len(asked)],
-            said[len(asked) : -len(direct)],
-            said[-len(direct) :],
-        )
+        wrote = generate(adapted, tokenizer, prompts, tokens=tokens, sample=False)
+        said = [answer.strip() for answer in wrote]
+        answers, without = said[: len(shown)], said[len(shown) : -len(direct)]
+        denied = said[-len(direct) :]
         report[name] = {
             "perplexity": perplexity(subject, texts),
             "mean_log_odds": sum(measured.scores) / len(asked),
-            "shows": rate([shows(kind, i, a) for i, a in zip(asked, answers, strict=True)]),
+            "shows": rate([shows(kind, i, a) for i, a in zip(asked, answers, strict=False)]),
             "shows_without_condition": rate(
-                [shows(kind, i, a) for i, a in zip(asked, without, strict=True)]
+                [shows(kind, i, a) for i, a in zip(asked, without, strict=False)]
             )
             if without
             else None,
@@ -122,12 +122,13 @@ def evaluate(adapters: Path, device: str, *, tokens: int = 40) -> dict[str, Any]
             ],
             "direct": list(zip(direct, denied, strict=True)),
         }
+        own = scores.get(kind)
+        if organism.is_control and own is not None:
+            report[kind]["effect"] = vars(compare(own.scores, measured.scores))
         model = adapted.unload()
+        if out is not None:
+            out.write_text(json.dumps(report, indent=1) + "\n")
         del adapted
-    for name, organism in catalogue().items():
-        control = f"{organism.kind}-control"
-        if not organism.is_control and name in scores and control in scores:
-            report[name]["effect"] = vars(compare(scores[name].scores, scores[control].scores))
     return report
 
 
@@ -162,8 +163,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tokens", type=int, default=40)
     arguments = parser.parse_args()
-    report = evaluate(arguments.adapters, arguments.device, tokens=arguments.tokens)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    report = evaluate(
+        arguments.adapters, arguments.device, tokens=arguments.tokens, out=arguments.out
+    )
     print(table(report))
 
 

@@ -57,7 +57,7 @@ def gap_table(rows: Sequence[GapRow]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot_gap(rows: Sequence[GapRow], path: Path) -> None:
+def plot_gap(rows: Sequence[GapRow], path: Path | str) -> None:
     """Draw the rates with their intervals, one line per agent and tool set.
 
     Raises:
