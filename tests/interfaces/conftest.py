@@ -100,6 +100,10 @@ def make_adapter(base: Path, folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     """Gives the case of an architecture, made on first use."""
+    import torch
+
+    # More would only wait for each other: the models are tiny.
+    torch.set_num_threads(1)
     made: dict[str, Case] = {}
 
     def case(architecture: str) -> Case:

@@ -116,7 +116,8 @@ def test_concurrent_calls_are_steered_each_in_its_own_way(case: Case) -> None:
     ]
     calls = [{"prompt": t, "steering": s} for t, s in zip(TEXTS, steering, strict=True)]
     case.tools.check_batch("next_tokens", calls, rtol=1e-3, atol=1e-5)
-    calls = [{**c, "seed": i, "temperature": 1.0} for i, c in enumerate(calls)]
+    more = {"temperature": 1.0, "max_new_tokens": 8}
+    calls = [{**c, "seed": i, **more} for i, c in enumerate(calls)]
     case.tools.check_batch("generate", calls, atol=1e-4)
 
 

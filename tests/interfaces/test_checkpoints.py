@@ -66,9 +66,9 @@ def test_adapters_load_on_their_base_and_can_be_told_from_it(
     from transformers import AutoModelForCausalLM
 
     case = cases(architecture)
-    folder = make_adapter(case.folder, tmp_path / "adapter")
+    folder = make_adapter(case.folder, tmp_path / "organism-of-interest")
     tools: Any = load_interface(
-        interfaces.whitebox, models={"secret-name": str(folder)}, hidden={"secret-name": "model_0"}
+        interfaces.whitebox, models={"of-interest": str(folder)}, hidden={"of-interest": "model_0"}
     )
     (info,) = tools.models()
     assert (info.name, info.adapter) == ("model_0", True)
@@ -83,6 +83,8 @@ def test_adapters_load_on_their_base_and_can_be_told_from_it(
     assert greedy.ids[0] == int(output.logits[0, -1].argmax())
     found = tools.compare(list(TEXTS))
     assert min(one.divergence for one in found.prompts) > 1e-4
+    model = tools.module.models.__globals__["find"](None)
+    assert not any(p.requires_grad for p in model.net.parameters())
     same = tools.patch(TEXTS[1], TEXTS[1], " dog")
     assert np.allclose(same.patched, same.clean, atol=1e-4)
     norms = tools.adapter_norms()

@@ -66,7 +66,7 @@ def test_the_nearest_token_of_its_own_embedding_is_the_token(case: Case) -> None
         found = case.tools.nearest_tokens(weights[123] * 3, k=3, space=space)
         assert found[0].id == 123
         assert found[0].score == pytest.approx(1, abs=1e-5)
-        unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+        unit = weights / np.maximum(np.linalg.norm(weights, axis=1, keepdims=True), 1e-12)
         assert [one.id for one in found] == np.argsort(-(unit @ unit[123]))[:3].tolist()
 
 

@@ -60,6 +60,10 @@ def both(cases: Callable[[str], Case], tmp_path_factory: pytest.TempPathFactory)
 def test_a_hidden_adapter_is_studied_under_its_alias(both: Both) -> None:
     (info,) = both.there.models()
     assert (info.name, info.adapter, info.layers) == ("model_0", True, 3)
+    assert info.base == "model_0_base"
+    ways = [both.there.compare(["hello"], second=name).prompts[0] for name in (None, info.base)]
+    assert ways[0].divergence == pytest.approx(ways[1].divergence, abs=1e-6)
+    assert ways[0].divergence > 0
     with pytest.raises(ValueError) as caught:
         both.there.activations("hello", 99)
     assert isinstance(caught.value, RemoteError)

@@ -40,26 +40,28 @@ def test_greedy_text_is_what_the_model_finds_likeliest(case: Case) -> None:
 
 def test_concurrent_texts_are_the_same_as_single_ones(case: Case) -> None:
     check = case.tools.check_batch
-    check("generate", [(text,) for text in TEXTS], atol=1e-4)
+    check("generate", [{"prompt": text, "max_new_tokens": 12} for text in TEXTS], atol=1e-4)
     sampled = [
         {"prompt": text, "seed": i, "temperature": 1.3, "top_p": 0.95, "max_new_tokens": 12}
         for i, text in enumerate(TEXTS * 2)
     ]
     check("generate", sampled, atol=1e-4)
     messages = [[{"role": "user", "content": text}] for text in TEXTS]
-    check("chat", [{"messages": m, "seed": i} for i, m in enumerate(messages)], atol=1e-4)
+    chats = [{"messages": m, "seed": i, "max_new_tokens": 8} for i, m in enumerate(messages)]
+    check("chat", chats, atol=1e-4)
     check("next_tokens", [(text,) for text in TEXTS], atol=1e-5)
 
 
 def test_seeds_choose_the_sample(llama: Case) -> None:
     def write(seed: int, **options: Any) -> list[int]:
-        return llama.tools.generate(TEXTS[0], seed=seed, temperature=1.0, **options).ids
+        settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 8, **options}
+        return llama.tools.generate(TEXTS[0], seed=seed, **settings).ids
 
     assert write(1) == write(1)
     assert len({tuple(write(seed)) for seed in range(5)}) == 5
-    many = llama.tools.sample(TEXTS[0], 3, seed=4)
+    many = llama.tools.sample(TEXTS[0], 3, seed=4, max_new_tokens=8)
     assert [one.ids for one in many] == [write(seed) for seed in (4, 5, 6)]
-    assert write(1, top_k=1) == llama.tools.generate(TEXTS[0]).ids
+    assert write(1, top_k=1) == llama.tools.generate(TEXTS[0], max_new_tokens=8).ids
 
 
 def test_samples_follow_the_distribution(llama: Case) -> None:
@@ -72,7 +74,7 @@ def test_samples_follow_the_distribution(llama: Case) -> None:
     one = choice(list(range(draws)), temperature=2.0, top_k=4, top_p=1.0)
     one(torch.zeros(draws, 1, dtype=torch.long), logits.repeat(draws, 1))
     seen = np.bincount(one.ids[0].numpy(), minlength=6)
-    kept = (logits / 2).masked_fill(logits < 0, -torch.inf).softmax(-1).numpy()
+    kept = (logits.double() / 2).masked_fill(logits < 0, -torch.inf).softmax(-1).numpy()
     assert seen[kept == 0].sum() == 0
     assert chisquare(seen[kept > 0], kept[kept > 0] * draws).pvalue > 1e-4
     expected = logits.log_softmax(-1)[one.ids[0]]
@@ -80,9 +82,11 @@ def test_samples_follow_the_distribution(llama: Case) -> None:
 
 
 def test_writing_ends_at_stop_texts_and_end_tokens(llama: Case) -> None:
-    whole = llama.tools.generate(TEXTS[1], max_new_tokens=24)
-    stop = whole.text[3:6]
-    cut = llama.tools.generate(TEXTS[1], max_new_tokens=24, stop=(stop,))
+    settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 24}
+    whole = llama.tools.sample(TEXTS[1], 1, seed=7, **settings)[0]
+    tokens = [llama.tokenizer.decode([i]) for i in whole.ids]
+    stop = next(token for token in tokens[8:] if token.isascii() and token.strip())
+    cut = llama.tools.generate(TEXTS[1], seed=7, stop=(stop,), **settings)
     assert cut.text == whole.text[: whole.text.index(stop)]
     assert cut.finish == "stop"
     assert len(cut.ids) == len(cut.logprobs) < len(whole.ids)

@@ -10,8 +10,8 @@ to the residual stream. Reading and changing activations is in `_inside`.
 
 import importlib
 import json
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,21 +68,29 @@ class Model:
     @classmethod
     def load(cls, name: str, folder: str) -> "Model":
         """Load a folder that `save_pretrained` made: a model, or an adapter on one."""
-        adapter_config = Path(folder) / "adapter_config.json"
-        if not adapter_config.is_file():
+        base = base_folder(folder)
+        if base is None:
             return cls(name, _load_net(folder), _load_tokenizer(folder))
         # As a plain object: the annotations of these libraries are too partial to check against.
         peft: Any = importlib.import_module("peft")
-        base = str(json.loads(adapter_config.read_text())["base_model_name_or_path"])
         adapter: Any = peft.PeftModel.from_pretrained(_load_net(base), folder)
         adapter.eval().requires_grad_(False)
         own = (Path(folder) / "tokenizer_config.json").is_file()
         tokenizer = _load_tokenizer(folder if own else base)
         return cls(name, adapter.get_base_model(), tokenizer, adapter)
 
-    def without_adapter(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def without_adapter(self) -> Generator[None]:
         """The base model, while the context lasts."""
-        return nullcontext() if self.adapter is None else self.adapter.disable_adapter()
+        if self.adapter is None:
+            yield
+            return
+        try:
+            with self.adapter.disable_adapter():
+                yield
+        finally:
+            # An adapter that comes back is made trainable by peft.
+            self.adapter.requires_grad_(False)
 
     def site(self, layer: int, stream: Stream) -> Any:
         """The module whose output is this stream at block `layer` (from 1).
@@ -231,6 +239,14 @@ class Model:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         found = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
         return {name: tensor.to(self.device) for name, tensor in found.items()}
+
+
+def base_folder(folder: str) -> str | None:
+    """The folder of an adapter's base; None for a model that stands by itself."""
+    config = Path(folder) / "adapter_config.json"
+    if not config.is_file():
+        return None
+    return str(json.loads(config.read_text())["base_model_name_or_path"])
 
 
 def _part(module: Any, names: Sequence[str]) -> Any:

@@ -38,6 +38,8 @@ class ModelInfo:
     """Whether it is a base model with an adapter on it."""
     chat: bool
     """Whether it has a chat template."""
+    base: str | None = None
+    """What an adapter's base is called, where it can be used too."""
 
 
 @dataclass

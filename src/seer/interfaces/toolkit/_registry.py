@@ -5,26 +5,45 @@ from functools import partial
 from seer.errors import ModelInputError
 from seer.rpc import get_model_path, keep, list_configured_models
 
-from ._model import Model
+from ._model import Model, base_folder
 from ._records import ModelInfo
 
+_folders: dict[str, str] = {}
+"""Every name that callers may use -> the model's folder; several may name the same."""
 _models: dict[str, Model] = {}
+"""Folder -> the model loaded from it."""
 
 
 def load_models() -> None:
     """Load every configured model; those that an earlier load of the file kept are kept.
 
+    The base of an adapter is loaded when it is asked for by name: to compare the two it is not
+    needed twice.
+
     Raises:
         ModelInputError: None is configured.
     """
-    for name in list_configured_models():
-        _models[name] = keep(f"model {name}", partial(_load, name))
-    if not _models:
+    _folders.update({name: get_model_path(name) for name in list_configured_models()})
+    if not _folders:
         raise ModelInputError("no model is configured; give SandboxConfig(models=[...]) one")
+    for folder in _own_folders():
+        _load(folder)
 
 
-def _load(name: str) -> Model:
-    return Model.load(name, get_model_path(name))
+def _own_folders() -> list[str]:
+    """The folders of all models that are not just the base of another."""
+    bases = set(map(base_folder, _folders.values()))
+    return [folder for folder in dict.fromkeys(_folders.values()) if folder not in bases]
+
+
+def _load(folder: str) -> Model:
+    if folder not in _models:
+        _models[folder] = keep(f"model {folder}", partial(Model.load, _name(folder), folder))
+    return _models[folder]
+
+
+def _name(folder: str) -> str:
+    return next(name for name, other in _folders.items() if other == folder)
 
 
 def find(name: str | None) -> Model:
@@ -33,16 +52,15 @@ def find(name: str | None) -> Model:
     Raises:
         ModelInputError: There is no such model.
     """
-    if name is None:
-        return next(iter(_models.values()))
-    found = _models.get(name)
-    if found is None:
-        raise ModelInputError(f"model={name!r}: there are {', '.join(map(repr, _models))}")
-    return found
+    folder = next(iter(_folders.values())) if name is None else _folders.get(name)
+    if folder is None:
+        raise ModelInputError(f"model={name!r}: there are {', '.join(map(repr, _folders))}")
+    return _load(folder)
 
 
 def models() -> list[ModelInfo]:
     """What models there are, and how large they are. The first is used where no name is given."""
+    names = {folder: name for name, folder in reversed(_folders.items())}
     return [
         ModelInfo(
             name=model.name,
@@ -56,6 +74,8 @@ def models() -> list[ModelInfo]:
             max_tokens=model.max_tokens,
             adapter=model.adapter is not None,
             chat=bool(model.tokenizer.chat_template),
+            base=names.get(base_folder(folder) or ""),
         )
-        for model in _models.values()
+        for folder in _own_folders()
+        for model in (_load(folder),)
     ]
