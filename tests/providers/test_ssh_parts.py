@@ -24,8 +24,12 @@ def isolated() -> Generator[SshServer]:
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host has one package, and a state of its own."""
+    _write_wheel(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
 
 
 def _write_wheel(folder: Path) -> None:
@@ -50,12 +54,7 @@ def _write_wheel(folder: Path) -> None:
         wheel.writestr(record, "".join([*lines, f"{record},,\n"]))
 
 
-def test_a_host_without_an_index_gets_wheels_and_uv_from_here(
-    isolated: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _write_wheel(tmp_path)
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
+def test_a_host_without_an_index_gets_wheels_and_uv_from_here(isolated: SshServer) -> None:
     config = SandboxConfig(
         gpu=None,
         provider="ssh",
@@ -67,11 +66,7 @@ def test_a_host_without_an_index_gets_wheels_and_uv_from_here(
         assert said.strip() == "42"
 
 
-def test_a_package_that_nobody_has_is_named(
-    isolated: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
+def test_a_package_that_nobody_has_is_named(isolated: SshServer) -> None:
     config = SandboxConfig(
         gpu=None,
         provider="ssh",
@@ -82,31 +77,27 @@ def test_a_package_that_nobody_has_is_named(
         ScopedSandbox(config).start()
 
 
-@pytest.mark.parametrize("layout", ["org/name", "org--name", "hub"])
-def test_a_model_that_the_host_has_is_not_downloaded(
-    isolated: SshServer, tmp_path: Path, layout: str
-) -> None:
-    folder = tmp_path / layout
-    if layout == "hub":
-        cached = tmp_path / "models--org--name"
-        (cached / "refs").mkdir(parents=True)
-        (cached / "refs" / "main").write_text("c0ffee")
-        folder = cached / "snapshots" / "c0ffee"
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text("{}")
-    (folder / "weights").write_bytes(b"w" * 1000)
+def test_models_that_the_host_has_are_not_downloaded(isolated: SshServer, tmp_path: Path) -> None:
+    cached = tmp_path / "models--org--cached"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("c0ffee")
+    folders = {
+        "org/named": tmp_path / "org/named",
+        "org/slug": tmp_path / "org--slug",
+        "org/cached": cached / "snapshots" / "c0ffee",
+    }
+    for name, folder in folders.items():
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "weights").write_text(name)
     config = SandboxConfig(
         gpu=None,
         provider="ssh",
-        provider_options={
-            **isolated.options(),
-            "python": "",
-            "models": str(tmp_path),
-        },
-        models=[ModelConfig("org/name")],
-        python_packages=["pip"],
+        provider_options={**isolated.options(), "models": str(tmp_path)},
+        models=[ModelConfig(name) for name in folders],
+        python_packages=["seer-contract-wheel==1.0"],
     )
     with ScopedSandbox(config) as scoped:
-        (handle,) = scoped.model_handles
-        assert handle.path == "/models/org--name"
-        assert scoped.read_file(f"{handle.path}/weights") == b"w" * 1000
+        for handle, name in zip(scoped.model_handles, folders, strict=True):
+            assert handle.path == f"/models/{name.replace('/', '--')}"
+            assert scoped.read_file(f"{handle.path}/weights").decode() == name

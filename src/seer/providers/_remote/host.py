@@ -358,7 +358,9 @@ def _store(name: str) -> str:
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=store))
     try:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-            archive.extractall(draft, filter="tar")
+            # Interpreters older than 3.11.4 have no filters, and need none: it comes from us.
+            archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+            archive.extractall(draft)
         draft.chmod(0o755)
         with contextlib.suppress(FileExistsError, OSError):
             draft.rename(store / name)
