@@ -7,19 +7,19 @@ An interface is a file, so these names are paths. The functions that they expose
 """
 
 import shutil
-from pathlib import Path
+from pathlib import Path as _Path
 
-_FOLDER = Path(__file__).parent / "toolkit"
+_FOLDER = _Path(__file__).parent / "toolkit"
 
-blackbox: Path = _FOLDER / "blackbox.py"
+blackbox: _Path = _FOLDER / "blackbox.py"
 """What a model writes: generate, sample, chat, tokens and next-token distributions."""
-whitebox: Path = _FOLDER / "whitebox.py"
+whitebox: _Path = _FOLDER / "whitebox.py"
 """All of `blackbox`, and what happens inside: activations, lenses, patching, probes ..."""
 
 __all__ = ["blackbox", "copy", "whitebox"]
 
 
-def copy(interface: Path, folder: str | Path) -> Path:
+def copy(interface: _Path, folder: str | _Path) -> Path:
     """Copy an interface with the modules beside it, to be changed and served from there.
 
     Args:
@@ -33,4 +33,4 @@ def copy(interface: Path, folder: str | Path) -> Path:
         FileExistsError: The folder is there already.
     """
     shutil.copytree(interface.parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    return Path(folder) / interface.name
+    return _Path(folder) / interface.name
