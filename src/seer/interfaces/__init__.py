@@ -19,7 +19,7 @@ whitebox: _Path = _FOLDER / "whitebox.py"
 __all__ = ["blackbox", "copy", "whitebox"]
 
 
-def copy(interface: _Path, folder: str | _Path) -> Path:
+def copy(interface: _Path, folder: str | _Path) -> _Path:
     """Copy an interface with the modules beside it, to be changed and served from there.
 
     Args:
