@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-details")]
 @pytest.fixture(scope="module")
 def isolated() -> Generator[SshServer]:
     """A host that reaches no package index, with the system's interpreter and nothing in it."""
-    lost = "UV_DEFAULT_INDEX=http://127.0.0.1:9/simple HF_ENDPOINT=http://127.0.0.1:9"
+    lost = "UV_DEFAULT_INDEX=http://127.0.0.1:9/simple UV_HTTP_RETRIES=0"
     with SshServer(python="/usr/bin/python3", more=f"SetEnv {lost}") as server:
         yield server
 
