@@ -1,6 +1,5 @@
 """`seer replay`: a recorded experiment again, without its model, GPU or agent."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ _FOUND = 3
 Examples:
   seer replay RUN                      the same program, answered from the record
   seer replay RUN --live-after local   go on with a real sandbox where the record ends
+  seer replay RUN --fork-at 3 --agent claude    take over 3 turns, then go on live
 \b
 Exit code 3: the program ran, and did something else than the record says.""",
 )
@@ -34,29 +34,53 @@ Exit code 3: the program ran, and did something else than the record says.""",
     help="The program (default: the one that was recorded).",
 )
 @click.option("--live-after", metavar="PROVIDER", help="Where to go on after the record.")
-@click.option("--live-agent", is_flag=True, help="Ask the real agent; replay only its tools.")
+@click.option("--fork-at", type=click.IntRange(0), help="Go on live after this turn instead.")
+@click.option("--agent", help="With --fork-at: who goes on (default: whom the program names).")
 def command(
-    run: str, root: Path | None, program: Path | None, live_after: str | None, live_agent: bool
+    run: str,
+    root: Path | None,
+    program: Path | None,
+    live_after: str | None,
+    fork_at: int | None,
+    agent: str | None,
 ) -> int:
     """Run a recorded experiment again; calls of the gate and the agent come from the record."""
-    from seer.runs import compare_runs, open_run, replay_environment, runs_root
+    from seer.harness import fork_environment
+    from seer.runs import open_run, replay_environment
 
     recorded = open_run(run, root)
     file, arguments = _program(recorded, program)
-    env = replay_environment(recorded, live=live_after)
-    if live_agent:
-        env["SEER_AGENT"] = os.environ.get("SEER_AGENT", "")
+    if fork_at is not None:
+        if live_after:
+            raise click.UsageError("--fork-at runs on a live sandbox; leave --live-after out")
+        env = fork_environment(recorded, fork_at, agent=agent)
+    else:
+        env = replay_environment(recorded, live=live_after)
     code, made = run_program(file, arguments, root=root, env=env)
     show(made)
     if code or not made:
         return code or _FOUND
-    found = compare_runs(recorded, open_run(made[-1].run_id, runs_root(root)))
-    if found.equal:
-        say(f"the same as {recorded.run_id}: {found.same} steps")
-        return 0
-    say(f"after {found.same} steps it parts from {recorded.run_id}:")
-    say(f"  seer runs diff {recorded.run_id} {made[-1].run_id}")
-    return 0 if live_after or live_agent else _FOUND
+    same = _compare(recorded, [open_run(item.run_id, root) for item in made])
+    return 0 if same or live_after or fork_at is not None else _FOUND
+
+
+def _compare(recorded: "Run", made: "list[Run]") -> bool:
+    """Compare the runs of the program, in their order, with those it made before."""
+    from seer.runs import compare_runs, siblings
+
+    before = siblings(recorded)
+    same = len(before) == len(made)
+    if not same:
+        say(f"{len(before)} runs were recorded, {len(made)} were made now")
+    for old, new in zip(before, made, strict=False):
+        found = compare_runs(old, new)
+        if found.equal:
+            say(f"the same as {old.run_id}: {found.same} steps")
+        else:
+            same = False
+            say(f"after {found.same} steps it parts from {old.run_id}:")
+            say(f"  seer runs diff {old.run_id} {new.run_id}")
+    return same
 
 
 def _program(run: "Run", given: Path | None) -> tuple[Path, list[str]]:
