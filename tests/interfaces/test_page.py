@@ -1,4 +1,4 @@
-"""The page says what is there, and its code runs."""
+"""The page says what is there."""
 
 import re
 from pathlib import Path
@@ -27,15 +27,3 @@ def test_the_page_lists_every_function_with_its_parameters(llama: Case) -> None:
             default = "" if parameter.default is None else f"={parameter.default}"
             parts.append(parameter.name + default)
         assert text.replace('"', "'") == ", ".join(parts), name
-
-
-def test_the_steering_on_the_page_runs(llama: Case) -> None:
-    (code,) = re.findall(r"```python\n(refusal.*?)```", PAGE.read_text(), re.DOTALL)
-    names: dict[str, Any] = {
-        "tools": llama.tools,
-        "prompt": "hello world",
-        "refused": ["hello", "hello you"],
-        "answered": ["the fox", "the dog"],
-    }
-    exec(code.replace("12", "2"), names)
-    assert names["refusal"].vector.shape == (32,)
