@@ -45,7 +45,8 @@ class Relay(Way):
         """Listen in a fresh folder for connections to `target` in the machine."""
         # Short: tools such as curl take no path of more than 107 bytes.
         folder = Path(tempfile.mkdtemp(prefix="seer-gate-"))
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.setblocking(False)
         try:
             path = folder / "gate.sock"
             listener.bind(str(path))

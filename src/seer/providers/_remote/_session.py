@@ -32,8 +32,8 @@ _BRIEF = 0.5
 
 
 def _now() -> float:
-    """Seconds of a clock that goes on while the computer sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Seconds of a clock that goes on while the computer sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Session:
