@@ -53,11 +53,16 @@ function common(a, b) {
 }
 
 function runs(words, same) {
+  // A blank between two words that differ belongs to them.
+  const marks = same.map(
+    (one, at) =>
+      one && !(words[at].trim() === "" && same[at - 1] === false && same[at + 1] === false),
+  );
   const found = [];
   words.forEach((text, index) => {
     const last = found[found.length - 1];
-    if (last && last.same === same[index]) last.text += text;
-    else found.push({ text, same: same[index] });
+    if (last && last.same === marks[index]) last.text += text;
+    else found.push({ text, same: marks[index] });
   });
   return found;
 }
