@@ -45,7 +45,7 @@ class Plan:
     fan_seconds: float = 1.0
     array_seconds: float = 1.2
     array_warm: int = 12
-    patience: float = 180.0
+    patience: float = 120.0
     """Seconds to wait in all for the machine to be calm."""
 
 
