@@ -39,7 +39,8 @@ def _bind(source: str, target: str, *, read_only: bool = False) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
-    if libc.mount(source.encode(), target.encode(), None, 4096 | 16384, None) != 0:
+    # Without what is mounted below: a container must not see this host's control groups.
+    if libc.mount(source.encode(), target.encode(), None, 4096, None) != 0:
         raise OSError(ctypes.get_errno(), f"bind {source}", target)
     if read_only and libc.mount(None, target.encode(), None, 4096 | 32 | 1, None) != 0:
         raise OSError(ctypes.get_errno(), f"bind {source} read-only", target)
