@@ -1,9 +1,5 @@
-"""Machines on a host that is reached with SSH keep the contract of every provider.
+"""Machines on a host that is reached with SSH keep the contract of every provider."""
 
-All of it for root, and what could depend on it for an ordinary user, who has another interpreter.
-"""
-
-import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,62 +11,20 @@ from seer.testing.sshd import SshServer
 
 pytestmark = pytest.mark.full
 
-_AS_USER = (
-    "exec_gives_output_and_exit_code",
-    "the_hosts_environment_does_not_reach_the_machine",
-    "secrets_stand_on_no_command_line_and_in_no_file",
-    "large_output_arrives_whole",
-    "killing_a_command_kills_the_whole_tree",
-    "a_terminal_is_a_terminal",
-    "odd_names_work_everywhere",
-    "modes_are_kept",
-    "the_systems_files_cannot_be_written",
-    "deep_and_locked_trees_can_be_removed",
-    "large_files_arrive_whole",
-    "unix_sockets_in_the_machine_can_be_reached",
-    "a_planted_link_leads_nowhere",
-    "programs_in_the_machine_can_connect_out_to_a_listener",
-    "gates_of_the_spec_can_be_reached_from_inside",
-    "a_running_machine_is_listed",
-    "machines_do_not_see_each_other",
-    "terminating_ends_everything_and_twice_is_harmless",
-    "a_machine_can_be_found_from_this_process",
-    "memory_is_limited",
-    "disk_is_limited",
-)
 
-
-def _contract(server: SshServer, folder: Path, *, large: int) -> Generator[ProviderContract]:
-    with server, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(folder))
+@pytest.fixture(scope="module")
+def contract(tmp_path_factory: pytest.TempPathFactory) -> Generator[ProviderContract]:
+    with SshServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         for name, value in server.environment().items():
             patch.setenv(name, value)
         spec = MachineSpec(isolation="bubblewrap")
-        made = ProviderContract(get_provider("ssh"), spec=spec, large=large)
+        made = ProviderContract(get_provider("ssh"), spec=spec, large=64 << 20)
         yield made
         made.close()
         assert list(Path(server.root, "state/seer/machines").iterdir()) == []
 
 
-@pytest.fixture(scope="module")
-def contract(tmp_path_factory: pytest.TempPathFactory) -> Generator[ProviderContract]:
-    yield from _contract(SshServer(), tmp_path_factory.mktemp("state"), large=64 << 20)
-
-
-@pytest.fixture(scope="module")
-def as_user(tmp_path_factory: pytest.TempPathFactory) -> Generator[ProviderContract]:
-    server = SshServer(ordinary=True)
-    yield from _contract(server, tmp_path_factory.mktemp("state-user"), large=8 << 20)
-
-
-@pytest.mark.xdist_group("ssh-contract")
 @pytest.mark.parametrize("name", ProviderContract.names())
 def test_contract(contract: ProviderContract, name: str) -> None:
     contract.run(name)
-
-
-@pytest.mark.xdist_group("ssh-contract-user")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can let somebody else log in")
-@pytest.mark.parametrize("name", _AS_USER)
-def test_contract_as_an_ordinary_user(as_user: ProviderContract, name: str) -> None:
-    as_user.run(name)

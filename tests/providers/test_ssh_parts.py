@@ -4,6 +4,7 @@ import hashlib
 import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,30 +55,9 @@ def _write_wheel(folder: Path) -> None:
         wheel.writestr(record, "".join([*lines, f"{record},,\n"]))
 
 
-def test_a_host_without_an_index_gets_wheels_and_uv_from_here(isolated: SshServer) -> None:
-    config = SandboxConfig(
-        gpu=None,
-        provider="ssh",
-        provider_options=isolated.options(),
-        python_packages=["seer-contract-wheel==1.0"],
-    )
-    with ScopedSandbox(config) as scoped:
-        said = scoped.exec_python("import seer_contract_wheel as w; print(w.ANSWER)")
-        assert said.strip() == "42"
-
-
-def test_a_package_that_nobody_has_is_named(isolated: SshServer) -> None:
-    config = SandboxConfig(
-        gpu=None,
-        provider="ssh",
-        provider_options=isolated.options(),
-        python_packages=["seer-no-such-package"],
-    )
-    with pytest.raises(StartError, match="seer-no-such-package"):
-        ScopedSandbox(config).start()
-
-
-def test_models_that_the_host_has_are_not_downloaded(isolated: SshServer, tmp_path: Path) -> None:
+def test_a_host_without_a_network_gets_wheels_and_uses_its_own_models(
+    isolated: SshServer, tmp_path: Path
+) -> None:
     cached = tmp_path / "models--org--cached"
     (cached / "refs").mkdir(parents=True)
     (cached / "refs" / "main").write_text("c0ffee")
@@ -98,6 +78,11 @@ def test_models_that_the_host_has_are_not_downloaded(isolated: SshServer, tmp_pa
         python_packages=["seer-contract-wheel==1.0"],
     )
     with ScopedSandbox(config) as scoped:
+        said = scoped.exec_python("import seer_contract_wheel as w; print(w.ANSWER)")
+        assert said.strip() == "42"
         for handle, name in zip(scoped.model_handles, folders, strict=True):
             assert handle.path == f"/models/{name.replace('/', '--')}"
             assert scoped.read_file(f"{handle.path}/weights").decode() == name
+    unknown = replace(config, python_packages=["seer-no-such-package"], models=[])
+    with pytest.raises(StartError, match="seer-no-such-package"):
+        ScopedSandbox(unknown).start()
