@@ -63,6 +63,8 @@ def build(size: str, device: str) -> Any:
         pad_token_id=1,
     )
     torch.manual_seed(0)
+    if device == "cpu":
+        torch.set_num_threads(1)  # more would only wait for each other with a model this small
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config)
     model = model.to(torch.bfloat16 if device == "cuda" else torch.float32)
