@@ -25,7 +25,8 @@ _READ_SIZE = 65536
 SPINS = 40
 """Looks at the socket, about a microsecond each, before a call sleeps."""
 REST = 32
-"""Calls that sleep at once after a spin that came to nothing."""
+"""Calls that sleep at once after a spin that came to nothing; twice as many after each further."""
+LONGEST_REST = 4096
 SILENCE = 600.0
 """Seconds without any sign of life (one comes every ten) after which a gate counts as gone."""
 
@@ -43,6 +44,7 @@ class Connection:
         "_mappings",
         "_poll",
         "_reader",
+        "_rest",
         "_spin",
         "_timeout",
         "closing",
@@ -60,6 +62,7 @@ class Connection:
         self._mappings: dict[int, Mapping] = {}
         self._timeout = 0.0
         self._spin = 1
+        self._rest = REST
         self._poll = select.poll()
         self._poll.register(connected.fileno(), select.POLLIN)
         self.wait_at_most(SILENCE)
@@ -122,14 +125,17 @@ class Connection:
         """Look for the answer a few times before sleeping.
 
         Waking a sleeping core takes longer than a small call does. Yielding in between lets the
-        gate run where both share a core. If nothing comes, the next calls do not try.
+        gate run where both share a core. If nothing comes, the next calls do not try: where many
+        callers wait, looking takes the time of those who have something to do.
         """
         for _ in range(SPINS):
             if self._poll.poll(0):
                 self._spin = 1
+                self._rest = REST
                 return
             os.sched_yield()
-        self._spin = -REST
+        self._spin = -self._rest
+        self._rest = min(2 * self._rest, LONGEST_REST)
 
     def _send(self, parts: list[Any], descriptors: list[int]) -> None:
         first = True
