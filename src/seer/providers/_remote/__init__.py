@@ -5,9 +5,14 @@ hosts there are; see `RemoteProvider`. Modules without an underscore run on the 
 and use the standard library only:
 
     bootstrap.sh   the first contact: find a Python, unpack the kit
-    host.py        start, find, list and end machines there; pick GPUs
+    host.py        start, find, list and end machines there
+    gpus.py        which GPUs a new machine gets
     porter.py      one per machine: holds its connections while the controller cannot be heard
-    frames.py      numbered frames and streams, for both ends; does no input or output
+    pump.py        a socket on standard streams, where forwarding is forbidden
+    launched.py    machines that a launcher starts on another node, with
+    head.py        what runs the launcher, and
+    trunk.py       wires over the launcher's standard streams
+    frames.py      numbered frames, for both ends; does no input or output
 
 Those with one run in the controller:
 
@@ -15,7 +20,8 @@ Those with one run in the controller:
     _kit.py        the copy that a host gets
     _host.py       one host: requests to `host.py`, files pushed there
     _session.py    the controller's end of a porter: streams that survive cuts
+    _streams.py    one such stream, as a transport of asyncio's
     _machine.py    a machine in terms of a session
-    _relay.py      a socket of this host that leads to one in the machine
     _provider.py   start, find and list in terms of hosts
+    _known.py      hosts that were used, for listings of later processes
 """
