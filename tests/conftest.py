@@ -4,6 +4,7 @@ The cache (package environments, bundles) is the user's own: it holds only what 
 """
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Generator
@@ -13,6 +14,7 @@ import hypothesis
 import pytest
 
 _ROOT = Path(tempfile.mkdtemp(prefix="seer-"))
+_ALL_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
 _MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_ALIASES", "HF_TOKEN")
 
 
@@ -26,6 +28,16 @@ def pytest_configure() -> None:
     # A few of each in every run, whatever else the machine does; campaigns try the many.
     hypothesis.settings.register_profile("suite", max_examples=40, deadline=None)
     hypothesis.settings.load_profile("suite")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file of the second suite when that is not asked for.
+
+    Importing browsers, vendors' libraries and models is a third of the fast suite's time.
+    """
+    if "not full" not in str(config.getoption("markexpr")) or collection_path.suffix != ".py":
+        return None
+    return True if _ALL_FULL.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.fixture
