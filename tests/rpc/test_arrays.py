@@ -129,7 +129,7 @@ def test_a_function_that_changes_its_argument_changes_its_own_copy(served: Serve
 
 
 def test_without_shared_memory_the_bytes_go_over_the_socket(served: Served) -> None:
-    gate = served.gate(kind="frames")
+    gate = served.gate(kind="frames:path")
     assert gate.call("big", (3,))[0] == 3
     assert gate.call("total", (np.ones(1_000_000),)) == 1_000_000
 

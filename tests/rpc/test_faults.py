@@ -312,8 +312,8 @@ def test_many_connections_of_one_caller_are_bounded() -> None:
             refused = b""
             for _ in range(1100):
                 connected = socket.socket(socket.AF_UNIX)
+                connected.connect(str(served.socket_path("a")))  # waits for room in the backlog
                 connected.settimeout(5)
-                connected.connect(str(served.socket_path("a")))
                 held.append(connected)
             refused = held[-1].recv(1000)
             assert b"503" in refused
@@ -331,8 +331,8 @@ def test_connections_that_say_nothing_are_bounded_while_nobody_serves() -> None:
         try:
             for _ in range(400):
                 connected = socket.socket(socket.AF_UNIX)
+                connected.connect(str(served.socket_path("a")))  # waits for room in the backlog
                 connected.settimeout(5)
-                connected.connect(str(served.socket_path("a")))
                 held.append(connected)
             assert held[0].recv(1000) == b""
             soon(lambda: served.gate("b").call("small", (1,)), InterfaceDiedError)
