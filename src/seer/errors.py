@@ -57,7 +57,7 @@ class HostRefusedError(ProviderError, PermissionError):
 
 
 class HostUnsuitableError(ProviderError):
-    """A host elsewhere lacks what a machine on it needs; the message says what and how to add it."""
+    """A host elsewhere lacks what a machine on it needs; the message says how to add it."""
 
 
 class HostFullError(ProviderError, OSError):

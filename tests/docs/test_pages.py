@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.full
 
 DOCS = Path(__file__).parents[2] / "docs"
-_BLOCK = re.compile(r"^```(python|bash)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|bash)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.M | re.S)
 
 
 def program_of(page: Path) -> str:
