@@ -6,9 +6,12 @@ The cache (package environments, bundles) is the user's own: it holds only what 
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from types import ModuleType
+from typing import cast
 
 import hypothesis
 import pytest
@@ -25,6 +28,9 @@ def pytest_configure() -> None:
     os.environ["SEER_PROGRESS"] = "off"
     for name in _MACHINE_SETTINGS:
         os.environ.pop(name, None)
+    # A check of international addresses that nothing here asks for; jsonschema imports it where it
+    # is installed, and it compiles a grammar for seconds.
+    sys.modules["rfc3987_syntax"] = cast("ModuleType", None)
     # A few of each in every run, whatever else the machine does; campaigns try the many.
     hypothesis.settings.register_profile("suite", max_examples=40, deadline=None)
     hypothesis.settings.load_profile("suite")
