@@ -23,7 +23,9 @@ def _results() -> Results:
     return {"plain": plain, "memcpy": memcpy, "ours": ours}
 
 
-_CONTEXT = Context(where={"cores": "2"}, packages={"grpcio": "1.0"}, plan=Plan(rounds=2))
+_CONTEXT = Context(
+    where={"cores": "2"}, packages={"grpcio": "1.0"}, plan=Plan(rounds=2), calm="calm"
+)
 
 
 def test_page_shows_medians_in_each_columns_unit() -> None:

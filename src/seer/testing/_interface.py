@@ -149,7 +149,8 @@ class LoadedInterface:
         return function.bind(given, named)
 
     def _received(self, function: Function, result: Any) -> Any:
-        if function.returns.kind == "handle" and not isinstance(result, Handle):
+        is_handle = isinstance(result, Handle)
+        if function.returns.kind == "handle" and not is_handle:
             return Handle(result)
         buffers: list[Any] = []
         text = encode(result, buffers, function=function.name, extra=self._pack_handle)
@@ -158,7 +159,9 @@ class LoadedInterface:
         return self._restorer(function.returns.to_json())(value)
 
     def _pack_handle(self, value: object) -> dict[str, Any] | None:
-        return self._handles.add(value) if isinstance(value, Handle) else None
+        if not isinstance(value, Handle):
+            return None
+        return self._handles.add(cast("Handle[Any]", value))
 
     def _decode(self, text: bytes, buffers: list[Any], *, torch: bool = True) -> Any:
         memory = [bytearray(memoryview(buffer)) for buffer in buffers]
