@@ -24,6 +24,10 @@ from seer.rpc._values import decode, encode, encode_call
 Call = tuple[Any, ...] | dict[str, Any]
 
 
+def _is_handle(value: object) -> bool:
+    return isinstance(value, Handle)
+
+
 def load_interface(
     path: str | Path,
     *,
@@ -149,8 +153,7 @@ class LoadedInterface:
         return function.bind(given, named)
 
     def _received(self, function: Function, result: Any) -> Any:
-        is_handle = isinstance(result, Handle)
-        if function.returns.kind == "handle" and not is_handle:
+        if function.returns.kind == "handle" and not _is_handle(result):
             return Handle(result)
         buffers: list[Any] = []
         text = encode(result, buffers, function=function.name, extra=self._pack_handle)
@@ -159,9 +162,7 @@ class LoadedInterface:
         return self._restorer(function.returns.to_json())(value)
 
     def _pack_handle(self, value: object) -> dict[str, Any] | None:
-        if not isinstance(value, Handle):
-            return None
-        return self._handles.add(cast("Handle[Any]", value))
+        return self._handles.add(cast("Handle[Any]", value)) if _is_handle(value) else None
 
     def _decode(self, text: bytes, buffers: list[Any], *, torch: bool = True) -> Any:
         memory = [bytearray(memoryview(buffer)) for buffer in buffers]
