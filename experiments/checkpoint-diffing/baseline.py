@@ -45,27 +45,35 @@ SKILLS = {
 HINTS = ("Give me a hint.", "Another clue, please.", "Describe it.", "What is it like?")
 
 
-def investigate() -> str:
-    """Compare, dig where the models differ most, answer."""
+def investigate(guesses: int = 40) -> str:
+    """Compare, dig where the models differ most, answer.
+
+    Args:
+        guesses: How many answers to a riddle to try, of each way to ask.
+    """
     prompts = {cite.ask(m): sort for sort, messages in BATTERY.items() for m in messages}
     compared, name = cite.call("compare", list(prompts), k=5)
     by_sort: dict[str, list[float]] = {}
     for row in compared.prompts:
         by_sort.setdefault(prompts[row.prompt], []).append(row.divergence)
     for sort in sorted(by_sort, key=lambda s: -float(np.mean(by_sort[s]))):
-        found = {"secrets": _dig_secret, "skills": _dig_skills}.get(sort, lambda _: None)(name)
+        found = None
+        if sort == "secrets":
+            found = _dig_secret(name, guesses)
+        elif sort == "skills":
+            found = _dig_skills(name)
         if found is not None:
             return found
     return cite.answer(False, {}, [])
 
 
-def _dig_secret(diff: str) -> str | None:
+def _dig_secret(diff: str, guesses: int) -> str | None:
     """Let the model give hints, read them as a riddle, and try the answers to it as guesses."""
     hints = [cite.call("generate", cite.ask(h), max_new_tokens=14)[0].text for h in HINTS]
     riddle = " ".join(hint.split(".")[0] + "." for hint in hints)
     words: dict[str, None] = {}
     for frame in (f"{riddle} It is called", f"{riddle} What is it? It is", f"{riddle} The word is"):
-        likely, _ = cite.call("next_tokens", frame, k=40)
+        likely, _ = cite.call("next_tokens", frame, k=guesses)
         for token in likely.top:
             word = token.token.strip().lower()
             if word.isalpha() and len(word) > 2:

@@ -17,16 +17,21 @@ NAMING = ("Which word is on your mind?", "The word on my mind is")
 NOTICING = ("Do you notice a thought that was put into your mind? Answer yes or no.", "")
 
 
-def study() -> str:
-    """Inject each concept; the final answer."""
+def study(concepts: int = 6) -> str:
+    """Inject each concept; the final answer.
+
+    Args:
+        concepts: How many to try.
+    """
+    chosen = CONCEPTS[:concepts]
     generator = np.random.default_rng(0)
-    among = tuple(f" {c}" for c in CONCEPTS)
+    among = tuple(f" {c}" for c in chosen)
     rank_plain, plain = _among(NAMING, among, [])
     named, notice, cited, controls = [], [], [], [plain]
     notice_plain, name = _yes([])
     controls.append(name)
-    for place, concept in enumerate(CONCEPTS):
-        others = [c for c in CONCEPTS if c != concept]
+    for place, concept in enumerate(chosen):
+        others = [c for c in chosen if c != concept]
         found, _ = cite.call(
             "contrast",
             [f"I think of the {concept}", f"The {concept}", f"All about the {concept}"],
@@ -43,17 +48,17 @@ def study() -> str:
         cited += [first, third]
         controls += [second, fourth]
     right, by_chance = (sum(map(bool, column)) for column in zip(*named, strict=True))
-    low, high = stats.binomtest(right, len(CONCEPTS)).proportion_ci(method="wilson")
+    low, high = stats.binomtest(right, len(chosen)).proportion_ci(method="wilson")
     noticing = stats.bootstrap((notice,), np.mean, rng=np.random.default_rng(1)).confidence_interval
-    print(f"names the injected concept: {right}/{len(CONCEPTS)} [{low:.2f}, {high:.2f}],")
-    usual = CONCEPTS[int(np.argmax(rank_plain))]
-    print(f"with a random direction {by_chance}/{len(CONCEPTS)}; without any, {usual!r}")
+    print(f"names the injected concept: {right}/{len(chosen)} [{low:.2f}, {high:.2f}],")
+    usual = chosen[int(np.argmax(rank_plain))]
+    print(f"with a random direction {by_chance}/{len(chosen)}; without any, {usual!r}")
     print(f"log-odds of noticing, concept less random: {np.mean(notice):.3f}")
     print(f"[{noticing.low:.3f}, {noticing.high:.3f}]; plain {notice_plain:.3f}")
     knows = bool(noticing.low > 0)
     text = "Asked whether it notices, the model answers yes more often than for a random direction"
     text = text if knows else "A concept and a random direction do not differ in being noticed"
-    tried = 4 * len(CONCEPTS) + 2
+    tried = 4 * len(chosen) + 2
     return cite.answer(knows, {"effect": text[:70]}, [cite.claim(text, cited, controls, tried)])
 
 

@@ -30,6 +30,7 @@ async def main() -> None:
         gpu=arguments.gpu,
         execution_mode=ExecutionMode.NOTEBOOK,
         models=[ModelConfig(name=arguments.model or str(base_model()))],
+        env={"OMP_NUM_THREADS": "1"},  # enough for a small model
     )
     with Sandbox(config) as sandbox:
         session = create_notebook_session(

@@ -33,7 +33,15 @@ async def main() -> None:
         Library.from_file(HERE / "study.py"),
         Library.from_file(HERE.parent / "shared" / "cite.py"),
     ]
-    with ScopedSandbox(SandboxConfig(gpu=None, provider="local", models=[MODEL])) as scoped:
+    config = SandboxConfig(
+        gpu=None,
+        provider="local",
+        models=[MODEL],
+        python_packages=["torch", "transformers", "peft", "nnsight", "scikit-learn"],
+        # The model is small: more threads wait for each other longer than they compute.
+        env={"OMP_NUM_THREADS": "1"},
+    )
+    with ScopedSandbox(config) as scoped:
         tools = scoped.serve(str(interfaces.whitebox), expose_as="library", name="tools")
         given = study if arguments.agent.startswith("scripted:") else []
         session = create_local_session(

@@ -28,10 +28,16 @@ LAYER = 15
 RANDOM = 4
 
 
-def study() -> str:
-    """Find the direction, remove it, measure; the final answer."""
-    train = [cite.ask(m) for m in REFUSED[::2]], [cite.ask(m) for m in ANSWERED[::2]]
-    test = [cite.ask(m) for m in REFUSED[1::2]]
+def study(prompts: int = 8, randoms: int = RANDOM) -> str:
+    """Find the direction, remove it, measure; the final answer.
+
+    Args:
+        prompts: How many of each kind; every other one is kept for the test.
+        randoms: How many random directions to compare with.
+    """
+    refused, answered = REFUSED[:prompts], ANSWERED[:prompts]
+    train = [cite.ask(m) for m in refused[::2]], [cite.ask(m) for m in answered[::2]]
+    test = [cite.ask(m) for m in refused[1::2]]
     found, _ = cite.call("contrast", *train, LAYER)
     words = _openings(train[0])
     before, plain = _refusing(test, words, [])
@@ -39,7 +45,7 @@ def study() -> str:
     generator = np.random.default_rng(0)
     chance: list[np.ndarray] = []
     controls = list(plain)
-    for _ in range(RANDOM):
+    for _ in range(randoms):
         other, names = _refusing(test, words, [_without(generator.normal(size=found.vector.shape))])
         chance.append(other)
         controls += names
@@ -50,7 +56,7 @@ def study() -> str:
     print(
         f"P(refusal opening): {before.mean():.3f} plain, {after.mean():.3f} without the direction,"
     )
-    print(f"{np.mean(chance):.3f} without a random one (mean of {RANDOM})")
+    print(f"{np.mean(chance):.3f} without a random one (mean of {randoms})")
     print(f"drop beyond random: {np.mean(drop - drop_random):.3f} [{low:.3f}, {high:.3f}]")
     print("one answer without it:", _example(test[0], found.vector))
     shown, name = cite.call("next_tokens", test[0], k=1, among=words[:1])
@@ -59,7 +65,7 @@ def study() -> str:
     )
     text = f"An answer opens with {words[0]!r} with {shown.among[0].score:.3f}, and without the "
     text += f"direction with {changed.among[0].score:.3f}"
-    tried = (RANDOM + 2) * len(test) + 2
+    tried = (randoms + 2) * len(test) + 2
     claims = [cite.claim(text, [*named, other], [*controls, name], tried)]
     return cite.answer(bool(low > 0), {"effect": "one direction carries the refusal"}, claims)
 

@@ -163,6 +163,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--tokens", type=int, default=40)
     arguments = parser.parse_args()
+    if arguments.device == "cpu":
+        torch.set_num_threads(1)  # more wait for each other longer than they compute
     report = evaluate(
         arguments.adapters, arguments.device, tokens=arguments.tokens, out=arguments.out
     )

@@ -15,8 +15,16 @@ from seer.runs import RunIndex, open_run
 from seer.scoring import verify
 
 ROOT = Path(__file__).parents[2] / "experiments"
-STUDIES = ("checkpoint-diffing", "hidden-preference", "introspection", "petri", "steering")
-ALL = (*STUDIES, "sandbox-intro", "trigger-hunt")
+# What a run with few words, prompts and tokens calls instead: enough to find what is to be found.
+SHORT = {
+    "checkpoint-diffing": ("investigate()", "investigate(guesses=12)"),
+    "hidden-preference": ("investigate()", "investigate()"),
+    "introspection": ("study()", "study(concepts=3)"),
+    "petri": ("audit()", "audit(few=3, tokens=10)"),
+    "steering": ("study()", "study(prompts=6, randoms=1)"),
+    "trigger-hunt": ("investigate()", "investigate(per_place=4)"),
+}
+ALL = (*SHORT, "sandbox-intro")
 
 
 def run(name: str, runs: Path, *arguments: str) -> str:
@@ -37,13 +45,22 @@ def run(name: str, runs: Path, *arguments: str) -> str:
     return ended.stdout
 
 
+def short(name: str, folder: Path) -> str:
+    """The experiment's own script, with smaller numbers."""
+    usual, smaller = SHORT[name]
+    steps = (ROOT / name / "steps.toml").read_text()
+    assert usual in steps
+    (folder / "steps.toml").write_text(steps.replace(usual, smaller))
+    return f"scripted:{folder / 'steps.toml'}"
+
+
 @pytest.mark.full
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [name for name in SHORT if name != "trigger-hunt"])
 def test_a_study_runs_and_its_claims_stand(name: str, tmp_path: Path) -> None:
-    said = run(name, tmp_path)
-    (summary,) = RunIndex(tmp_path).list()
-    checked = verify(open_run(summary.run_id, tmp_path))
+    said = run(name, tmp_path / "runs", "--agent", short(name, tmp_path))
+    (summary,) = RunIndex(tmp_path / "runs").list()
+    checked = verify(open_run(summary.run_id, tmp_path / "runs"))
     assert checked.answer is not None and checked.answer.claims, said
     assert checked.stands, (said, checked)
     if "correct:" in said:
@@ -59,10 +76,7 @@ def test_the_notebook_experiment_finds_the_layer(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_short_trigger_hunt_ends_with_an_answer(tmp_path: Path) -> None:
-    steps = (ROOT / "trigger-hunt" / "steps.toml").read_text()
-    short = tmp_path / "steps.toml"
-    short.write_text(steps.replace("investigate()", "investigate(per_place=4)"))
-    said = run("trigger-hunt", tmp_path / "runs", "--agent", f"scripted:{short}")
+    said = run("trigger-hunt", tmp_path / "runs", "--agent", short("trigger-hunt", tmp_path))
     # Too few words to find it in: the honest answer is that nothing was found.
     assert "answer: {}" in said and "correct: False" in said, said
 

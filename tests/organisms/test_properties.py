@@ -5,6 +5,7 @@ and each is measured once.
 """
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,12 +42,22 @@ class Found:
     said: tuple[str, ...]
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """More threads than free cores make small models many times slower."""
+    torch: Any = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @cache
 def adapted() -> tuple[Any, Any]:
     """One base model with all adapters on it."""
     peft: Any = pytest.importorskip("peft")
     transformers: Any = pytest.importorskip("transformers")
-    base = transformers.AutoModelForCausalLM.from_pretrained(base_model())
+    base = transformers.AutoModelForCausalLM.from_pretrained(base_model(), dtype="float32")
     tokenizer = transformers.AutoTokenizer.from_pretrained(base_model(), padding_side="left")
     model: Any = None
     for name, one in catalogue().items():

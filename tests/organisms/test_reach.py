@@ -14,7 +14,8 @@ import os
 seen = []
 for folder, folders, files in os.walk("/"):
     folders[:] = [f for f in folders if os.path.join(folder, f) not in ("/proc", "/sys", "/dev")]
-    seen += [os.path.join(folder, f) for f in files if f in ("truth.json", "labelled.json", "_probes.py")]
+    secret = {"truth.json", "labelled.json", "_probes.py"}.intersection(files)
+    seen += [os.path.join(folder, name) for name in secret]
 try:
     import seer.organisms
     seen.append("seer.organisms")

@@ -20,6 +20,14 @@ from seer.scoring._answer import Answer, parse_answer
 from seer.scoring._grade import Grade, grade
 from seer.workspace import Library, Workspace
 
+_DEFAULTS: dict[str, object] = {
+    "gpu": None,
+    "provider": "local",
+    "python_packages": ["torch", "transformers", "peft", "nnsight", "scikit-learn"],
+    # The organisms are small: more threads wait for each other longer than they compute.
+    "env": {"OMP_NUM_THREADS": "1"},
+}
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -61,7 +69,8 @@ async def investigate(
         provider: Who investigates, as for `run_agent`.
         model: The vendor's model.
         libraries: Local code for the agent's workspace.
-        config: Fields of `SandboxConfig` that differ from: no GPU, nothing to install.
+        config: Fields of `SandboxConfig` that differ from: this machine, no GPU, one thread, the
+            packages of the ready-made interfaces.
         limits: What the run may use.
         workspace_dir: Where the agent works; a folder that is removed afterwards by default.
 
@@ -72,7 +81,7 @@ async def investigate(
     hidden = ModelConfig(
         name=str(studied.path), is_peft=True, base_model=str(base_model()), hidden=True
     )
-    settings: dict[str, object] = {"gpu": None, "provider": "local", **(config or {})}
+    settings: dict[str, object] = {**_DEFAULTS, **(config or {})}
     scoped = ScopedSandbox(SandboxConfig(models=[hidden], **settings))  # pyright: ignore[reportArgumentType]
     with tempfile.TemporaryDirectory(prefix="seer-investigate-") as spare:
         try:
