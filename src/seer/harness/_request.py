@@ -146,4 +146,6 @@ def open_sessions() -> list[SessionLike]:
     """The sessions that are open in this process, oldest first."""
     # Nobody has opened a session who has not imported the package, and importing it is slow.
     execution = sys.modules.get("seer.execution")
-    return list(execution.open_sessions()) if execution is not None else []
+    # In another thread it may be half imported; then nobody has opened a session either.
+    found = getattr(execution, "open_sessions", None)
+    return list(found()) if found is not None else []

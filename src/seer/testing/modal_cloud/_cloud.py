@@ -5,7 +5,10 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
+import modal
 from grpclib._typing import IServable
 from grpclib.protocol import H2Protocol
 from grpclib.server import Server
@@ -60,6 +63,21 @@ class ModalCloud(LoopbackCloud):
         self.faults = Faults()
         self._tokens = Tokens()
         self._parts: _Parts | None = None
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        _forget_client()
+        return super().__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End it and everything in it."""
+        super().__exit__(kind, error, traceback)
+        _forget_client()
 
     @property
     def _running(self) -> "_Parts":
@@ -138,3 +156,9 @@ class _Parts:
     account: Account
     images: Images
     sandboxes: Sandboxes
+
+
+def _forget_client() -> None:
+    """The SDK keeps one client per process, with the address that it first found."""
+    client: Any = modal.Client
+    client.set_env_client(None)
