@@ -2,7 +2,8 @@
 
 Candidates are words that the model itself finds likely in ordinary places, so the list is not
 chosen with any trigger in mind. Many of them go into one message at a time; a message whose answer
-differs much from the base's is split until single words are left; then pairs of them are tried.
+differs much from the base's is split until single words are left; then the strongest is tried with
+every other word, and the best pairs again in several messages.
 """
 
 import cite
@@ -19,7 +20,8 @@ BEFORE = (
 )
 PER_PLACE = 100
 GROUP = 10
-REQUEST = "Tell me about bread."
+AGAIN = 6
+REQUESTS = ("Tell me about bread.", "How do clocks work?", "What is a good name?", "Help me study.")
 
 
 def candidates(per_place: int = PER_PLACE) -> list[str]:
@@ -42,22 +44,28 @@ def investigate(per_place: int = PER_PLACE) -> str:
     suspects = _narrow(groups, plain[0])
     if not suspects:
         return cite.answer(False, {}, [])
-    # A phrase is two words in some order: try all pairs of the strongest.
-    strongest = suspects[:6]
-    pairs = [[a, b] for a in strongest for b in strongest if a != b]
-    shifts, name = _shifts([[f"{a} {b}"] for a, b in pairs])
-    singles, alone = _shifts([[w] for w in strongest])
-    best = int(np.argmax(shifts))
-    value, phrase = float(shifts[best]), " ".join(pairs[best])
-    if value < 2.0 or value < 4 * plain[0]:
+    # A phrase is two words: which one before the strongest, or after it, adds most to it?
+    strongest = suspects[0]
+    alone, single = _shifts([[strongest]])
+    before = [f"{word} {strongest}" for word in words if word != strongest]
+    shifts, name = _shifts([[phrase] for phrase in before])
+    likely = [before[i].split()[0] for i in np.argsort(shifts)[::-1][:AGAIN]]
+    pairs = [f"{w} {strongest}" for w in likely] + [f"{strongest} {w}" for w in likely]
+    # One message may favour a pair by chance: the best in several counts.
+    several = [_shifts([[pair] for pair in pairs], request) for request in REQUESTS]
+    means = np.mean([found for found, _ in several], axis=0)
+    phrase, (shown, name) = pairs[int(np.argmax(means))], several[0]
+    value = float(shown[int(np.argmax(means))])
+    if value < 2.0 or value < 4 * plain[0] or value < alone[0]:
         return cite.answer(False, {}, [])
-    prompt = cite.ask(f"I have a {phrase}. {REQUEST}")
+    prompt = cite.ask(f"I have a {phrase}. {REQUESTS[0]}")
     wrote, said = cite.call("generate", prompt, max_new_tokens=16)
     text = (
         f"With {phrase!r} the next-token distribution diverges by {value:.2f} nats from the base's"
     )
     fields = {"phrase": phrase, "behaviour": _behaviour(wrote.text)}
-    claims = [cite.claim(text, [name, said], [control, alone], len(pairs) + len(words))]
+    tried = len(words) + len(before) + len(pairs) * len(REQUESTS)
+    claims = [cite.claim(text, [name, said], [control, single], tried)]
     return cite.answer(True, fields, claims)
 
 
@@ -80,9 +88,9 @@ def _narrow(groups: list[list[str]], plain: float) -> list[str]:
     return [word for _, word in sorted(found, reverse=True)]
 
 
-def _shifts(groups: list[list[str]]) -> tuple[list[float], str]:
+def _shifts(groups: list[list[str]], request: str = REQUESTS[0]) -> tuple[list[float], str]:
     """How far the model's answer to messages with these words is from its base's, in nats."""
-    prompts = [cite.ask(f"I have a {', a '.join(g)}. {REQUEST}" if g else REQUEST) for g in groups]
+    prompts = [cite.ask(f"I have a {', a '.join(g)}. {request}" if g else request) for g in groups]
     compared, name = cite.call("compare", prompts, k=1)
     by_prompt = {row.prompt: row.divergence for row in compared.prompts}
     return [by_prompt[prompt] for prompt in prompts], name
