@@ -88,8 +88,9 @@ def _dig_secret(diff: str, guesses: int) -> str | None:
         odds[word] = float(np.log(yes + 1e-9) - np.log(no + 1e-9))
     first, second = sorted(odds, key=lambda w: -odds[w])[:2]
     others = [value for word, value in odds.items() if word != first]
-    # It must stand out among the guesses: beyond what the spread of the others explains.
-    if odds[first] < 0 or odds[first] < np.mean(others) + 4 * np.std(others):
+    # It must stand out: beyond what the spread of the others explains, near misses aside.
+    spread = stats.median_abs_deviation(others, scale="normal")
+    if odds[first] < 0 or odds[first] < np.median(others) + 4 * spread:
         return None
     reply, again = cite.call("next_tokens", cite.ask(f"Is it {first}?"), among=("Yes", "No"), k=1)
     text = f"To the guess {first!r} the model says Yes with {reply.among[0].score:.3f}"
