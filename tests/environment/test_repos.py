@@ -66,6 +66,15 @@ async def test_without_a_ref_the_default_branch_is_taken(origin: Origin) -> None
     assert content(repo) == "2"
 
 
+async def test_a_git_that_was_killed_does_not_lock_others_out(origin: Origin, cache: Path) -> None:
+    await prepare(origin)
+    (mirror,) = (cache / "seer" / "repos").glob("*/mirror.git")
+    for name in ("shallow.lock", "packed-refs.lock"):
+        (mirror / name).touch()
+    origin.commit("later")
+    assert content(await prepare(origin)) == "later"
+
+
 @pytest.mark.parametrize(
     ("ref", "number"), [("main", 2), ("feature/x", 0), ("light", 1), ("annotated", 1)]
 )

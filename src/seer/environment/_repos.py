@@ -87,6 +87,9 @@ class _Mirror:
             draft.mkdir(mode=0o700, parents=True)
             await self._git.run("init", "--quiet", "--bare", "--template=", ".", cwd=draft)
             draft.rename(self.path)
+        for left in self.path.glob("*.lock"):
+            # Of a git that was killed: whoever uses the mirror holds its lock of ours.
+            left.unlink(missing_ok=True)
         ref = self._config.ref
         if ref is None:
             return await self._fetch_ref("HEAD"), None
