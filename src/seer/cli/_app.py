@@ -15,12 +15,9 @@ from typing import Any
 import click
 
 from seer import __version__
+from seer.cli._codes import FAILED, INTERRUPTED, OK
 from seer.console import say
 from seer.errors import SeerError
-
-OK, FAILED, USAGE, FOUND, INTERRUPTED = 0, 1, 2, 3, 130
-"""Exit codes: done; failed; wrong use; done, and something is wrong with what was looked at;
-interrupted."""
 
 _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seer.cli._codes import FOUND
 from seer.cli._options import interface_argument, json_option, machine_options, print_json
 from seer.cli._target import Around, started
 from seer.console import say, table
@@ -17,7 +18,6 @@ from seer.console import say, table
 if TYPE_CHECKING:
     from seer.environment import InterfaceDescription
 
-_FOUND = 3
 _KEYS = re.compile(
     r"""(?x)
     \b(?: hf_[A-Za-z0-9]{20,} | sk-[A-Za-z0-9_-]{20,} | gh[pousr]_[A-Za-z0-9]{30,}
@@ -57,7 +57,7 @@ def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
         print_json({**dataclasses.asdict(found), "warnings": doubts})
     else:
         _show(interface, found, doubts)
-    return _FOUND if doubts else 0
+    return FOUND if doubts else 0
 
 
 def secrets_in(source: str) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import click
 
+from seer.cli._codes import FOUND
 from seer.cli._options import json_option, print_json
 from seer.console import table
 
@@ -44,7 +45,7 @@ def command(as_json: bool) -> int:
     else:
         rows = [(finding.what, finding.state, finding.detail, finding.fix) for finding in findings]
         table(["what", "state", "detail", "what to do"], rows)
-    return 3 if any(f.needed and f.state != "ok" for f in findings) else 0
+    return FOUND if any(f.needed and f.state != "ok" for f in findings) else 0
 
 
 def examine() -> Iterator[Finding]:

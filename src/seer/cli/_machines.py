@@ -1,4 +1,4 @@
-"""Machines on all providers at once, for listings and for finding one by its id."""
+"""Machines on all providers at once, for listings."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from seer.providers import Machine, MachineStatus
+    from seer.providers import MachineStatus
 
 _PATIENCE = 20.0
 
@@ -56,10 +56,3 @@ async def _ask(name: str) -> "list[MachineStatus] | str":
         return str(error)
     except TimeoutError:
         return f"no answer within {_PATIENCE:g} s"
-
-
-async def find(machine_id: str, provider: str) -> "Machine":
-    """A machine by its whole id."""
-    from seer.providers import get_provider
-
-    return await get_provider(provider).find(machine_id)

@@ -5,6 +5,7 @@ import time
 
 import click
 
+from seer.cli._codes import FOUND
 from seer.cli._machines import running
 from seer.cli._options import json_option, print_json
 from seer.console import say, table
@@ -44,7 +45,7 @@ def command(providers: tuple[str, ...], as_json: bool) -> int:
         if not as_json:
             say(f"{provider} could not be asked: {reason}")
     orphans = [m for m in found.machines if not m.detached and not m.controller_alive]
-    return 3 if orphans else 0
+    return FOUND if orphans else 0
 
 
 def state(*, detached: bool, held: bool) -> str:

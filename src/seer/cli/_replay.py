@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seer.cli._codes import FOUND
 from seer.cli._options import runs_option
 from seer.cli._run import run_program, show
 from seer.console import say
@@ -12,8 +13,6 @@ from seer.errors import RecordError
 
 if TYPE_CHECKING:
     from seer.runs import Run
-
-_FOUND = 3
 
 
 @click.command(
@@ -59,9 +58,9 @@ def command(
     code, made = run_program(file, arguments, root=root, env=env)
     show(made)
     if code or not made:
-        return code or _FOUND
+        return code or FOUND
     same = _compare(recorded, [open_run(item.run_id, root) for item in made])
-    return 0 if same or live_after or fork_at is not None else _FOUND
+    return 0 if same or live_after or fork_at is not None else FOUND
 
 
 def _compare(recorded: "Run", made: "list[Run]") -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seer.cli._codes import FOUND
 from seer.cli._options import json_option, print_json, runs_option
 from seer.cli._ps import duration
 from seer.console import say, table
@@ -21,7 +22,6 @@ _STATUSES = ["running", "completed", "limit", "cancelled", "error", "crashed"]
 _CALL_COLUMNS = [
     *("call", "caller", "function", "outcome", "queued ms", "ran ms", "batch", "bytes in", "out"),
 ]
-_FOUND = 3
 
 
 @click.group(
@@ -195,7 +195,7 @@ def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
                 fields = json.dumps(dict(step.fields), indent=2, ensure_ascii=False)
                 said = f"event {step.position}: {step.type} {fields}"
             say(f"{mark} " + said.replace("\n", f"\n{mark} "))
-    return 0 if found.equal else _FOUND
+    return 0 if found.equal else FOUND
 
 
 @command.command("export")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seer.cli._machines import Running, find, running
+from seer.cli._machines import Running, running
 from seer.console import say
 from seer.errors import SandboxNotFoundError, SeerError
 
@@ -67,9 +67,10 @@ def _beginning(text: str, found: Running) -> "MachineStatus":
 
 def _end(machine: "MachineStatus") -> int:
     from seer._sync import run_sync
+    from seer.providers import get_provider
 
     async def end() -> None:
-        await (await find(machine.id, machine.provider)).terminate()
+        await (await get_provider(machine.provider).find(machine.id)).terminate()
 
     try:
         run_sync(end())

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from seer.cli._codes import FOUND
 from seer.cli._options import json_option, print_json
 from seer.cli._ps import duration
 from seer.console import say, status_line, table
 
 if TYPE_CHECKING:
     from seer.sweeps import Progress, Summary, SweepResult
-
-_FOUND = 3
 
 
 @click.command(
@@ -113,7 +112,7 @@ def _show(sweep: "SweepResult", *, as_json: bool) -> int:
         say("written: " + ", ".join(str(file) for file in files))
     if sweep.stopped == "budget":
         say(f"stopped by its budget, after ${sweep.cost_usd:.2f}; the same command goes on")
-    return 0 if sweep.done == len(sweep.cells) else _FOUND
+    return 0 if sweep.done == len(sweep.cells) else FOUND
 
 
 def _tables(sweep: "SweepResult", summary: "Summary") -> None:

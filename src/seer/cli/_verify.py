@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seer.cli._codes import FOUND
 from seer.cli._options import json_option, machine_options, print_json, runs_option
 from seer.cli._target import Around, opened
 from seer.console import say
 
 if TYPE_CHECKING:
     from seer.scoring import Verification
-
-_FOUND = 3
 
 
 @click.command(
@@ -53,7 +52,7 @@ def command(
         print_json({**dataclasses.asdict(found), "stands": found.stands})
     else:
         _show(found)
-    return 0 if found.stands else _FOUND
+    return 0 if found.stands else FOUND
 
 
 def _show(found: "Verification") -> None:
