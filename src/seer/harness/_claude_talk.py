@@ -62,6 +62,8 @@ class Conversation:
     seat: Seat
     model: str | None = None
     usage: dict[str, int] = field(default_factory=dict[str, int])
+    counted: bool = True
+    """Whether what the present answer used is counted."""
     turn_id: str | None = None
     pending: list[_Pending] = field(default_factory=list[_Pending])
     outcomes: dict[str, ToolOutcome] = field(default_factory=dict[str, ToolOutcome])
@@ -118,11 +120,14 @@ class Conversation:
 
         with anyio.move_on_after(30):
             async with self.announced:
-                while (call := find()) is None:
+                # The CLI asks before the answer has ended. What the answer used may cross a limit,
+                # so that is counted first.
+                while find() is None or not self.counted:
                     await self.announced.wait()
-                self.pending.remove(call)
-                return call
-        return None
+        call = find()
+        if call is not None:
+            self.pending.remove(call)
+        return call
 
     # --- messages ------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class Conversation:
         """Report what one message of the SDK says."""
         kind = type(message).__name__
         if kind == "StreamEvent":
-            self._stream(message.event)
+            await self._stream(message.event)
         elif kind == "AssistantMessage":
             await self._assistant(message)
         elif kind == "UserMessage":
@@ -165,9 +170,10 @@ class Conversation:
         elif kind == "ResultMessage":
             self._result(message)
 
-    def _stream(self, event: Mapping[str, Any]) -> None:
+    async def _stream(self, event: Mapping[str, Any]) -> None:
         kind = event.get("type")
         if kind == "message_start":
+            self.counted = False
             message = event["message"]
             self._begin(message.get("id"), message.get("model"))
             self.usage = _counts(message.get("usage") or {})
@@ -176,6 +182,9 @@ class Conversation:
         elif kind == "message_delta":
             self.usage |= _counts(event.get("usage") or {})
             self._emit_usage()
+            async with self.announced:
+                self.counted = True
+                self.announced.notify_all()
 
     def _begin(self, turn_id: str | None, model: str | None) -> None:
         if turn_id != self.turn_id:

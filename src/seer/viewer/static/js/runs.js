@@ -204,13 +204,19 @@ export class RunsPage {
         {
           "aria-label": `Sort by ${label}`,
           class: active ? "active" : "",
-          onclick: () =>
-            this.#change({ order: name, descending: active && down ? "0" : "1", offset: 0 }),
+          onclick: () => this.#sort(name),
         },
         label,
         active ? (down ? " ↓" : " ↑") : "",
       ),
     );
+  }
+
+  /** Turns round the order as it is now: what is shown may be older than the last click. */
+  #sort(name) {
+    const { order, descending } = this.query;
+    const turned = order === name && descending === "1";
+    this.#change({ order: name, descending: turned ? "0" : "1", offset: 0 });
   }
 
   #row(run, index) {
