@@ -1,0 +1,60 @@
+"""The Claude CLI asks for a tool before the answer that wants it has ended."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from seer.harness._agent import AgentRequest
+from seer.harness._claude_talk import Conversation
+from seer.harness._events import ToolInfo
+from seer.harness._seat import Seat
+
+
+class _Seat:
+    """Notes what happens, in order."""
+
+    tools = (ToolInfo(name="lab__add", server="lab", description="", input_schema={}),)
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def begin_turn(self) -> None:
+        self.seen.append("turn")
+
+    def emit(self, event: object) -> None:
+        self.seen.append(type(event).__name__)
+
+    async def run_tool(self, _name: str, _arguments: object) -> Any:
+        self.seen.append("tool runs")
+        return SimpleNamespace(content=(), is_error=False)
+
+
+def _streamed(event: dict[str, Any]) -> Any:
+    return type("StreamEvent", (), {"event": event})()
+
+
+def _asks_for_tool() -> Any:
+    block = type("ToolUseBlock", (), {"id": "t1", "name": "mcp__lab__add", "input": {}})()
+    fields = {"error": None, "message_id": "m1", "model": "m", "content": [block]}
+    return type("AssistantMessage", (), fields)()
+
+
+async def test_what_an_answer_used_is_counted_before_its_tool_runs() -> None:
+    seat = _Seat()
+    talk = Conversation(cast("AgentRequest", None), cast("Seat", seat))
+    handlers: list[Any] = []
+    sdk = SimpleNamespace(
+        SdkMcpTool=lambda **fields: handlers.append(fields["handler"]),
+        create_sdk_mcp_server=lambda *_args, **_fields: None,
+    )
+    talk.serve(sdk)
+    started = {"id": "m1", "model": "m", "usage": {"input_tokens": 1000}}
+    await talk.take(_streamed({"type": "message_start", "message": started}))
+    await talk.take(_asks_for_tool())
+    asked = asyncio.ensure_future(handlers[0]({}))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert "tool runs" not in seat.seen
+    await talk.take(_streamed({"type": "message_delta", "usage": {"output_tokens": 5}}))
+    await asked
+    assert seat.seen == ["turn", "ToolCall", "Usage", "tool runs"]
