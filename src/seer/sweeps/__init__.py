@@ -13,8 +13,10 @@ What happened is a journal on disk, so a sweep that was killed goes on where it 
 """
 
 from seer.sweeps._cell import Cell, current_cell, report
+from seer.sweeps._here import Here
 from seer.sweeps._journal import Attempt, Outcome
 from seer.sweeps._matrix import Matrix
+from seer.sweeps._place import Place
 from seer.sweeps._plot import plot
 from seer.sweeps._policy import Retry
 from seer.sweeps._results import SweepResult, read_sweep
@@ -26,8 +28,10 @@ __all__ = [
     "Cell",
     "Difference",
     "Group",
+    "Here",
     "Matrix",
     "Outcome",
+    "Place",
     "Progress",
     "Retry",
     "Summary",

@@ -1,18 +1,25 @@
 """What a sweep has done so far: a file of lines, each written before the next thing happens.
 
 A line that was cut off by a crash is ignored; a cell whose attempt began and never ended is one
-that was lost with the sweep.
+that was lost with the sweep. How an attempt ended also stands in the attempt's own folder, and
+there first: a journal that cannot be written any more loses no result.
 """
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from seer.errors import RecordError
+
 Outcome = Literal["done", "failed", "crashed", "timeout", "lost"]
 FILE = "journal.jsonl"
+_RESERVE = "reserve"
+_RESERVED = 64 << 10
+"""Bytes that are kept for the last words of a sweep whose disk is full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +33,7 @@ class Attempt:
     began: float
     ended: float
     where: str = ""
-    """The host, and the process there."""
+    """The host (and the Ray node), and the process there."""
     score: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     run_ids: tuple[str, ...] = ()
@@ -40,31 +47,114 @@ class Attempt:
         return self.ended - self.began
 
 
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """An attempt of which the journal knows no end."""
+
+    cell_id: str
+    number: int
+    began: float
+    where: str = ""
+
+
 class Journal:
-    """The journal of one sweep. One process at a time writes it."""
+    """The journal of one sweep. One process at a time writes it.
+
+    Raises:
+        RecordError: The disk is full, or the file cannot be written; by every method.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        self._file = self.path.open("ab")
-        if self.path.stat().st_size and not _ends_whole(self.path):
-            self._file.write(b"\n")
+        self._folder = folder
+        with _clearly(self.path):
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            size = self.path.stat().st_size
+            if size and not _ends_whole(self.path):
+                os.write(self._file, b"\n")
+            (folder / _RESERVE).write_bytes(bytes(_RESERVED))
 
     def begin(self, cell_id: str, number: int, at: float) -> None:
         """An attempt is about to start."""
         self._write({"begin": cell_id, "number": number, "at": at})
 
+    def placed(self, cell_id: str, number: int, where: str) -> None:
+        """An attempt runs, and this is where."""
+        self._write({"placed": cell_id, "number": number, "where": where})
+
     def end(self, attempt: Attempt) -> None:
         """An attempt has ended."""
-        self._write({"end": asdict(attempt)})
+        data = asdict(attempt)
+        home = attempt_folder(self._folder, attempt.cell_id, attempt.number)
+        try:
+            _keep(home, data)
+        except OSError:
+            self.release()
+            with _clearly(home):
+                _keep(home, data)
+        self._write({"end": data})
+
+    def release(self) -> None:
+        """Give the disk back what was kept for last words."""
+        (self._folder / _RESERVE).unlink(missing_ok=True)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        data = json.dumps(line).encode() + b"\n"
+        with _clearly(self.path):
+            before = os.fstat(self._file).st_size
+            try:
+                if os.write(self._file, data) < len(data):
+                    raise OSError("the disk or the file has no room for a whole line")
+                os.fsync(self._file)
+            except OSError:
+                # Half a line would swallow the next one.
+                os.ftruncate(self._file, before)
+                raise
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self.release()
+        os.close(self._file)
+
+
+@contextlib.contextmanager
+def _clearly(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(
+            f"{str(path)!r} cannot be written: {error.strerror or error}. What has ended is kept; "
+            "make room, and the same command goes on"
+        ) from error
+
+
+def attempt_folder(folder: Path, cell_id: str, number: int) -> Path:
+    """Where all that came of one attempt is."""
+    return folder / "cells" / cell_id / f"attempt-{number}"
+
+
+def _keep(home: Path, data: Mapping[str, Any]) -> None:
+    home.mkdir(parents=True, exist_ok=True)
+    part = home / "attempt.json.part"
+    with part.open("w") as file:
+        json.dump(data, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(home / "attempt.json")
+
+
+def kept_attempt(folder: Path, unfinished: Unfinished) -> Attempt | None:
+    """How an attempt ended whose end did not reach the journal; None where nobody knows."""
+    home = attempt_folder(folder, unfinished.cell_id, unfinished.number)
+    try:
+        return _attempt(json.loads((home / "attempt.json").read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+def _attempt(data: dict[str, Any]) -> Attempt:
+    run_ids = tuple(data.pop("run_ids"))
+    return Attempt(run_ids=run_ids, **data)
 
 
 def _ends_whole(path: Path) -> bool:
@@ -73,22 +163,26 @@ def _ends_whole(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def read_journal(folder: Path) -> tuple[list[Attempt], dict[str, tuple[int, float]]]:
-    """What has happened: attempts that ended, and those that began and did not (number, when)."""
+def read_journal(folder: Path) -> tuple[list[Attempt], list[Unfinished]]:
+    """What has happened: attempts that ended, and those that began and did not."""
     ended: list[Attempt] = []
-    open_: dict[str, tuple[int, float]] = {}
+    open_: dict[str, Unfinished] = {}
     path = folder / FILE
     if not path.exists():
-        return [], {}
+        return [], []
     for raw in path.read_bytes().split(b"\n"):
         try:
             line = cast("dict[str, Any]", json.loads(raw))
         except ValueError:  # the last line of a sweep that was killed
             continue
         if "begin" in line:
-            open_[line["begin"]] = (line["number"], line["at"])
+            cell_id: str = line["begin"]
+            open_[cell_id] = Unfinished(cell_id=cell_id, number=line["number"], began=line["at"])
+        elif "placed" in line:
+            cell_id = line["placed"]
+            open_[cell_id] = replace(open_[cell_id], where=line["where"])
         else:
-            data: dict[str, Any] = line["end"]
-            open_.pop(data["cell_id"], None)
-            ended.append(Attempt(run_ids=tuple(data.pop("run_ids")), **data))
-    return ended, open_
+            found = _attempt(line["end"])
+            open_.pop(found.cell_id, None)
+            ended.append(found)
+    return ended, list(open_.values())

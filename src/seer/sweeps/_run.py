@@ -1,15 +1,17 @@
 """Running a sweep: which cell next, how many at once, when to try again, when to stop.
 
-There is no scheduler here: cells are independent, and the operating system shares this machine
-among their processes.
+There is no scheduler here: cells are independent. The operating system shares this machine among
+their processes, or Ray shares a cluster; which of them is the place's affair (`_place`).
 """
 
 import asyncio
 import contextlib
 import fcntl
+import functools
 import json
 import logging
 import os
+import shutil
 import statistics
 import time
 from collections import deque
@@ -18,11 +20,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seer._sync import run_sync
-from seer.errors import ConfigError
-from seer.sweeps._attempt import Job, attempt
+from seer.errors import ConfigError, RecordError
+from seer.sweeps._attempt import Job, attempt, gathered
 from seer.sweeps._cell import Cell
-from seer.sweeps._journal import Attempt, Journal, Outcome, read_journal
+from seer.sweeps._here import Here
+from seer.sweeps._journal import (
+    Attempt,
+    Journal,
+    Outcome,
+    Unfinished,
+    kept_attempt,
+    read_journal,
+)
 from seer.sweeps._matrix import Matrix
+from seer.sweeps._place import Ended, Place, Runner
 from seer.sweeps._policy import Retry
 from seer.sweeps._results import FILE, Stopped, SweepResult, read_sweep
 
@@ -31,6 +42,8 @@ logger = logging.getLogger(__name__)
 _CONTROL = "control.json"
 _LOOK = 1.0
 """Seconds between looks at the control file."""
+_FULL = 64 << 10
+"""Bytes of room below which a disk counts as full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +55,8 @@ class Progress:
     failed: int
     """Cells that have used up their attempts."""
     running: tuple[str, ...]
+    waiting: int
+    """How many of those that run wait for room where they are to run."""
     concurrency: int
     cost_usd: float
     budget_usd: float | None
@@ -60,6 +75,7 @@ def run(
     timeout: float | None = None,
     budget_usd: float | None = None,
     env: Mapping[str, str] | None = None,
+    on: Place | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
     """Run every cell of a matrix that has no result yet.
@@ -75,12 +91,17 @@ def run(
         retry: How often to try again.
         timeout: Seconds that one attempt may take.
         budget_usd: What the whole sweep may cost; past it no further cell is started.
-        env: Added to the environment of the program.
+        env: Added to the environment of the program, which otherwise is that of the place where
+            it runs: this process's, or that of a Ray worker on its node.
+        on: Where cells run: `Ray(...)`, or by default `Here()`, this machine.
         on_progress: Called whenever something changes, and about once a second.
 
     Raises:
         ConfigError: An argument cannot work, the folder holds another sweep, or another process
             is running this one.
+        MissingExtraError: Ray is asked for and not installed.
+        ProviderError: The cluster cannot be reached, or is gone.
+        RecordError: The folder cannot be written, such as for want of room. What had ended is kept.
     """
     return run_sync(
         arun(
@@ -92,6 +113,7 @@ def run(
             timeout=timeout,
             budget_usd=budget_usd,
             env=env,
+            on=on,
             on_progress=on_progress,
         )
     )
@@ -107,6 +129,7 @@ async def arun(
     timeout: float | None = None,
     budget_usd: float | None = None,
     env: Mapping[str, str] | None = None,
+    on: Place | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
     """The twin of `run`."""
@@ -117,7 +140,8 @@ async def arun(
         job = Job(program=file, folder=where, timeout=timeout, env=dict(env or {}))
         sweep = _Sweep(job, matrix, retry or Retry(), budget_usd, on_progress)
         try:
-            stopped = await sweep.run()
+            async with (on or Here()).opened(file, where) as runner:
+                stopped = await sweep.run(runner)
         finally:
             sweep.close()
     return replace(read_sweep(where), stopped=stopped)
@@ -171,14 +195,15 @@ class _Sweep:
         self._cells = matrix.cells()
         self._before: dict[str, list[Outcome]] = {cell.id: [] for cell in self._cells}
         self._running: dict[asyncio.Task[Attempt], Cell] = {}
+        self._placed: set[str] = set()
         self._cost = 0.0
         self._took: list[float] = []
-        ended, lost = read_journal(job.folder)
+        ended, unfinished = read_journal(job.folder)
         for found in ended:
             self._count(found)
         self._journal = Journal(job.folder)
-        for cell_id, (number, began) in lost.items():
-            self._end(_lost(cell_id, number, began))
+        for left in unfinished:
+            self._end(kept_attempt(job.folder, left) or gathered(job, left, _lost(left)))
         self._queue = deque(cell for cell in self._cells if self._is_due(cell))
 
     def _count(self, found: Attempt) -> None:
@@ -191,13 +216,13 @@ class _Sweep:
         before = self._before[cell.id]
         return not before or self._retry.again(before[-1], before[:-1])
 
-    async def run(self) -> Stopped:
+    async def run(self, runner: Runner) -> Stopped:
         """Until nothing is due; gives why it stopped, if before that."""
         try:
             while self._queue or self._running:
                 if self._over_budget and not self._running:
                     return "budget"
-                self._start()
+                self._start(runner)
                 self._say()
                 if not self._running:
                     await asyncio.sleep(_LOOK)
@@ -207,9 +232,9 @@ class _Sweep:
                 )
                 for task in ended:
                     self._take(task)
-        except asyncio.CancelledError:
+        finally:
+            # Left early, by Ctrl-C or an error: what still runs would run for nobody.
             await self._cancel()
-            raise
         self._say()
         return ""
 
@@ -217,16 +242,34 @@ class _Sweep:
     def _over_budget(self) -> bool:
         return self._budget is not None and self._cost >= self._budget
 
-    def _start(self) -> None:
+    def _start(self, runner: Runner) -> None:
         while self._queue and len(self._running) < self._concurrency and not self._over_budget:
             cell = self._queue.popleft()
             number = len(self._before[cell.id]) + 1
-            self._journal.begin(cell.id, number, time.time())
-            self._running[asyncio.create_task(attempt(self._job, cell, number))] = cell
+            new = Unfinished(cell_id=cell.id, number=number, began=time.time())
+            self._journal.begin(cell.id, number, new.began)
+            began = functools.partial(self._place, cell.id, number)
+            task = asyncio.create_task(attempt(self._job, runner, new, cell=cell, began=began))
+            self._running[task] = cell
+
+    def _place(self, cell_id: str, number: int, where: str) -> None:
+        self._journal.placed(cell_id, number, where)
+        self._placed.add(cell_id)
+        self._say()
 
     def _take(self, task: asyncio.Task[Attempt]) -> None:
         cell = self._running.pop(task)
-        self._end(task.result())
+        self._placed.discard(cell.id)
+        found = task.result()
+        if found.outcome != "done" and self._is_full:
+            # Not the program's fault: after room is made, it is tried again like what was lost.
+            self._journal.release()
+            self._end(replace(found, outcome="lost", error=f"{found.error}\nthe disk was full"))
+            raise RecordError(
+                f"the disk of {str(self._job.folder)!r} is full. What has ended is kept; make "
+                "room, and the same command goes on"
+            )
+        self._end(found)
         if self._is_due(cell):
             # At the end of the line: whatever ails the machine may have passed by then.
             self._queue.append(cell)
@@ -236,6 +279,10 @@ class _Sweep:
         self._count(found)
         if found.outcome != "done":
             logger.warning("%s: attempt %d %s", found.cell_id, found.number, found.outcome)
+
+    @property
+    def _is_full(self) -> bool:
+        return shutil.disk_usage(self._job.folder).free < _FULL
 
     async def _cancel(self) -> None:
         for task in self._running:
@@ -262,6 +309,7 @@ class _Sweep:
                 done=done,
                 failed=len(self._cells) - done - waiting - len(self._running),
                 running=tuple(cell.id for cell in self._running.values()),
+                waiting=len(self._running) - len(self._placed),
                 concurrency=self._concurrency,
                 cost_usd=self._cost,
                 budget_usd=self._budget,
@@ -275,15 +323,8 @@ class _Sweep:
         self._journal.close()
 
 
-def _lost(cell_id: str, number: int, began: float) -> Attempt:
-    return Attempt(
-        cell_id=cell_id,
-        number=number,
-        outcome="lost",
-        began=began,
-        ended=time.time(),
-        error="the sweep ended before it did",
-    )
+def _lost(left: Unfinished) -> Ended:
+    return Ended(outcome="lost", where=left.where, error="the sweep ended before it did")
 
 
 @contextlib.contextmanager
