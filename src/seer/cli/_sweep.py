@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from seer.cli._ps import duration
 from seer.console import say, status_line, table
 
 if TYPE_CHECKING:
-    from seer.sweeps import Progress, Summary, SweepResult
+    from seer.sweeps import Place, Progress, Summary, SweepResult
 
 
 @click.command(
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   seer sweep main.py --matrix agents.toml --into sweeps/first --concurrency 8
+  seer sweep main.py --matrix agents.toml --into sweeps/big --on ray --gpus 1 --concurrency 40
   seer sweep --into sweeps/first                  what it says so far; run or running
   seer sweep --into sweeps/first --concurrency 2  change one that is running
 \b
 agents.toml: agents = ["claude", "openai"], tools = [...], models = [...], seeds = 5
 The same command after a crash goes on: finished cells are not run again.
+Nodes of a cluster have their own environment: name the keys that the program needs with --env.
 Exit code 3: some cells have no result.""",
 )
 @click.argument(
@@ -48,6 +51,29 @@ Exit code 3: some cells have no result.""",
 @click.option("--budget-usd", type=click.FloatRange(0), help="Stop starting cells past this cost.")
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds that one attempt may take.")
 @click.option("--retry-failed", default=0, type=click.IntRange(0), help="Retries of failures.")
+@click.option(
+    "--on",
+    "place",
+    default="here",
+    metavar="here|ray[:ADDRESS]",
+    help="Where cells run (default: this machine). Ray's address: as given, else $RAY_ADDRESS, "
+    "else Ray is started here.",
+)
+@click.option("--cpus", type=click.FloatRange(0), help="On Ray: CPUs of each cell (default 1).")
+@click.option("--gpus", type=click.FloatRange(0), help="On Ray: GPUs of each cell (default 0).")
+@click.option("--memory", type=click.FloatRange(0, min_open=True), help="On Ray: GiB of each cell.")
+@click.option(
+    "--source",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="On Ray: folder that nodes get (default: the program's).",
+)
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="Variable for the program; without a value, as it is here.",
+)
 @json_option
 def command(
     program: Path | None,
@@ -57,6 +83,12 @@ def command(
     budget_usd: float | None,
     timeout: float | None,
     retry_failed: int,
+    place: str,
+    cpus: float | None,
+    gpus: float | None,
+    memory: float | None,
+    source: Path | None,
+    variables: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Run an experiment once per cell of a matrix: agents, tool sets, models and seeds crossed."""
@@ -68,6 +100,7 @@ def command(
         return _show(read_sweep(folder), as_json=as_json)
     if matrix_file is None:
         raise click.UsageError("a new sweep needs --matrix FILE")
+    on = _place(place, cpus=cpus, gpus=gpus, memory=memory, source=source)
     with status_line() as show:
         sweep = run(
             program,
@@ -77,14 +110,54 @@ def command(
             retry=Retry(failed=retry_failed),
             timeout=timeout,
             budget_usd=budget_usd,
+            env=_environment(variables),
+            on=on,
             on_progress=lambda now: show(line(now)),
         )
     return _show(sweep, as_json=as_json)
 
 
+def _place(
+    name: str,
+    *,
+    cpus: float | None,
+    gpus: float | None,
+    memory: float | None,
+    source: Path | None,
+) -> "Place":
+    from seer.sweeps import Here, Ray
+
+    kind, _, address = name.partition(":")
+    if name == "here":
+        if any(value is not None for value in (cpus, gpus, memory, source)):
+            raise click.UsageError("--cpus, --gpus, --memory and --source need --on ray")
+        return Here()
+    if kind != "ray":
+        raise click.UsageError(f"--on {name!r} is neither 'here' nor 'ray' nor 'ray:ADDRESS'")
+    return Ray(
+        address=address or None,
+        cpus=1 if cpus is None else cpus,
+        gpus=gpus or 0,
+        memory=None if memory is None else int(memory * 2**30),
+        source=source,
+    )
+
+
+def _environment(variables: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for variable in variables:
+        name, given, value = variable.partition("=")
+        if not given and name not in os.environ:
+            raise click.UsageError(f"--env {name}: there is no such variable here")
+        found[name] = value if given else os.environ[name]
+    return found
+
+
 def line(now: "Progress") -> str:
     """A sweep's progress in one line."""
     parts = [f"{now.done}/{now.total} done", f"{len(now.running)} running of {now.concurrency}"]
+    if now.waiting:
+        parts.append(f"{now.waiting} waiting for room")
     if now.failed:
         parts.append(f"{now.failed} failed")
     if now.retried:

@@ -19,6 +19,7 @@ from seer.sweeps._matrix import Matrix
 from seer.sweeps._place import Place
 from seer.sweeps._plot import plot
 from seer.sweeps._policy import Retry
+from seer.sweeps._ray import Ray
 from seer.sweeps._results import SweepResult, read_sweep
 from seer.sweeps._run import Progress, arun, run, set_concurrency
 from seer.sweeps._summary import Difference, Group, Summary, summarize
@@ -33,6 +34,7 @@ __all__ = [
     "Outcome",
     "Place",
     "Progress",
+    "Ray",
     "Retry",
     "Summary",
     "SweepResult",

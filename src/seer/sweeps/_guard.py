@@ -78,12 +78,14 @@ def _start(order: dict[str, Any], home: Path) -> "subprocess.Popen[bytes]":
             stdout=output,
             stderr=output,
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=_prepare,
         )
 
 
-def _die_with_parent() -> None:
-    """In the program's process: should this guard itself be killed, go too."""
+def _prepare() -> None:
+    """In the program's process: hear interrupts; should this guard itself be killed, go too."""
+    # Ray's workers, and jobs in the background of a shell, ignore them, and what they start would.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

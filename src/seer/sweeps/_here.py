@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from seer.sweeps._place import GUARD, Began, Ended, Order, Runner, ended
+from seer.sweeps._place import GUARD, Began, Ended, Order, Runner, ended, to_its_end
 
 
 @dataclass(frozen=True)
@@ -31,30 +32,18 @@ async def _run(order: Order, began: Began) -> Ended:
     )
     assert guard.stdin is not None and guard.stdout is not None
     where = socket.gethostname()
-    report: bytes | None = None
+    report: dict[str, Any] | None = None
     try:
         guard.stdin.write(json.dumps(order.to_guard()).encode() + b"\n")
         async for line in guard.stdout:
-            said = json.loads(line)
+            said: dict[str, Any] = json.loads(line)
             if "pid" in said:
                 where = f"{socket.gethostname()}:{said['pid']}"
                 began(where)
             else:
-                report = line
+                report = said
     finally:
         guard.stdin.close()
-        await _gone(guard)
+        # Until the guard has ended, and with it the program.
+        await to_its_end(guard.wait())
     return ended(report, where)
-
-
-async def _gone(guard: asyncio.subprocess.Process) -> None:
-    """Wait until the guard has ended, and with it the program, also when cancelled meanwhile."""
-    waiting = asyncio.ensure_future(guard.wait())
-    cancelled: asyncio.CancelledError | None = None
-    while not waiting.done():
-        try:
-            await asyncio.shield(waiting)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled

@@ -5,8 +5,8 @@ out orders. It decides nothing about cells: what is tried, how often and when is
 what a program is and how it ends is the guard's (`_guard.py`), the same wherever it runs.
 """
 
-import json
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,18 +87,31 @@ class Place(Protocol):
         ...
 
 
-def ended(report: str | bytes | None, where: str) -> Ended:
+def ended(report: Mapping[str, Any] | None, where: str) -> Ended:
     """How an attempt ended, by the guard's last line; None where there is none."""
     if report is None:
         return Ended(outcome="lost", where=where, error="the process that guarded it was killed")
-    said: dict[str, Any] = json.loads(report)
-    if "error" in said:
-        return Ended(outcome="failed", where=where, error=said["error"])
-    code: int = said["code"]
-    if said["timed_out"]:
+    if "error" in report:
+        return Ended(outcome="failed", where=where, error=report["error"])
+    code: int = report["code"]
+    if report["timed_out"]:
         return Ended(outcome="timeout", where=where, error=f"exit code {code}")
     if code == 0:
         return Ended(outcome="done", where=where)
     return Ended(
         outcome="crashed" if code < 0 else "failed", where=where, error=f"exit code {code}"
     )
+
+
+async def to_its_end(work: Coroutine[Any, Any, object]) -> None:
+    """Await something that must end, also when this is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
