@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,20 @@ from typing import Any, TypeVar
 from seer.rpc.client import Gate
 
 T = TypeVar("T")
+
+SOON = 20.0
+"""Seconds that nothing here takes unless it is broken; what it must not wait for takes longer."""
+
+HOLD = """
+    @expose
+    def hold(release: str) -> None:
+        import os
+        import time
+
+        while not os.path.exists(release):
+            time.sleep(0.005)
+"""
+"""Source of a function that keeps the thread of functions until a file is there."""
 
 
 class ControlFailed(Exception):
@@ -82,7 +98,7 @@ class Served:
         return self.control("GET", "/v1/ready")
 
     def control(
-        self, method: str, path: str, value: Mapping[str, Any] | None = None, timeout: float = 20
+        self, method: str, path: str, value: Mapping[str, Any] | None = None, timeout: float = 60
     ) -> Any:
         """Ask the control socket."""
         return http(self.folder / "control.sock", method, path, value, timeout=timeout)
@@ -99,7 +115,7 @@ class Served:
         if number == signal.SIGKILL:
             wait_until(lambda: self.pid != pid)
 
-    def stderr(self, until: str, timeout: float = 10) -> str:
+    def stderr(self, until: str, timeout: float = SOON) -> str:
         """Standard error, read until it contains `until`."""
         assert self.process.stderr is not None
         text = ""
@@ -117,7 +133,7 @@ class Served:
             gate.close()
         self.process.terminate()
         try:
-            self.process.communicate(timeout=10)
+            self.process.communicate(timeout=30)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()
@@ -138,13 +154,36 @@ def serving(source: str, *, wait: bool = True, **config: Any) -> Generator[Serve
         served.close()
 
 
+@contextlib.contextmanager
+def holding(served: Served) -> Generator[Callable[[int], None]]:
+    """While this is open, calls of an interface with `HOLD` wait in their queues.
+
+    Gives a function that waits until as many as it is told wait there.
+    """
+    release = served.folder / f"release-{secrets.token_hex(4)}"
+    gate = served.gate()
+    running = threading.Thread(target=gate.call, args=("hold", (str(release),)))
+
+    def waiting(count: int) -> None:
+        wait_until(lambda: gate.health()["calls"] == count + 1)
+
+    running.start()
+    try:
+        waiting(0)
+        yield waiting
+        assert running.is_alive()
+    finally:
+        release.touch()
+        running.join(timeout=SOON)
+
+
 def http(
     path: Path,
     method: str,
     target: str,
     value: Mapping[str, Any] | None = None,
     *,
-    timeout: float = 20,
+    timeout: float = 60,
 ) -> Any:
     """One request by hand, without any of the client's code; the result."""
     body = b"" if value is None else json.dumps(value).encode()
@@ -158,7 +197,7 @@ def http(
     return found["result"]
 
 
-def exchange(path: Path, message: bytes, *, timeout: float = 20) -> tuple[int, bytes]:
+def exchange(path: Path, message: bytes, *, timeout: float = 60) -> tuple[int, bytes]:
     """Send bytes and read one answer; its status and body."""
     with socket.socket(socket.AF_UNIX) as connected:
         connected.settimeout(timeout)
@@ -184,14 +223,14 @@ def read_answer(connected: socket.socket) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
-def run_together(call: Callable[[], T], count: int, *, timeout: float = 30) -> list[T]:
+def run_together(call: Callable[[], T], count: int, *, timeout: float = 60) -> list[T]:
     """Make the same call on several threads at once; all results, or the first error."""
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(call) for _ in range(count)]
         return [future.result(timeout=timeout) for future in futures]
 
 
-def wait_until(condition: Callable[[], bool], timeout: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
     """Ask until it is true."""
     end = time.monotonic() + timeout
     while not condition():

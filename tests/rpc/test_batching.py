@@ -2,29 +2,29 @@
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.rpc.serving import Served, run_together, serving
+from tests.rpc.serving import HOLD, SOON, Served, holding, run_together, serving
 
 pytestmark = pytest.mark.full
 
-SOURCE = """
-    import time
+SOURCE = (
+    """
     from collections.abc import Sequence
 
-    sizes = []
+    batches = []
 
     @expose(batch=8, batch_wait=0.05)
     def double(x: list[int]) -> list[int]:
-        sizes.append(len(x))
-        time.sleep(0.02)
+        batches.append(list(x))
         return [2 * item for item in x]
 
     @expose(batch=8, batch_wait=0.05)
     def scale(x: list[float], factor: float = 1.0) -> list[float]:
-        sizes.append(len(x))
+        batches.append(list(x))
         return [item * factor for item in x]
 
     @expose(batch=8, batch_wait=0.05)
@@ -33,7 +33,7 @@ SOURCE = """
 
     @expose(batch=8, batch_wait=0.05)
     def seeded(x: list[int], *, seed: Sequence[int] = (7,)) -> list[int]:
-        sizes.append(len(x))
+        batches.append(list(x))
         return [item * 100 + one for item, one in zip(x, seed, strict=True)]
 
     @expose(batch=8, batch_wait=0.05)
@@ -44,18 +44,20 @@ SOURCE = """
     def failing(x: list[int]) -> list[int]:
         raise RuntimeError("all of it")
 
-    @expose(batch=8, batch_wait=30)
+    @expose(batch=8, batch_wait=600)
     def patient(x: list[int]) -> list[int]:
         return x
 
     @expose
     def seen() -> list:
-        return sizes
+        return batches
 
     @expose
     def quick() -> int:
         return 1
 """
+    + HOLD
+)
 
 
 @pytest.fixture
@@ -64,8 +66,8 @@ def served() -> Generator[Served]:
         yield served
 
 
-def call_all(served: Served, function: str, values: list[int]) -> list[object]:
-    """Call with each value at once; results or errors in the order of the values."""
+def call_all(served: Served, function: str, values: Sequence[object]) -> list[object]:
+    """Call with each value before any runs; results or errors in the order of the values."""
     gate = served.gate()
     results: list[object] = [None] * len(values)
 
@@ -76,27 +78,26 @@ def call_all(served: Served, function: str, values: list[int]) -> list[object]:
             results[i] = error
 
     threads = [threading.Thread(target=call, args=(i,)) for i in range(len(values))]
+    with holding(served) as waiting:
+        for thread in threads:
+            thread.start()
+        waiting(len(threads))
     for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=20)
+        thread.join(timeout=SOON)
     return results
 
 
 def test_concurrent_calls_run_together_and_each_gets_its_own(served: Served) -> None:
     assert call_all(served, "double", list(range(32))) == [2 * i for i in range(32)]
-    sizes = served.gate().call("seen")
-    assert sum(sizes) == 32
-    assert max(sizes) <= 8
-    assert len(sizes) < 16
+    assert [len(batch) for batch in served.gate().call("seen")] == [8, 8, 8, 8]
 
 
 def test_a_lone_call_waits_no_longer_than_it_must(served: Served) -> None:
     gate = served.gate()
     gate.call("double", (1,))
     begin = time.monotonic()
-    assert gate.call("double", (2,)) == 4
-    assert time.monotonic() - begin < 1
+    assert gate.call("patient", (2,)) == 2
+    assert time.monotonic() - begin < SOON
 
 
 def test_calls_wait_for_nobody_who_could_not_join(served: Served) -> None:
@@ -113,7 +114,7 @@ def test_calls_wait_for_nobody_who_could_not_join(served: Served) -> None:
         return [own.call("patient", (i,)) for i in range(10)]
 
     assert run_together(call, 2) == [list(range(10))] * 2
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < SOON
 
 
 def test_calls_that_differ_in_a_shared_argument_run_apart(served: Served) -> None:
@@ -140,8 +141,11 @@ def test_a_call_without_a_batched_argument_joins_those_that_give_it(served: Serv
             seed = next(seeds)
         return gate.call("seeded", (1,), {} if seed is None else {"seed": seed})
 
-    assert sorted(run_together(call, 8)) == [103] * 4 + [107] * 4
-    assert max(gate.call("seen")) > 4
+    with ThreadPoolExecutor(8) as pool, holding(served) as waiting:
+        futures = [pool.submit(call) for _ in range(8)]
+        waiting(8)
+    assert sorted(future.result() for future in futures) == [103] * 4 + [107] * 4
+    assert [len(batch) for batch in gate.call("seen")] == [8]
 
 
 def test_the_error_of_one_item_is_its_callers_alone(served: Served) -> None:
@@ -153,7 +157,7 @@ def test_the_error_of_one_item_is_its_callers_alone(served: Served) -> None:
 
 
 def test_a_wrong_argument_does_not_spoil_the_batch(served: Served) -> None:
-    results = call_all(served, "double", [1, "x", 3])  # pyright: ignore[reportArgumentType]
+    results = call_all(served, "double", [1, "x", 3])
     assert (results[0], results[2]) == (2, 6)
     assert isinstance(results[1], TypeError)
 
@@ -168,25 +172,19 @@ def test_an_exception_of_the_function_reaches_all_of_the_batch(served: Served) -
 
 
 def test_a_flooding_caller_shares_each_batch_with_others(served: Served) -> None:
-    stop = threading.Event()
-
-    def flood() -> None:
-        gate = served.gate("a")
-        while not stop.is_set():
-            gate.call("double", (1,))
-
-    threads = [threading.Thread(target=flood) for _ in range(24)]
-    for thread in threads:
-        thread.start()
-    try:
-        gate = served.gate("b")
-        gate.call("double", (1,))
-        begin = time.monotonic()
-        for _ in range(5):
-            gate.call("double", (1,))
-        # A batch takes 20 ms; three are always waiting, and ours is in the next.
-        assert time.monotonic() - begin < 2
-    finally:
-        stop.set()
+    flood, modest = served.gate("a"), served.gate("b")
+    threads = [threading.Thread(target=flood.call, args=("double", (1,))) for _ in range(24)]
+    late = [threading.Thread(target=modest.call, args=("double", (100,))) for _ in range(2)]
+    with holding(served) as waiting:
         for thread in threads:
-            thread.join(timeout=10)
+            thread.start()
+        waiting(24)
+        for thread in late:
+            thread.start()
+        waiting(26)
+    for thread in threads + late:
+        thread.join(timeout=SOON)
+    # Three batches were waiting when ours came; they are in the first.
+    batches = flood.call("seen")
+    assert sum(map(len, batches)) == 26
+    assert batches[0].count(100) == 2

@@ -18,7 +18,7 @@ from seer.errors import (
     InterfaceDiedError,
     InterfaceRestartedError,
 )
-from tests.rpc.serving import ControlFailed, Served, exchange, serving, wait_until
+from tests.rpc.serving import SOON, ControlFailed, Served, exchange, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -90,12 +90,12 @@ SOURCE = """
 """
 
 
-def soon(call: Callable[[], object], kind: type[BaseException], seconds: float = 1.0) -> str:
-    """The message of the error that comes within a second."""
+def soon(call: Callable[[], object], kind: type[BaseException]) -> str:
+    """The message of the error, which comes soon."""
     begin = time.monotonic()
     with pytest.raises(kind) as caught:
         call()
-    assert time.monotonic() - begin < seconds
+    assert time.monotonic() - begin < SOON
     return str(caught.value)
 
 
@@ -115,7 +115,7 @@ def in_flight(served: Served, function: str, *args: object) -> Callable[[], Base
     wait_until(lambda: gate.health()["calls"] >= 1)
 
     def result() -> BaseException:
-        thread.join(timeout=15)
+        thread.join(timeout=SOON)
         assert found, "the call has no error"
         return found[0]
 
@@ -124,11 +124,11 @@ def in_flight(served: Served, function: str, *args: object) -> Callable[[], Base
 
 def test_a_kill_during_a_call_is_a_lost_call_and_later_ones_say_how_it_ended() -> None:
     with serving(SOURCE) as served:
-        error = in_flight(served, "nap", 30.0)
+        error = in_flight(served, "nap", 60.0)
         begin = time.monotonic()
         served.kill_interface()
         found = error()
-        assert time.monotonic() - begin < 1.5
+        assert time.monotonic() - begin < SOON
         assert isinstance(found, CallLostError)
         assert "SIGKILL" in str(found)
         assert "nap()" in str(found)
@@ -187,7 +187,7 @@ def test_only_idempotent_functions_are_called_again() -> None:
         gate = served.gate()
         assert gate.call("small", (1,)) == 2
         assert gate.call("safe", (str(marker),)) == "done"
-        error = in_flight(served, "nap", 30.0)
+        error = in_flight(served, "nap", 60.0)
         served.kill_interface()
         assert isinstance(error(), CallLostError)
 
@@ -223,7 +223,7 @@ def test_a_stopped_process_is_killed_after_a_while() -> None:
         served.kill_interface(signal.SIGSTOP)
         begin = time.monotonic()
         found = error()
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < SOON
         assert isinstance(found, CallLostError)
         assert "stopped" in str(found)
 
@@ -236,7 +236,7 @@ def test_a_function_that_holds_the_interpreter_past_its_deadline_is_killed() -> 
         begin = time.monotonic()
         with pytest.raises(GateError), deadline(0.5):
             gate.call("hold_the_gil", (60.0,))
-        assert time.monotonic() - begin < 4
+        assert time.monotonic() - begin < SOON
 
 
 POISONED = """
@@ -300,7 +300,7 @@ def test_no_descriptors_left_is_told_and_passes() -> None:
     with serving(SOURCE, callers={"a": {}, "b": {}}) as served:
         gate = served.gate()
         gate.call("starve")
-        message = soon(lambda: served.gate("b").health(), GateError, 5)
+        message = soon(lambda: served.gate("b").health(), GateError)
         assert "no room" in message
         assert gate.call("small", (1,)) == 2
 
@@ -313,7 +313,7 @@ def test_many_connections_of_one_caller_are_bounded() -> None:
             for _ in range(1100):
                 connected = socket.socket(socket.AF_UNIX)
                 connected.connect(str(served.socket_path("a")))  # waits for room in the backlog
-                connected.settimeout(5)
+                connected.settimeout(SOON)
                 held.append(connected)
             refused = held[-1].recv(1000)
             assert b"503" in refused
@@ -332,7 +332,7 @@ def test_connections_that_say_nothing_are_bounded_while_nobody_serves() -> None:
             for _ in range(400):
                 connected = socket.socket(socket.AF_UNIX)
                 connected.connect(str(served.socket_path("a")))  # waits for room in the backlog
-                connected.settimeout(5)
+                connected.settimeout(SOON)
                 held.append(connected)
             assert held[0].recv(1000) == b""
             soon(lambda: served.gate("b").call("small", (1,)), InterfaceDiedError)
@@ -401,21 +401,21 @@ def test_a_process_that_dies_while_loading_is_told() -> None:
 
 def test_what_the_interface_prints_while_loading_is_shown_at_once() -> None:
     source = """
-        import sys, time
+        import os, sys, time
         print("loading 10 %", file=sys.stderr)
         print("to stdout")
-        time.sleep(1)
+        while not os.path.exists("release"):
+            time.sleep(0.005)
 
         @expose
         def f() -> int:
             return 1
     """
     with serving(source, wait=False) as served:
-        begin = time.monotonic()
         served.stderr(until="loading 10 %")
-        assert time.monotonic() - begin < 1
         assert served.process.stdout is not None
         assert served.process.stdout.readline() == b"to stdout\n"
+        (served.folder / "release").touch()
         served.ready()
 
 
@@ -436,8 +436,8 @@ def test_when_the_supervisor_dies_the_interface_does_too() -> None:
     with serving(SOURCE) as served:
         pid = served.pid
         served.process.kill()
-        served.process.wait(timeout=5)
-        wait_until(lambda: not _alive(pid), timeout=5)
+        served.process.wait(timeout=SOON)
+        wait_until(lambda: not _alive(pid), timeout=SOON)
         soon(lambda: served.gate().call("small", (1,)), InterfaceDiedError)
 
 

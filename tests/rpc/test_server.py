@@ -3,25 +3,27 @@
 import json
 import subprocess
 import threading
-import time
 from collections.abc import Generator
 
 import pytest
 
 from seer.errors import ArgumentError, RemoteError, ResultError, UnknownFunctionError
 from tests.rpc.serving import (
+    HOLD,
+    SOON,
     ControlFailed,
     Served,
     exchange,
+    holding,
     http,
     run_together,
     serving,
-    wait_until,
 )
 
 pytestmark = pytest.mark.full
 
-SOURCE = '''
+SOURCE = (
+    '''
     """Tools for tests."""
     import threading
     import time
@@ -73,10 +75,6 @@ SOURCE = '''
     def unsendable() -> dict:
         return {"a": [1, 2, object()]}
 
-    @expose
-    def nap(seconds: float) -> float:
-        time.sleep(seconds)
-        return seconds
 
     @expose
     def items(n: int):
@@ -91,19 +89,33 @@ SOURCE = '''
         await asyncio.sleep(0.05)
         return x * 2
 
+    waiting = []
+
+    @expose
+    async def meet(n: int) -> int:
+        import asyncio
+        waiting.append(n)
+        while len(waiting) < n:
+            await asyncio.sleep(0.005)
+        return n
+
+    everybody = threading.Barrier(4)
+
     @expose
     async def later_items(n: int):
         for i in range(n):
             yield i
 
     @expose(max_concurrency=4)
-    def parallel(seconds: float) -> str:
-        time.sleep(seconds)
+    def parallel() -> str:
+        everybody.wait(60)
         return threading.current_thread().name
 
     def hidden() -> str:
         return "secret"
 '''
+    + HOLD
+)
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +231,7 @@ def test_async_functions_run_side_by_side(served: Served) -> None:
     gate = served.gate()
     assert gate.call("later", (4,)) == 8
     assert list(gate.stream("later_items", (3,))) == [0, 1, 2]
-    begin = time.monotonic()
-    run_together(lambda: gate.call("later", (1,)), 20)
-    assert time.monotonic() - begin < 0.05 * 20
+    assert run_together(lambda: gate.call("meet", (20,)), 20) == [20] * 20
 
 
 async def test_the_awaitable_forms_do_what_the_others_do(served: Served) -> None:
@@ -233,21 +243,14 @@ async def test_the_awaitable_forms_do_what_the_others_do(served: Served) -> None
 
 
 def test_a_function_with_concurrency_runs_on_several_threads(served: Served) -> None:
-    names = run_together(lambda: served.gate().call("parallel", (0.2,)), 4)
+    names = run_together(lambda: served.gate().call("parallel"), 4)
     assert len(set(names)) == 4
 
 
 def test_health_and_budget_are_answered_while_a_function_runs(served: Served) -> None:
-    gate, other = served.gate(), served.gate()
-    running = threading.Thread(target=gate.call, args=("nap", (1.0,)))
-    running.start()
-    wait_until(lambda: other.health()["calls"] == 1)
-    begin = time.monotonic()
-    other.health()
-    other.budget()
-    assert time.monotonic() - begin < 0.5
-    assert running.is_alive()
-    running.join(timeout=10)
+    with holding(served):
+        assert served.gate().health()["calls"] == 1
+        assert served.gate().budget()
 
 
 def test_the_schema_is_what_the_file_says(served: Served) -> None:
@@ -306,25 +309,21 @@ def test_control_routes_are_not_on_a_callers_socket(served: Served) -> None:
 
 def test_a_flooding_caller_does_not_starve_another() -> None:
     with serving(SOURCE, callers={"a": {}, "b": {}}) as served:
-        flooding = threading.Event()
-
-        def flood() -> None:
-            gate = served.gate("a")
-            while not flooding.is_set():
-                gate.call("nap", (0.01,))
-
-        threads = [threading.Thread(target=flood) for _ in range(20)]
-        for thread in threads:
-            thread.start()
-        try:
-            gate = served.gate("b")
-            wait_until(lambda: gate.health()["calls"] >= 15)
-            begin = time.monotonic()
-            for _ in range(10):
-                gate.call("small", (1,))
-            # One turn of the other's for each of ours: about 10 ms each, not 200.
-            assert time.monotonic() - begin < 1.0
-        finally:
-            flooding.set()
+        flood, modest = served.gate("a"), served.gate("b")
+        threads = [
+            threading.Thread(target=flood.call, args=("small", (number,))) for number in range(20)
+        ]
+        late = [threading.Thread(target=modest.call, args=("small", (100,))) for _ in range(3)]
+        with holding(served) as waiting:
             for thread in threads:
-                thread.join(timeout=10)
+                thread.start()
+            waiting(20)
+            for thread in late:
+                thread.start()
+            waiting(23)
+        for thread in threads + late:
+            thread.join(timeout=SOON)
+        # One turn of the other's for each of ours, though all of theirs came first.
+        turns = flood.call("seen")
+        assert len(turns) == 23
+        assert turns[:7].count(100) == 3
