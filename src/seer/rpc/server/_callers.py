@@ -29,7 +29,15 @@ MAX_CONNECTIONS = 1024
 class Callers:
     """Accepts connections for all callers, on the leading thread."""
 
-    def __init__(self, gate: Gate, loop: Loop, shared: Shared, max_body: int) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        loop: Loop,
+        shared: Shared,
+        max_body: int,
+        kind: type[Caller] = Caller,
+    ) -> None:
+        self._kind = kind
         self._gate = gate
         self._loop = loop
         self._shared = shared
@@ -40,11 +48,22 @@ class Callers:
 
     def add(self, name: str, index: int, budget: Budget, listener: socket.socket) -> None:
         """Accept connections of a caller."""
-        base = self._shared.meter_base(FIRST_CALLER + index)
-        caller = Caller(name, index, Meter("this caller", budget, self._shared.cells, base))
-        self._gate.callers[name] = caller
+        caller = self.know(name, index, budget)
         self._listeners[name] = listener
         self._loop.watch(listener.fileno(), select.EPOLLIN, lambda _: self._accept(caller))
+
+    def know(self, name: str, index: int, budget: Budget) -> Caller:
+        """Have a caller, wherever its connections come from."""
+        base = self._shared.meter_base(FIRST_CALLER + index)
+        caller = self._kind(name, index, Meter("this caller", budget, self._shared.cells, base))
+        self._gate.callers[name] = caller
+        return caller
+
+    def connect(self, caller: Caller, connected: socket.socket) -> None:
+        """Take a connection of a caller."""
+        caller.connections.add(
+            Connection(connected, caller, self._loop, self._gate, self._max_body)
+        )
 
     def remove(self, name: str) -> None:
         """End a caller: its connections, calls, handles and arrays go."""
@@ -78,9 +97,7 @@ class Callers:
             if len(caller.connections) >= MAX_CONNECTIONS:
                 self._say_full(connected)
                 continue
-            caller.connections.add(
-                Connection(connected, caller, self._loop, self._gate, self._max_body)
-            )
+            self.connect(caller, connected)
 
     def _turn_away(self, listener: socket.socket) -> None:
         if self._reserve >= 0:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ._connection import Connection
     from ._entries import Entry
+    from ._freight import Freight
     from ._replies import Reply
 
 QUEUED, RUNNING, DONE = 0, 1, 2
@@ -47,6 +48,10 @@ class Call:
         items: What was streamed, chunk by chunk; only where calls are recorded.
         left_out: How many items were streamed that are not among them.
         pristine: Gives the arguments' buffers as they came; only where calls are recorded.
+        copy: The number of the interface's copy that has it; 0 where there are no copies.
+        freight: What the front sends to that copy beside its text, and where it is; see `Freight`.
+        gpu: Whether that copy has a GPU in use.
+        ran: Seconds that it ran, as its copy says.
     """
 
     # What most calls leave as it is stands on the class: setting it each time would cost.
@@ -54,10 +59,14 @@ class Call:
     buffers: Sequence[Any] = ()
     by_budget = False
     cause = ""
+    copy = 0
+    freight: Freight | None = None
+    gpu = False
     items: list[bytes] | tuple[()] = ()
     left_out = 0
     lost_at = 0.0
     pristine: Callable[[], list[memoryview]] | None = None
+    ran = 0.0
     runner: Any = None
     started_at = 0.0
     state = QUEUED

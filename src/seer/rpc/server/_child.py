@@ -112,6 +112,12 @@ class Child:
         elif now - self._stopped_at > STOPPED_FOR:
             self.kill(f"it was stopped by a signal for {STOPPED_FOR:g} s")
 
+    def leave(self) -> None:
+        """In a process forked later: close what is the supervisor's of this one."""
+        os.close(self.pidfd)
+        os.close(self.stderr)
+        self.channel.close()
+
     def reap(self) -> str:
         """Collect it after its end; how it ended, in words."""
         _, status = os.waitpid(self.pid, 0)

@@ -10,7 +10,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+MAX_REPLICAS = 256
 RESTARTS = ("never", "on-failure")
+
+
+def check_replicas(replicas: object) -> None:
+    """Check a number of copies.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if type(replicas) is not int or not 1 <= replicas <= MAX_REPLICAS:
+        raise ValueError(f"replicas={replicas!r}: it must be a whole number, 1 to {MAX_REPLICAS}")
 
 
 class CallerConfig:
@@ -57,6 +68,9 @@ class ServerConfig:
         record_results: Whether the record holds results too, or digests of them only.
         grace: Seconds between telling a function to stop and killing the process.
         max_body: Bytes one request may have.
+        replicas: How many copies of the interface to run. One is served by its own process; more
+            are behind a front.
+        drain: Seconds that callers' handles keep a copy that shall go.
     """
 
     __slots__ = (
@@ -64,6 +78,7 @@ class ServerConfig:
         "budget",
         "callers",
         "control",
+        "drain",
         "file",
         "function_budgets",
         "grace",
@@ -73,6 +88,7 @@ class ServerConfig:
         "name",
         "record",
         "record_results",
+        "replicas",
         "restart",
         "tracebacks",
     )
@@ -95,9 +111,12 @@ class ServerConfig:
         record_results: bool = True,
         grace: float = 2.0,
         max_body: int = 1 << 30,
+        replicas: int = 1,
+        drain: float = 10.0,
     ) -> None:
         if restart not in RESTARTS:
             raise ValueError(f"restart={restart!r}: it must be one of {', '.join(RESTARTS)}")
+        check_replicas(replicas)
         self.name = name
         self.file = file
         self.control = control
@@ -113,6 +132,8 @@ class ServerConfig:
         self.record_results = record_results
         self.grace = grace
         self.max_body = max_body
+        self.replicas = replicas
+        self.drain = drain
 
     @classmethod
     def from_json(cls, text: str) -> ServerConfig:

@@ -11,7 +11,7 @@ import time
 from seer.rpc._budget import Budget, Meter
 from seer.rpc._wire import Request, head_prefix
 
-from ._config import CallerConfig
+from ._config import CallerConfig, check_replicas
 from ._failures import error_text
 from ._listen import listen
 from ._mini import MiniConnection, Poller
@@ -119,6 +119,7 @@ class Control:
                 "restarts": supervisor.restarts,
                 "ended": supervisor.ended,
                 "notes": supervisor.notes,
+                "copies": [] if supervisor.replicas is None else supervisor.replicas.status(),
             }
         )
 
@@ -177,7 +178,22 @@ class Control:
             else:
                 connection.respond({"schema": answer["schema"], "warnings": answer["warnings"]})
 
-        self._supervisor.ask({"op": "reload"}, answered)
+        replicas = self._supervisor.replicas
+        if replicas is None:
+            self._supervisor.ask({"op": "reload"}, answered)
+        else:
+            replicas.reload(answered)
+
+    def _post_scale(self, connection: MiniConnection, found: Any, _argument: str) -> None:
+        """Have another number of copies; answered once there are as many."""
+        check_replicas(found["replicas"])
+        replicas = self._supervisor.replicas
+        if replicas is None:
+            raise ValueError("this interface is served by one process, with no front before it")
+        if self._supervisor.state != "up":
+            self._pass_on(connection, {"error": {"message": "the interface is not running"}})
+            return
+        replicas.scale(found["replicas"], lambda answer: self._pass_on(connection, answer))
 
     # --- budgets -----------------------------------------------------------------------------
 
@@ -321,6 +337,7 @@ _ROUTES = frozenset(
         "_post_callers",
         "_post_remove",
         "_post_reload",
+        "_post_scale",
         "_post_budget",
     }
 )

@@ -5,10 +5,7 @@ It is forked from the supervisor, which holds all sockets, so it begins with eve
 
 from __future__ import annotations
 
-import gc
 import os
-import select
-import signal
 import socket
 import sys
 
@@ -19,11 +16,13 @@ from seer.rpc._options import Options
 from seer.rpc._pool import Spares
 
 from ._callers import Callers
+from ._calls import Caller
 from ._direct import Direct
 from ._entries import Entry, make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources
 from ._gate import Gate
+from ._gate_process import GateProcess, settle_process
 from ._lanes import MainLane, ThreadLanes
 from ._loop import Loop
 from ._queue import FairQueue
@@ -40,12 +39,11 @@ if TYPE_CHECKING:
     from ._calls import Call
     from ._channel import Channel
     from ._config import ServerConfig
-    from ._recorder import Recorder
     from ._shared import Shared
 
 FAILED_TO_LOAD = 3
 POISONED = 4
-_FETCH_METER = FIRST_FUNCTION + 2000
+FETCH_METER = FIRST_FUNCTION + 2000
 
 
 def serve(
@@ -58,15 +56,21 @@ def serve(
     places: dict[str, int],
 ) -> int:
     """Load the interface and serve it; the process's exit code."""
-    for name in ("SIGTERM", "SIGCHLD"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True)
+    settle_process()
+    interface = load_or_tell(config, channel)
+    if interface is None:
+        return FAILED_TO_LOAD
+    process = InterfaceProcess(config, interface, epoch, shared, channel, places)
+    for name, index, budget, listener in listeners:
+        process.callers.add(name, index, budget, listener)
+    process.run()
+    return 0
+
+
+def load_or_tell(config: ServerConfig, channel: Channel) -> Interface | None:
+    """Load the interface file; None if it cannot be served, which the supervisor is told then."""
     try:
-        interface = load(
+        return load(
             config.file,
             config.name,
             models=config.models,
@@ -75,12 +79,7 @@ def serve(
         )
     except ServeError as error:
         channel.send({"op": "failed", **describe(error)})
-        return FAILED_TO_LOAD
-    process = InterfaceProcess(config, interface, epoch, shared, channel, places)
-    for name, index, budget, listener in listeners:
-        process.callers.add(name, index, budget, listener)
-    process.run()
-    return 0
+        return None
 
 
 def describe(error: ServeError) -> dict[str, Any]:
@@ -93,8 +92,13 @@ def describe(error: ServeError) -> dict[str, Any]:
     }
 
 
-class InterfaceProcess:
+class InterfaceProcess(GateProcess):
     """Everything of one interface process, put together."""
+
+    gate_kind: type[Gate] = Gate
+    executor_kind: type[Executor] = Executor
+    streamer_kind: type[Streamer] = Streamer
+    caller_kind: type[Caller] = Caller
 
     def __init__(
         self,
@@ -105,11 +109,9 @@ class InterfaceProcess:
         channel: Channel,
         places: dict[str, int],
     ) -> None:
-        self._config = config
+        super().__init__(config, channel, places)
         self._interface = interface
         self._shared = shared
-        self._channel = channel
-        self._places = places
         self._queue = FairQueue()
         self._lanes: list[ThreadLanes] = []
         self._async: Any = None
@@ -119,16 +121,16 @@ class InterfaceProcess:
             jobs=self._queue.turns,
             due=self._due,
         )
-        recorder = self._recorder = self._make_recorder()
+        recorder = self._recorder = self._make_recorder(interface.source_hash)
         cells = shared.cells
-        self.gate = Gate(
+        self.gate = self.gate_kind(
             epoch=epoch,
             fetch=Entry(
                 "handle.fetch",
                 fetch,
                 bind_fetch,
                 Options(),
-                Meter("fetching", Budget(), cells, shared.meter_base(_FETCH_METER)),
+                Meter("fetching", Budget(), cells, shared.meter_base(FETCH_METER)),
             ),
             meter=Meter("the interface", config.budget, cells, shared.meter_base(0)),
             submit=self._submit,
@@ -136,7 +138,7 @@ class InterfaceProcess:
             spares=Spares(register_with_gpu),
             observe=None if recorder is None else recorder.refused,
         )
-        self._executor = Executor(
+        self._executor = self.executor_kind(
             self.gate,
             shared,
             tracebacks=config.tracebacks and not interface.blind,
@@ -145,42 +147,16 @@ class InterfaceProcess:
             grace=config.grace,
             poisoned=self._end_poisoned,
         )
-        self._streamer = Streamer(self._executor)
+        self._streamer = self.streamer_kind(self._executor)
         self._main = MainLane(self._executor, self._streamer)
         self.loop.run_job = self._main.run
-        self.gate.direct = Direct(self.gate, self._executor, self._main).run
-        self.callers = Callers(self.gate, self.loop, shared, config.max_body)
+        self._shorten()
+        self.callers = Callers(self.gate, self.loop, shared, config.max_body, self.caller_kind)
         self._adopt(interface)
-
-    def _make_recorder(self) -> Recorder | None:
-        if not self._config.record:
-            return None
-        from ._recorder import Recorder
-
-        return Recorder(
-            self._config.record,
-            results=self._config.record_results,
-            source_hash=self._interface.source_hash,
-            notify=self._notify,
-        )
-
-    def _notify(self, message: dict[str, Any]) -> None:
-        self.loop.post(lambda: self._tell(message))
-
-    def _tell(self, message: dict[str, Any]) -> None:
-        try:
-            self._channel.send(message)
-        except OSError:
-            self.loop.stop()
 
     def run(self) -> None:
         """Say that it is ready, and serve until told to stop or until the supervisor is gone."""
-        self.loop.watch(self._channel.fileno(), select.EPOLLIN, self._on_channel)
-        # What is loaded now stays: the collector need not look at it again with every sweep.
-        gc.collect()
-        gc.freeze()
-        self._channel.send(self._ready("ready"))
-        self.loop.run()
+        self._serve(self._ready("ready"))
 
     def _ready(self, op: str) -> dict[str, Any]:
         return {
@@ -189,6 +165,10 @@ class InterfaceProcess:
             "warnings": self._interface.warnings,
             "places": self._places,
         }
+
+    def _shorten(self) -> None:
+        """Let usual calls go by the shortest way."""
+        self.gate.direct = Direct(self.gate, self._executor, self._main).run
 
     # --- jobs --------------------------------------------------------------------------------
 
@@ -211,6 +191,9 @@ class InterfaceProcess:
     def _due(self, now: float) -> None:
         self.gate.due(now)
 
+    def _function_budgets(self) -> dict[str, Budget] | None:
+        return self._config.function_budgets
+
     # --- the interface, first and after reloads ----------------------------------------------
 
     def _adopt(self, interface: Interface) -> None:
@@ -219,7 +202,7 @@ class InterfaceProcess:
 
         entries = make_entries(
             interface.functions,
-            budgets=self._config.function_budgets,
+            budgets=self._function_budgets(),
             shared=self._shared,
             places=self._places,
         )
@@ -258,46 +241,6 @@ class InterfaceProcess:
         return first
 
     # --- what the supervisor says ------------------------------------------------------------
-
-    def _on_channel(self, _events: int) -> None:
-        messages = self._channel.receive()
-        if messages is None:
-            # The supervisor is gone, and with it the machine's reason to run this.
-            os._exit(0)
-        for message, descriptors in messages:
-            getattr(self, "_do_" + message["op"])(message, descriptors)
-
-    def _do_add_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        listener = socket.socket(fileno=descriptors[0])
-        budget = Budget.from_json(message["budget"])
-        self.callers.add(message["name"], message["index"], budget, listener)
-        self._tell({"op": "answer", "to": message["n"]})
-
-    def _do_remove_caller(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        self.callers.remove(message["name"])
-        self._tell({"op": "answer", "to": message["n"]})
-
-    def _do_budget(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        budget = Budget.from_json(message["budget"])
-        if message["scope"] == "interface":
-            self.gate.meter.budget = budget
-        elif message["scope"] == "function":
-            entry = self.gate.entries.get(message["name"])
-            if entry is not None:
-                entry.meter.budget = budget
-        else:
-            caller = self.gate.callers.get(message["name"])
-            if caller is not None:
-                caller.meter.budget = budget
-        self.gate.pass_on()
-        self._tell({"op": "answer", "to": message["n"]})
-
-    def _do_flush(self, message: dict[str, Any], _descriptors: list[int]) -> None:
-        answer = {"op": "answer", "to": message["n"]}
-        if self._recorder is None:
-            self._tell(answer)
-        else:
-            self._recorder.flush(lambda: self._notify(answer))
 
     def _do_reload(self, message: dict[str, Any], _descriptors: list[int]) -> None:
         self._queue.put("reload", _Reload(self, message["n"]))

@@ -228,7 +228,9 @@ class Recorder:
                 result,
             )
         )
-        if "torch" in sys.modules and uses_gpu():
+        if call.copy:
+            line += b',"copy":%d' % call.copy
+        if call.gpu or ("torch" in sys.modules and uses_gpu()):
             line += b',"gpu":%.6f' % seconds
         if call.target:
             line += b',"handle":"%s"' % call.target.encode()

@@ -127,12 +127,7 @@ class Streamer:
             reply = executor.refusal(error)
         else:
             reply = executor.failure(call, error)
-        text = reply.text + b"\n"
-        last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)
-        if not call.streaming:
-            call.streaming = True
-            last = self._head() + last
-        reply.last_chunk = last
+        finish_stream(call, reply, executor.gate.prefix)
         executor.finish(call, lane, reply, _monotonic())
 
 
@@ -155,6 +150,16 @@ def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:
     chunks.append(_line(found))
     framed = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks]
     return b"".join([stream_head(prefix), *framed, b"0\r\n\r\n"])
+
+
+def finish_stream(call: Call, reply: Reply, prefix: bytes) -> None:
+    """Make a reply the last chunk of a call's stream, with the head before it if there was none."""
+    text = reply.text + b"\n"
+    last = b"%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)
+    if not call.streaming:
+        call.streaming = True
+        last = stream_head(prefix) + last
+    reply.last_chunk = last
 
 
 def stream_head(prefix: bytes) -> bytes:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ._channel import Channel
     from ._config import CallerConfig, ServerConfig
+    from ._replicas import Replicas
 
 TICK = 0.2
 """Seconds between two looks at deadlines."""
@@ -48,6 +49,8 @@ class Supervisor:
         ended: How the last incarnation ended, in words.
         failure: Why the interface could not be loaded, as data.
         schema: The interface's schema, once it is known.
+        child: The process that has the callers' sockets: the interface's, or the front.
+        replicas: The copies behind a front; None where the interface's own process serves.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -71,6 +74,13 @@ class Supervisor:
         self._asked: dict[int, Callable[[dict[str, Any]], None]] = {}
         self._number = 0
         self._control = Control(self, self._poller)
+        self._given_up = ""
+        self._about: dict[str, Any] = {}
+        self.replicas: Replicas | None = None
+        if config.replicas > 1:
+            from ._replicas import Replicas
+
+            self.replicas = Replicas(self, self._poller, config.replicas)
 
     @property
     def callers(self) -> dict[str, tuple[int, CallerConfig, socket.socket]]:
@@ -123,6 +133,9 @@ class Supervisor:
         if child is not None:
             child.kill("the gate was closed")
             child.reap()
+        if self.replicas is not None:
+            self.replicas.end_all("the gate was closed")
+            self.replicas.reap_all()
         for name in list(self.callers):
             self.remove_caller(name)
         with contextlib.suppress(OSError):
@@ -133,9 +146,20 @@ class Supervisor:
     def _start(self) -> None:
         self.shared.reset_lanes()
         self.sockets.answer(True)
-        child = Child(self.epoch, self._run_interface, self._forget)
-        self.child = child
         self._starts.append(time.monotonic())
+        if self.replicas is None:
+            self._fork(self._run_interface)
+        else:
+            self.replicas.begin()
+
+    def start_front(self, about: dict[str, Any]) -> None:
+        """Start the front: the copies are there, and have said what they expose."""
+        self._about = {"schema": about["schema"], "warnings": about["warnings"]}
+        self._fork(self._run_front)
+
+    def _fork(self, run: Callable[[Channel, str], int]) -> None:
+        child = Child(self.epoch, run, self.forget)
+        self.child = child
         self._poller.watch(child.pidfd, select.EPOLLIN, self._on_exit)
         self._poller.watch(child.channel.fileno(), select.EPOLLIN, self._on_message)
         self._poller.watch(child.stderr, select.EPOLLIN, self._on_stderr)
@@ -149,18 +173,40 @@ class Supervisor:
             epoch=epoch,
             shared=self.shared,
             channel=channel,
-            listeners=[
-                (name, index, config.budget, listener)
-                for name, (index, config, listener) in self.callers.items()
-            ],
+            listeners=self._listeners(),
             places=self.places,
         )
 
-    def _forget(self) -> None:
-        """In the forked process: let go of what is the supervisor's alone."""
+    def _run_front(self, channel: Channel, epoch: str) -> int:
+        """In the forked process."""
+        from ._front import serve_front
+
+        return serve_front(
+            self.config,
+            epoch=epoch,
+            shared=self.shared,
+            channel=channel,
+            listeners=self._listeners(),
+            places=self.places,
+            about=self._about,
+        )
+
+    def _listeners(self) -> list[tuple[str, int, Budget, socket.socket]]:
+        return [
+            (name, index, config.budget, listener)
+            for name, (index, config, listener) in self.callers.items()
+        ]
+
+    def forget(self) -> None:
+        """In a forked process: let go of what is the supervisor's alone."""
         self.sockets.forget()
         self._control.forget()
         self._poller.close()
+        if self.child is not None:
+            self.child.leave()
+        if self.replicas is not None:
+            for copy in self.replicas.copies.values():
+                copy.leave()
 
     def _on_stderr(self, _events: int) -> None:
         child = self.child
@@ -184,8 +230,9 @@ class Supervisor:
             elif op == "poisoned":
                 child.poisoned = message["reason"]
             elif op == "note":
-                self.notes = [*self.notes[-99:], message]
-                self._control.wake_records()
+                self.note(message)
+            elif op == "drained" and self.replicas is not None:
+                self.replicas.on_drained(message["copy"])
             elif op == "recorded":
                 self._control.wake_records()
             elif op == "answer":
@@ -197,6 +244,13 @@ class Supervisor:
         self.state = "up"
         self.sockets.answer(False)
         self._control.wake_ready()
+        if self.replicas is not None:
+            self.replicas.hand_over_all()
+
+    def note(self, message: dict[str, Any]) -> None:
+        """Keep what the controller should know."""
+        self.notes = [*self.notes[-99:], message]
+        self._control.wake_records()
 
     def _adopt(self, message: dict[str, Any]) -> None:
         self.schema = message["schema"]
@@ -219,13 +273,35 @@ class Supervisor:
         ]
         self._charge_lost(running)
         last = [names[place] for place in self.shared.last() if place in names]
-        self.ended = self._describe_end(child, child.reap(), running, last)
+        self.ended = self.describe_end(child, child.reap(), running, last)
         self.child = None
+        if self.replicas is not None:
+            self.replicas.end_all("the process that serves their callers has ended")
         for answer in self._asked.values():
             answer({"error": {"message": f"the interface has ended: {self.ended}"}})
         self._asked = {}
-        if self._stopping:
-            return
+        if not self._stopping:
+            self._after_end(running, child.tail())
+
+    def fail_to_start(self, failure: dict[str, Any] | None, ended: str, tail: str) -> None:
+        """The copies could not be started, so that nothing can be served."""
+        self.failure = failure
+        self.ended = ended
+        if not self._stopping:
+            self._after_end([], tail)
+
+    def give_up(self, why: str) -> None:
+        """There will be no copy any more: tell all callers, then end the front."""
+        self._given_up = why
+
+        def told(_answer: dict[str, Any]) -> None:
+            if self.child is not None:
+                self.child.kill(why)
+
+        self.ask({"op": "give_up", "why": f"the interface is not running: {why}"}, told)
+
+    def _after_end(self, running: list[tuple[int, str, str, float]], tail: str) -> None:
+        """What comes after the end: nothing, a new start, or the reason for who asks."""
         if self.state == "starting":
             self.state = "failed"
             if self.failure is None:
@@ -233,12 +309,16 @@ class Supervisor:
                     "message": f"the interface's process ended while loading: {self.ended}",
                     "file": self.config.file,
                     "line": None,
-                    "remote_traceback": child.tail(),
+                    "remote_traceback": tail,
                 }
             self._control.wake_ready()
             return
         self._control.record_lost(running, self.ended)
-        if self.config.restart == "on-failure" and self.failure is None and self._may_restart():
+        if self._given_up:
+            self.ended = self._given_up
+            self.state = "dead"
+            self.sockets.answer(True)
+        elif self.config.restart == "on-failure" and self.failure is None and self._may_restart():
             self.state = "restarting"
             self.epoch = new_epoch()
             self.restarts += 1
@@ -266,13 +346,14 @@ class Supervisor:
         self._starts = [when for when in self._starts if when > since]
         return len(self._starts) <= MAX_RESTARTS
 
-    def _describe_end(
+    def describe_end(
         self,
         child: Child,
         ended: str,
         running: list[tuple[int, str, str, float]],
         last: list[str],
     ) -> str:
+        """How a process ended, with what is known of its last moments and may be told."""
         if running:
             names = ", ".join(sorted({f"{function}()" for _, function, _, _ in running}))
             ended += f", while it ran {names}"
@@ -299,6 +380,8 @@ class Supervisor:
 
     def _tick(self, now: float) -> None:
         child = self.child
+        if self.replicas is not None:
+            self.replicas.tick(now)
         if child is not None:
             if self.shared.overdue(now):
                 child.kill("a call ran past its deadline and did not stop when told to")

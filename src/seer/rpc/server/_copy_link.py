@@ -1,0 +1,135 @@
+"""One copy of the interface as the front sees it: what it has to do, and the ways to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+
+from ._link import Link
+from ._outbox import Outbox
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._calls import Call
+    from ._entries import Entry
+    from ._guests import Guest
+    from ._link import Receiver
+    from ._loop import Loop
+
+MAX_IDLE = 256
+"""Connections to one copy that are kept for use again."""
+MAX_THREADS = 63
+MAX_TASKS = 64
+_LENGTH = struct.Struct("<I")
+
+
+def lane_of(entry: Entry) -> str:
+    """What bounds the calls of a function: the main thread, or a bound of its own."""
+    return "" if entry.lane == "main" else entry.name
+
+
+def room_of(entry: Entry) -> int:
+    """How many calls of a function's lane one copy can really run at a time."""
+    if entry.lane == "main":
+        return 1
+    if entry.lane == "batch":
+        return entry.options.batch
+    if entry.lane == "threads":
+        return min(entry.options.max_concurrency or 1, MAX_THREADS)
+    return min(entry.options.max_concurrency or MAX_TASKS, MAX_TASKS)
+
+
+class CopyLink:
+    """A copy.
+
+    Args:
+        number: Its number, which no other copy has had.
+        end: The front's end of the channel to it.
+        loop: Watches the sockets.
+        receiver: Hears of answers.
+
+    Attributes:
+        calls: The calls that it has.
+        busy: How many of them are in each lane.
+        used: When it was last given a call, as a count; for taking turns.
+        draining: Since when it gets no new callers (monotonic); 0 while it does.
+    """
+
+    def __init__(self, number: int, end: socket.socket, loop: Loop, receiver: Receiver) -> None:
+        self.number = number
+        self.calls: set[Call] = set()
+        self.busy: dict[str, int] = {}
+        self.used = 0
+        self.draining = 0.0
+        self._loop = loop
+        self._receiver = receiver
+        self._channel = Outbox(end, loop)
+        self._idle: dict[Guest, list[Link]] = {}
+        self._kept = 0
+
+    def has_room(self, entry: Entry) -> bool:
+        """Whether it can run one more call of this function."""
+        return self.busy.get(lane_of(entry), 0) < room_of(entry)
+
+    def tell(self, message: dict[str, Any], end: socket.socket | None = None) -> None:
+        """Tell the copy something; `end` goes with it."""
+        text = json.dumps({**message, "descriptors": 0 if end is None else 1}).encode()
+        self._channel.send(_LENGTH.pack(len(text)) + text, given=end)
+
+    def link_for(self, guest: Guest) -> Link:
+        """A connection for a call of this caller, who alone has ever used it."""
+        links = self._idle.get(guest)
+        if links:
+            link = links.pop()
+            self._take_one(guest, links)
+            return link
+        ours, theirs = socket.socketpair()
+        self.tell({"op": "connect", "caller": guest.name, "index": guest.index}, theirs)
+        return Link(ours, self._loop, guest, self._receiver)
+
+    def keep(self, link: Link) -> None:
+        """Keep a connection for the next call; those not used for longest are closed."""
+        if link.closed or not link.clear or link.guest.gone:
+            link.close()
+            return
+        # The last in the order is whose connection was used last.
+        links = self._idle.pop(link.guest, [])
+        self._idle[link.guest] = links
+        links.append(link)
+        self._kept += 1
+        while self._kept > MAX_IDLE:
+            guest, oldest = next(iter(self._idle.items()))
+            oldest.pop(0).close()
+            self._take_one(guest, oldest)
+
+    def _take_one(self, guest: Guest, links: list[Link]) -> None:
+        """Note that one of a caller's connections is not idle any more."""
+        self._kept -= 1
+        if not links:
+            del self._idle[guest]
+
+    def forget_link(self, link: Link) -> None:
+        """Drop an idle connection that was lost."""
+        links = self._idle.get(link.guest, [])
+        if link in links:
+            links.remove(link)
+            self._take_one(link.guest, links)
+
+    def part_with(self, guest: Guest) -> None:
+        """Have the copy forget a caller that was removed, and of whom nothing runs there."""
+        for link in list(self._idle.get(guest, ())):
+            self.forget_link(link)
+            link.close()
+        self.tell({"op": "remove", "caller": guest.name})
+
+    def close(self) -> None:
+        """Close all ways to it."""
+        for links in self._idle.values():
+            for link in links:
+                link.close()
+        self._idle.clear()
+        self._kept = 0
+        self._channel.close()

@@ -1,0 +1,78 @@
+"""What the front knows of a call beyond what any gate does: what to send on, and where it went."""
+
+from __future__ import annotations
+
+import os
+
+from seer.rpc.client._wire import FRAMES_TYPE, format_pieces
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from seer.rpc._wire import Request
+
+    from ._copy_link import CopyLink
+    from ._link import Link
+
+
+class Freight:
+    """The way of one call.
+
+    Attributes:
+        body: The request's whole body; empty where the call's own text is all there is.
+        headers: The header lines that describe that body.
+        memfds: Descriptors that go with it.
+        bound: Whether only one copy can run it.
+        tries: How often it was handed to a copy.
+        copy: The copy that has it.
+        link: The connection to that copy.
+        lane: Where the supervisor reads that it runs; -1 for nowhere.
+        number: Its id on the link.
+        handed: When it was handed over (monotonic).
+    """
+
+    __slots__ = (
+        "body",
+        "bound",
+        "copy",
+        "handed",
+        "headers",
+        "lane",
+        "link",
+        "memfds",
+        "number",
+        "tries",
+    )
+
+    def __init__(self) -> None:
+        self.body: bytes | bytearray = b""
+        self.headers = b""
+        self.memfds: list[int] = []
+        self.bound = False
+        self.tries = 0
+        self.copy: CopyLink | None = None
+        self.link: Link | None = None
+        self.lane = -1
+        self.number = 0
+        self.handed = 0.0
+
+    @classmethod
+    def of_frames(
+        cls, body: bytes | bytearray, request: Request, descriptors: list[int]
+    ) -> Freight:
+        """The freight of a call whose arguments have buffers; the descriptors stay the giver's."""
+        self = cls()
+        self.body = body
+        self.headers = b"content-type: %s\r\nseer-json: %d\r\nseer-buffers: %s\r\n" % (
+            FRAMES_TYPE,
+            request.json_size,
+            format_pieces(request.pieces or []),
+        )
+        if descriptors:
+            self.headers += b"seer-memfds: %d\r\n" % len(descriptors)
+            self.memfds = [os.dup(fd) for fd in descriptors]
+        return self
+
+    def close(self) -> None:
+        """Close the descriptors: the call has ended."""
+        while self.memfds:
+            os.close(self.memfds.pop())

@@ -1,0 +1,131 @@
+"""What processes with a gate in them have in common, and what the supervisor asks of them.
+
+Such a process has a gate, its callers, a loop and perhaps a record. What becomes of a call there,
+whether a function runs or another process is asked, is the subclass's part.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+
+from seer.rpc._budget import Budget
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._callers import Callers
+    from ._channel import Channel
+    from ._config import ServerConfig
+    from ._gate import Gate
+    from ._loop import Loop
+    from ._recorder import Recorder
+
+
+def settle_process() -> None:
+    """In a process just forked from the supervisor: its own signals, and whole lines of output."""
+    for name in ("SIGTERM", "SIGCHLD"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
+
+
+class GateProcess:
+    """A process with a gate in it.
+
+    Attributes:
+        gate: Answers the callers.
+        callers: Accepts their connections.
+        loop: Watches the sockets.
+    """
+
+    gate: Gate
+    callers: Callers
+    loop: Loop
+
+    def __init__(self, config: ServerConfig, channel: Channel, places: dict[str, int]) -> None:
+        self._config = config
+        self._channel = channel
+        self._places = places
+        self._recorder: Recorder | None = None
+
+    def _make_recorder(self, source_hash: str) -> Recorder | None:
+        if not self._config.record:
+            return None
+        from ._recorder import Recorder
+
+        return Recorder(
+            self._config.record,
+            results=self._config.record_results,
+            source_hash=source_hash,
+            notify=self._notify,
+        )
+
+    def _notify(self, message: dict[str, Any]) -> None:
+        """Tell the supervisor something; on any thread."""
+        self.loop.post(lambda: self._tell(message))
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:
+            self.loop.stop()
+
+    def _serve(self, ready: dict[str, Any]) -> None:
+        """Say `ready`, and serve until told to stop or until the supervisor is gone."""
+        self.loop.watch(self._channel.fileno(), select.EPOLLIN, self._on_channel)
+        # What is loaded now stays: the collector need not look at it again with every sweep.
+        gc.collect()
+        gc.freeze()
+        self._channel.send(ready)
+        self.loop.run()
+
+    # --- what the supervisor says ------------------------------------------------------------
+
+    def _on_channel(self, _events: int) -> None:
+        messages = self._channel.receive()
+        if messages is None:
+            # The supervisor is gone, and with it the machine's reason to run this.
+            os._exit(0)
+        for message, descriptors in messages:
+            getattr(self, "_do_" + message["op"])(message, descriptors)
+
+    def _do_add_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        listener = socket.socket(fileno=descriptors[0])
+        budget = Budget.from_json(message["budget"])
+        self.callers.add(message["name"], message["index"], budget, listener)
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_remove_caller(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        self.callers.remove(message["name"])
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_budget(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        budget = Budget.from_json(message["budget"])
+        if message["scope"] == "interface":
+            self.gate.meter.budget = budget
+        elif message["scope"] == "function":
+            entry = self.gate.entries.get(message["name"])
+            if entry is not None:
+                entry.meter.budget = budget
+        else:
+            caller = self.gate.callers.get(message["name"])
+            if caller is not None:
+                caller.meter.budget = budget
+        self.gate.pass_on()
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_flush(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        answer = {"op": "answer", "to": message["n"]}
+        if self._recorder is None:
+            self._tell(answer)
+        else:
+            self._recorder.flush(lambda: self._notify(answer))

@@ -1,0 +1,131 @@
+"""Passing on: calls to copies, and what they stream back to callers."""
+
+from __future__ import annotations
+
+import time
+
+from ._front_execute import error_name
+from ._replies import Reply
+from ._streams import MAX_UNSENT, finish_stream, stream_head
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from seer.errors import GateError
+
+    from ._calls import Call
+    from ._freight import Freight
+    from ._front_execute import FrontExecutor
+    from ._link import Link
+    from ._loop import Loop
+
+LOOK_AGAIN = 0.005
+"""Seconds until a caller that does not read its stream is looked at again."""
+_NEVER = float("inf")
+_END = b'{"end"'
+_ITEM = b'{"item"'
+_monotonic = time.monotonic
+
+
+class Passing:
+    """Writes requests to copies, and streams to callers."""
+
+    def __init__(self, executor: FrontExecutor, loop: Loop) -> None:
+        self._executor = executor
+        self._loop = loop
+        self._held: set[Link] = set()
+        """Links that are not read until their callers have read."""
+        self._ends: dict[Call, Reply] = {}
+        """How streams end, once their last line has come."""
+
+    def send(self, call: Call, freight: Freight, link: Link) -> None:
+        """Send a call to the copy at the other end of `link`."""
+        if call.target:
+            path = b"/v1/fetch/" + call.target.encode()
+        else:
+            path = b"/v1/call/" + call.entry.name.encode()
+        accept = b"shared" if call.shared else b"frames"
+        body = freight.body or call.body
+        head = (
+            b"POST %s HTTP/1.1\r\nhost: gate\r\n%s%s%s%sseer-call: %d\r\ncontent-length: %d\r\n\r\n"
+            % (
+                path,
+                b"seer-accept: %s\r\n" % accept if call.frames else b"",
+                b""
+                if call.expires == _NEVER
+                else b"seer-deadline: %.6f\r\n" % max(call.expires - _monotonic(), 0.0),
+                link.take_released(),
+                freight.headers,
+                freight.number,
+                len(body),
+            )
+        )
+        if len(body) <= 65536:
+            link.send(head + body, freight.memfds)
+        else:
+            link.send(head, freight.memfds)
+            link.send(bytes(body) if isinstance(body, memoryview) else body)
+
+    def note_run(self, call: Call, link: Link) -> None:
+        """Note what a copy says of how a call ran."""
+        reader = link.reader
+        call.ran = max(reader.seconds, 0.0)
+        call.gpu = reader.gpu
+        call.batch = reader.batch
+
+    # --- streams -----------------------------------------------------------------------------
+
+    def begin_stream(self, call: Call, link: Link) -> None:
+        """A streamed answer has begun."""
+        self.note_run(call, link)
+
+    def chunk(self, call: Call, link: Link, chunk: bytes) -> None:
+        """Pass on an item, or keep the last line."""
+        if not chunk.startswith(_ITEM):
+            text = chunk.rstrip(b"\n")
+            outcome = "ok" if text.startswith(_END) else error_name(text)
+            self._ends[call] = Reply(200, text, outcome)
+            return
+        self._send(call, chunk)
+        recorder = self._executor.recorder
+        if recorder is not None:
+            recorder.item(call, chunk)
+        if call.connections and call.connections[0].unsent > MAX_UNSENT:
+            link.hold(True)
+            self._held.add(link)
+            self._loop.wake_at = min(self._loop.wake_at, _monotonic() + LOOK_AGAIN)
+
+    def _send(self, call: Call, chunk: bytes) -> None:
+        framed = b"%x\r\n%s\r\n" % (len(chunk), chunk)
+        if not call.streaming:
+            call.streaming = True
+            framed = stream_head(self._executor.gate.prefix) + framed
+        for connection in call.connections[:1]:
+            connection.send(framed)
+
+    def end_stream(self, call: Call) -> None:
+        """The stream is over."""
+        now = _monotonic()
+        reply = self._ends.pop(call, None) or Reply(200, b'{"end":null}')
+        reply = self._executor.stopped(call, reply.outcome, now) or reply
+        self._finish(call, reply, now - call.started_at)
+
+    def fail(self, call: Call, error: GateError, seconds: float) -> None:
+        """End a call with an error of the gate's own, whether or not its answer had begun."""
+        self._ends.pop(call, None)
+        self._finish(call, self._executor.refusal(error), seconds)
+
+    def _finish(self, call: Call, reply: Reply, seconds: float) -> None:
+        if call.entry.streams:
+            finish_stream(call, reply, self._executor.gate.prefix)
+        self._executor.settle(call, reply, _monotonic(), seconds)
+
+    def due(self, _now: float) -> None:
+        """Go on reading for callers that have read."""
+        for link in list(self._held):
+            call = link.call
+            connections = () if call is None else call.connections
+            if connections and connections[0].unsent > MAX_UNSENT // 2:
+                self._loop.wake_at = min(self._loop.wake_at, _monotonic() + LOOK_AGAIN)
+            else:
+                self._held.discard(link)
+                link.hold(False)

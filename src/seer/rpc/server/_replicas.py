@@ -1,0 +1,405 @@
+"""The copies of an interface as the supervisor sees them: start, watch, replace, more and fewer.
+
+The supervisor forks all of them, since it alone has no threads, and tells the front which copies
+there are and how one ended. A copy that ends is replaced whatever `restart` says: that is what
+copies are for. How calls find their copies is the front's business.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from itertools import count
+
+from ._child import Child, new_epoch
+from ._shared import Shared
+from ._visible_gpus import least_used, visible_gpus
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._channel import Channel
+    from ._mini import Poller
+    from ._supervisor import Supervisor
+
+    Answered = Callable[[dict[str, Any]], None]
+
+MAX_REPLACED = 5
+"""How often each copy is replaced, on average, within the window; then replacing waits."""
+WINDOW = 60.0
+_NEVER = float("inf")
+STARTING, READY, DRAINING, ENDING = "starting", "ready", "draining", "ending"
+
+
+class Copy:
+    """One copy.
+
+    Attributes:
+        number: Its number, which no other copy has had.
+        child: Its process.
+        shared: What it shares with the supervisor.
+        gpu: The GPU that it sees; None where it sees what the machine has.
+        front: The front's end of the channel between both, until it is handed over.
+        state: `starting`, `ready`, `draining` or `ending`.
+        places: Numbers of its functions.
+        failure: Why it could not load the interface, as data.
+        asked: Who waits for its answers.
+    """
+
+    def __init__(self, number: int, child: Child, shared: Shared, gpu: str | None) -> None:
+        self.number = number
+        self.child = child
+        self.shared = shared
+        self.gpu = gpu
+        self.front: socket.socket | None = None
+        self.state = STARTING
+        self.places: dict[str, int] = {}
+        self.failure: dict[str, Any] | None = None
+        self.asked: dict[int, Answered] = {}
+
+    def status(self) -> dict[str, Any]:
+        """What a person wants to know of it."""
+        return {
+            "copy": self.number,
+            "state": self.state,
+            "pid": self.child.pid,
+            "gpu": self.gpu,
+            "running": len(self.shared.running()),
+        }
+
+    def leave(self) -> None:
+        """In another child's process: close what is the supervisor's."""
+        self.child.leave()
+        if self.front is not None:
+            self.front.close()
+
+
+class Replicas:
+    """All copies of one interface.
+
+    Attributes:
+        wanted: How many there shall be.
+        copies: Those that there are, by number.
+    """
+
+    def __init__(self, supervisor: Supervisor, poller: Poller, wanted: int) -> None:
+        self.wanted = wanted
+        self.copies: dict[int, Copy] = {}
+        self._supervisor = supervisor
+        self._poller = poller
+        self._gpus = visible_gpus(os.environ)
+        self._numbers = count(1)
+        self._questions = count(1)
+        self._begin_later = False
+        self._replaced: list[float] = []
+        self._start_at = _NEVER
+        self._scalings: list[Answered] = []
+        self._draining_asked = False
+        self._last_end = ""
+
+    def status(self) -> list[dict[str, Any]]:
+        """What a person wants to know of each copy."""
+        return [copy.status() for copy in self.copies.values()]
+
+    def _in(self, *states: str) -> list[Copy]:
+        return [copy for copy in self.copies.values() if copy.state in states]
+
+    # --- start and end -----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start all copies, once those of an earlier incarnation have ended."""
+        self._begin_later = bool(self.copies)
+        if not self._begin_later:
+            for _ in range(self.wanted):
+                self._start()
+
+    def _start(self) -> None:
+        number = next(self._numbers)
+        gpu = least_used(self._gpus, [copy.gpu for copy in self.copies.values()])
+        shared = Shared()
+        front, theirs = socket.socketpair()
+
+        def run(channel: Channel, epoch: str) -> int:
+            from ._copy import serve_copy
+
+            front.close()
+            supervisor = self._supervisor
+            for _, _, listener in supervisor.callers.values():
+                listener.close()
+            return serve_copy(
+                supervisor.config,
+                epoch=epoch,
+                shared=shared,
+                channel=channel,
+                front=theirs,
+                places=supervisor.places,
+                gpu=gpu,
+            )
+
+        child = Child(new_epoch(), run, self._supervisor.forget)
+        theirs.close()
+        copy = Copy(number, child, shared, gpu)
+        copy.front = front
+        self.copies[number] = copy
+        watch = self._poller.watch
+        watch(child.pidfd, select.EPOLLIN, lambda _: self._on_exit(copy))
+        watch(child.channel.fileno(), select.EPOLLIN, lambda _: self._on_message(copy))
+        watch(child.stderr, select.EPOLLIN, lambda _: self._on_stderr(copy))
+
+    def end_all(self, because: str) -> None:
+        """End all copies."""
+        self._start_at = _NEVER
+        for copy in self.copies.values():
+            self._end(copy, because)
+
+    def _end(self, copy: Copy, because: str) -> None:
+        copy.state = ENDING
+        copy.child.kill(because)
+
+    def reap_all(self) -> None:
+        """Wait for the end of all copies, which were killed."""
+        for copy in self.copies.values():
+            copy.child.reap()
+        self.copies = {}
+
+    def tick(self, now: float) -> None:
+        """Look at deadlines, stopped processes, and what is to be started."""
+        for copy in list(self.copies.values()):
+            if copy.state == ENDING:
+                continue
+            if copy.shared.overdue(now):
+                copy.child.kill("a call ran past its deadline and did not stop when told to")
+            else:
+                copy.child.check_stopped(now)
+        if now >= self._start_at:
+            self._start_at = _NEVER
+            self._replaced.append(now)
+            self._start()
+            self._adjust()
+
+    # --- what copies say ---------------------------------------------------------------------
+
+    def _on_stderr(self, copy: Copy) -> None:
+        if not copy.child.forward_stderr():
+            self._poller.unwatch(copy.child.stderr)
+
+    def _on_message(self, copy: Copy) -> bool:
+        """Handle what a copy says; False when there is nothing more to come."""
+        messages = copy.child.channel.receive()
+        if messages is None:
+            self._poller.unwatch(copy.child.channel.fileno())
+            return False
+        for message, _ in messages:
+            op = message.pop("op")
+            if op == "ready":
+                self._on_ready(copy, message)
+            elif op == "failed":
+                copy.failure = message
+            elif op == "poisoned":
+                copy.child.poisoned = message["reason"]
+            elif op == "answer":
+                answered = copy.asked.pop(message.pop("to"), None)
+                if answered is not None:
+                    answered(message)
+        return True
+
+    def _on_ready(self, copy: Copy, message: dict[str, Any]) -> None:
+        copy.places = message["places"]
+        if copy.state == STARTING:
+            copy.state = READY
+        if self._supervisor.child is None:
+            if len(self._in(READY)) == self.wanted:
+                self._supervisor.start_front(message)
+        elif self._supervisor.state == "up":
+            self._hand_over(copy)
+            self._adjust()
+
+    def hand_over_all(self) -> None:
+        """Tell the front, which is ready, of all copies that are."""
+        for copy in self._in(READY):
+            self._hand_over(copy)
+        self._adjust()
+
+    def _hand_over(self, copy: Copy) -> None:
+        if copy.front is None or copy.state != READY:
+            return
+        message = {"op": "copy", "copy": copy.number}
+        self._supervisor.ask(message, _nothing, [copy.front.fileno()])
+        copy.front.close()
+        copy.front = None
+
+    def _on_exit(self, copy: Copy) -> None:
+        while self._on_message(copy):
+            continue
+        child = copy.child
+        for fd in (child.pidfd, child.channel.fileno(), child.stderr):
+            self._poller.unwatch(fd)
+        del self.copies[copy.number]
+        ended = self._describe(copy)
+        for answered in copy.asked.values():
+            answered({"error": {"message": f"copy {copy.number} has ended: {ended}"}})
+        if copy.front is not None:
+            copy.front.close()
+        expected = copy.state == ENDING
+        if self._begin_later:
+            if not self.copies:
+                self.begin()
+        elif self._supervisor.child is None:
+            if not expected:
+                self._fail_to_start(copy, ended)
+        else:
+            if not expected:
+                self._on_death(copy, ended)
+            self._adjust()
+
+    def _describe(self, copy: Copy) -> str:
+        names = {place: name for name, place in copy.places.items()}
+        running = [
+            (caller, names.get(place, "handle.fetch"), call, since)
+            for caller, place, call, since in copy.shared.running()
+        ]
+        last = [names[place] for place in copy.shared.last() if place in names]
+        return self._supervisor.describe_end(copy.child, copy.child.reap(), running, last)
+
+    def _fail_to_start(self, copy: Copy, ended: str) -> None:
+        """A copy could not load the interface before there was a front: nothing is served."""
+        self.end_all("another copy could not load the interface")
+        self._supervisor.fail_to_start(copy.failure, ended, copy.child.tail())
+
+    def _on_death(self, copy: Copy, ended: str) -> None:
+        supervisor = self._supervisor
+        self._last_end = ended
+        if copy.state == STARTING:
+            reason = ended if copy.failure is None else str(copy.failure["message"])
+            words = f"copy {copy.number} could not be started: {reason}"
+            self._last_end = words
+            supervisor.note({"kind": "copy", "message": words})
+            if self._scalings:
+                self.wanted = max(len(self._in(STARTING, READY)), 1)
+                error = copy.failure or {"message": words}
+                self._answer_scalings({"error": dict(error)})
+        else:
+            message = f"copy {copy.number} has ended: {ended}"
+            supervisor.note({"kind": "copy", "message": message})
+            supervisor.restarts += 1
+            supervisor.ask({"op": "ended", "copy": copy.number, "why": ended}, _nothing)
+
+    # --- as many as are wanted ---------------------------------------------------------------
+
+    def scale(self, wanted: int, answered: Answered) -> None:
+        """Have another number of copies; answered once there are as many."""
+        self.wanted = wanted
+        self._scalings.append(answered)
+        for _ in range(wanted - len(self._in(STARTING, READY))):
+            self._start()
+        self._adjust()
+
+    def on_drained(self, number: int) -> None:
+        """The front has nothing for a copy to do any more."""
+        copy = self.copies.get(number)
+        if copy is not None:
+            self._end(copy, "fewer copies are wanted")
+
+    def _adjust(self) -> None:
+        """Start or drain copies until there are as many as wanted; say so when there are."""
+        if self._supervisor.state != "up":
+            return
+        have = len(self._in(STARTING, READY))
+        if have < self.wanted:
+            self._plan_start(time.monotonic())
+        elif have > self.wanted:
+            self._shrink(have - self.wanted)
+        elif len(self.copies) == have and not self._in(STARTING):
+            self._answer_scalings({})
+
+    def _answer_scalings(self, answer: dict[str, Any]) -> None:
+        waiting, self._scalings = self._scalings, []
+        for answered in waiting:
+            answered(answer)
+
+    def _plan_start(self, now: float) -> None:
+        if self._start_at != _NEVER:
+            return
+        self._replaced = [when for when in self._replaced if when > now - WINDOW]
+        lately = len(self._replaced)
+        if lately < MAX_REPLACED * self.wanted:
+            # At once at first; the more often lately, the later.
+            often = lately - self.wanted
+            self._start_at = now + (min(0.1 * 2**often, 3.0) if often > 0 else 0.0)
+        elif self.copies:
+            self._start_at = self._replaced[0] + WINDOW
+        else:
+            words = f"its copies ended {lately} times within {WINDOW:g} s. {self._last_end}"
+            self._answer_scalings({"error": {"message": words}})
+            self._supervisor.give_up(words)
+
+    def _shrink(self, surplus: int) -> None:
+        for copy in self._in(STARTING)[:surplus]:
+            self._end(copy, "fewer copies are wanted")
+            surplus -= 1
+        if surplus and not self._draining_asked:
+            self._draining_asked = True
+            self._supervisor.ask({"op": "drain", "count": surplus}, self._on_draining)
+
+    def _on_draining(self, answer: dict[str, Any]) -> None:
+        self._draining_asked = False
+        for number in answer.get("going", ()):
+            copy = self.copies.get(number)
+            if copy is not None and copy.state == READY:
+                copy.state = DRAINING
+
+    # --- reload ------------------------------------------------------------------------------
+
+    def reload(self, answered: Answered) -> None:
+        """Have all copies load the file again, or none if the first cannot."""
+        copies = self._in(READY, DRAINING)
+        if not copies:
+            answered({"error": {"message": "no copy of the interface runs at the moment"}})
+            return
+        first, *others = copies
+
+        def loaded(answer: dict[str, Any]) -> None:
+            if "error" in answer:
+                answered(answer)
+            else:
+                self._reload_others(others, answer, answered)
+
+        self._ask(first, {"op": "reload"}, loaded)
+
+    def _reload_others(
+        self, copies: list[Copy], loaded: dict[str, Any], answered: Answered
+    ) -> None:
+        left = {copy.number for copy in copies}
+
+        def finish() -> None:
+            about = {"schema": loaded["schema"], "warnings": loaded["warnings"]}
+            self._supervisor.ask({"op": "expose", **about}, answered)
+
+        def after(copy: Copy, answer: dict[str, Any]) -> None:
+            if "error" in answer and copy.number in self.copies:
+                copy.child.kill("it could not load a file that another copy had loaded")
+            left.discard(copy.number)
+            if not left:
+                finish()
+
+        if not copies:
+            finish()
+        for copy in copies:
+            self._ask(copy, {"op": "reload"}, lambda answer, copy=copy: after(copy, answer))
+
+    def _ask(self, copy: Copy, message: dict[str, Any], answered: Answered) -> None:
+        number = next(self._questions)
+        copy.asked[number] = answered
+        try:
+            copy.child.channel.send({**message, "n": number, "descriptors": 0})
+        except OSError:
+            del copy.asked[number]
+            answered({"error": {"message": f"copy {copy.number} has just ended"}})
+
+
+def _nothing(_answer: dict[str, Any]) -> None:
+    return
