@@ -41,6 +41,8 @@ class GateCall:
     gpu: float = 0.0
     """The part of `run` in which the interface's process had a GPU in use."""
     batch: int = 0
+    copy: int = 0
+    """The number of the interface's copy that ran it; 0 where there are no copies."""
     bytes_in: int = 0
     bytes_out: int = 0
 
@@ -114,6 +116,7 @@ class GateCall:
             run=float(line.get("run", 0.0)),
             gpu=float(line.get("gpu", 0.0)),
             batch=int(line.get("batch", 0)),
+            copy=int(line.get("copy", 0)),
             bytes_in=int(line.get("bytes_in", 0)),
             bytes_out=int(line.get("bytes_out", 0)),
         )
@@ -133,7 +136,7 @@ class GateCall:
 
 _MEASURED = (
     *("caller", "function", "handle", "outcome", "source", "call", "time"),
-    *("queue", "run", "gpu", "batch", "bytes_in", "bytes_out"),
+    *("queue", "run", "gpu", "batch", "copy", "bytes_in", "bytes_out"),
 )
 _PLAIN = (
     *(
@@ -146,7 +149,8 @@ _PLAIN = (
         "result",
         "result_digest",
     ),
-    *("source", "model", "call", "time", "queue", "run", "gpu", "batch", "bytes_in", "bytes_out"),
+    *("source", "model", "call", "time", "queue", "run", "gpu", "batch", "copy"),
+    *("bytes_in", "bytes_out"),
 )
 
 

@@ -344,10 +344,12 @@ class ReplayGate:
         if kind == "flush":
             return self._plain({"end": len(self._log)})
         if kind == "health":
-            return self._plain({"state": "up", "epoch": EPOCH, "restarts": 0, "notes": []})
+            empty: dict[str, list[object]] = {"notes": [], "copies": []}
+            return self._plain({"state": "up", "epoch": EPOCH, "restarts": 0, **empty})
         if kind == "budget":
             return self._plain({"interface": {}, "functions": {}, "callers": {}})
-        if kind == "stop":
+        if kind in {"scale", "stop"}:
+            # There is nothing that copies would make faster.
             return self._plain({})
         return self._error(400, "ProtocolError", f"a replay does not offer {asked.request.path!r}")
 
