@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.rpc._wire import Request
 
+    from ._calls import Call
     from ._copy_link import CopyLink
     from ._link import Link
 
@@ -76,3 +77,10 @@ class Freight:
         """Close the descriptors: the call has ended."""
         while self.memfds:
             os.close(self.memfds.pop())
+
+
+def freight_of(call: Call) -> Freight:
+    """What the front knows of a call that was submitted."""
+    freight = call.freight
+    assert freight is not None
+    return freight

@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.rpc._budget import Meter
 
+    from ._calls import Call
     from ._copy_link import CopyLink
 
 _GIVEN = re.compile(rb'"\$seer": ?"handle", ?"id": ?"([0-9a-f]{32})"')
@@ -86,3 +87,10 @@ class Guest(Caller):
         self.turn = 0
         self.running: dict[CopyLink, int] = {}
         self.gone = False
+
+
+def guest_of(call: Call) -> Guest:
+    """A call's caller; at the front, all are guests."""
+    guest = call.owner
+    assert isinstance(guest, Guest)
+    return guest

@@ -14,68 +14,24 @@ import time
 from itertools import count
 
 from ._child import Child, new_epoch
+from ._copy_child import DRAINING, ENDING, READY, STARTING, Copy
+from ._reload_all import reload_all
 from ._shared import Shared
 from ._visible_gpus import least_used, visible_gpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from ._channel import Channel
+    from ._copy_child import Answered
     from ._mini import Poller
     from ._supervisor import Supervisor
-
-    Answered = Callable[[dict[str, Any]], None]
 
 MAX_REPLACED = 5
 """How often each copy is replaced, on average, within the window; then replacing waits."""
 WINDOW = 60.0
 _NEVER = float("inf")
-STARTING, READY, DRAINING, ENDING = "starting", "ready", "draining", "ending"
-
-
-class Copy:
-    """One copy.
-
-    Attributes:
-        number: Its number, which no other copy has had.
-        child: Its process.
-        shared: What it shares with the supervisor.
-        gpu: The GPU that it sees; None where it sees what the machine has.
-        front: The front's end of the channel between both, until it is handed over.
-        state: `starting`, `ready`, `draining` or `ending`.
-        places: Numbers of its functions.
-        failure: Why it could not load the interface, as data.
-        asked: Who waits for its answers.
-    """
-
-    def __init__(self, number: int, child: Child, shared: Shared, gpu: str | None) -> None:
-        self.number = number
-        self.child = child
-        self.shared = shared
-        self.gpu = gpu
-        self.front: socket.socket | None = None
-        self.state = STARTING
-        self.places: dict[str, int] = {}
-        self.failure: dict[str, Any] | None = None
-        self.asked: dict[int, Answered] = {}
-
-    def status(self) -> dict[str, Any]:
-        """What a person wants to know of it."""
-        return {
-            "copy": self.number,
-            "state": self.state,
-            "pid": self.child.pid,
-            "gpu": self.gpu,
-            "running": len(self.shared.running()),
-        }
-
-    def leave(self) -> None:
-        """In another child's process: close what is the supervisor's."""
-        self.child.leave()
-        if self.front is not None:
-            self.front.close()
 
 
 class Replicas:
@@ -93,7 +49,6 @@ class Replicas:
         self._poller = poller
         self._gpus = visible_gpus(os.environ)
         self._numbers = count(1)
-        self._questions = count(1)
         self._begin_later = False
         self._replaced: list[float] = []
         self._start_at = _NEVER
@@ -352,53 +307,9 @@ class Replicas:
             if copy is not None and copy.state == READY:
                 copy.state = DRAINING
 
-    # --- reload ------------------------------------------------------------------------------
-
     def reload(self, answered: Answered) -> None:
         """Have all copies load the file again, or none if the first cannot."""
-        copies = self._in(READY, DRAINING)
-        if not copies:
-            answered({"error": {"message": "no copy of the interface runs at the moment"}})
-            return
-        first, *others = copies
-
-        def loaded(answer: dict[str, Any]) -> None:
-            if "error" in answer:
-                answered(answer)
-            else:
-                self._reload_others(others, answer, answered)
-
-        self._ask(first, {"op": "reload"}, loaded)
-
-    def _reload_others(
-        self, copies: list[Copy], loaded: dict[str, Any], answered: Answered
-    ) -> None:
-        left = {copy.number for copy in copies}
-
-        def finish() -> None:
-            about = {"schema": loaded["schema"], "warnings": loaded["warnings"]}
-            self._supervisor.ask({"op": "expose", **about}, answered)
-
-        def after(copy: Copy, answer: dict[str, Any]) -> None:
-            if "error" in answer and copy.number in self.copies:
-                copy.child.kill("it could not load a file that another copy had loaded")
-            left.discard(copy.number)
-            if not left:
-                finish()
-
-        if not copies:
-            finish()
-        for copy in copies:
-            self._ask(copy, {"op": "reload"}, lambda answer, copy=copy: after(copy, answer))
-
-    def _ask(self, copy: Copy, message: dict[str, Any], answered: Answered) -> None:
-        number = next(self._questions)
-        copy.asked[number] = answered
-        try:
-            copy.child.channel.send({**message, "n": number, "descriptors": 0})
-        except OSError:
-            del copy.asked[number]
-            answered({"error": {"message": f"copy {copy.number} has just ended"}})
+        reload_all(self._in(READY, DRAINING), self._supervisor, answered)
 
 
 def _nothing(_answer: dict[str, Any]) -> None:

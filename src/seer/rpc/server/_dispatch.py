@@ -1,0 +1,270 @@
+"""Which copy runs which call: the least loaded one, or its caller's home.
+
+A copy gets no more calls than it can run at once. What is above that waits here, so turns are fair
+over all copies, and a call is bound to a copy as late as can be. What happens when copies come and
+go is `Copies`' part. Everything here happens on the leading thread of the front.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import count
+
+from seer.errors import HandleError, InterfaceDiedError, InterfaceRestartedError
+
+from ._copy_link import CopyLink, lane_of, room_of
+from ._freight import Freight, freight_of
+from ._guests import Guest, guest_of
+from ._waiting import ANYWHERE, Waiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from seer.rpc.client._responses import Response
+
+    from ._calls import Call
+    from ._front_execute import FrontExecutor
+    from ._link import Link
+    from ._loop import Loop
+    from ._passing import Passing
+
+UNEXPLAINED = 5.0
+"""Seconds that the supervisor is given to say why a connection to a copy was lost."""
+_monotonic = time.monotonic
+
+
+class Dispatch:
+    """Hands calls to copies.
+
+    Args:
+        executor: Begins and ends calls.
+        passing: Passes answers on.
+        loop: Watches the sockets.
+    """
+
+    def __init__(self, executor: FrontExecutor, passing: Passing, loop: Loop) -> None:
+        self._executor = executor
+        self._passing = passing
+        self._loop = loop
+        self._copies: dict[int, CopyLink] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._homeless: list[Call] = []
+        """Calls that need a home while there is no copy to be one."""
+        self._orphans: dict[Call, float] = {}
+        """Calls whose connection was lost, and until when the reason may come."""
+        self._turns = count(1)
+        self._numbers = count(1)
+        self._dead = ""
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def submit(self, call: Call) -> None:
+        """Hand a call to a copy, or let it wait for one."""
+        guest = guest_of(call)
+        freight = call.freight
+        if freight is None:
+            freight = call.freight = Freight()
+        if self._dead:
+            self._executor.refuse(call, InterfaceDiedError(self._dead))
+            return
+        copy = self._place(call, guest, freight)
+        if copy is None and freight.bound:
+            return
+        if copy is None:
+            free = [c for c in self._copies.values() if not c.draining and c.has_room(call.entry)]
+            if free:
+                copy = min(free, key=lambda c: (len(c.calls), c.used))
+                self._hand_over(call, copy)
+                return
+        elif copy.has_room(call.entry):
+            self._hand_over(call, copy)
+            return
+        lane = lane_of(call.entry)
+        waiting = self._waiting.get(lane)
+        if waiting is None:
+            waiting = self._waiting[lane] = Waiting()
+        waiting.room = room_of(call.entry)
+        waiting.put(ANYWHERE if copy is None else copy.number, guest, call)
+
+    def _place(self, call: Call, guest: Guest, freight: Freight) -> CopyLink | None:
+        """The one copy that can run a call, where only one can; None and `bound` if not now."""
+        freight.bound = False
+        found: CopyLink | None
+        if call.target:
+            found = guest.places.where(call.target)
+            if found is None:
+                # It was freed, or lost, since the call came.
+                freight.bound = True
+                self._executor.refuse(
+                    call, HandleError(f"there is no handle {call.target!r} any more")
+                )
+                return None
+        else:
+            found = guest.places.named_in(call.body)
+        entry = call.entry
+        needs_home = entry.options.stateful or entry.returns_handle
+        if found is None and not needs_home:
+            return None
+        freight.bound = True
+        if guest.lost and (needs_home or found is not None):
+            lost, guest.lost = guest.lost, ""
+            self._executor.refuse(call, restarted(lost))
+            return None
+        if found is None:
+            found = self._home_of(guest)
+            if found is None:
+                self._homeless.append(call)
+        return found
+
+    def _home_of(self, guest: Guest) -> CopyLink | None:
+        """The copy that is a caller's home; chosen at its first call that needs one."""
+        if guest.home is None:
+            lived = dict.fromkeys(self._copies.values(), 0)
+            for other in self._guests():
+                if other.home is not None:
+                    lived[other.home] = lived.get(other.home, 0) + 1
+            homes = [copy for copy in self._copies.values() if not copy.draining]
+            if homes:
+                guest.home = min(homes, key=lambda copy: (lived[copy], copy.number))
+        return guest.home
+
+    def _guests(self) -> list[Guest]:
+        return [g for g in self._executor.gate.callers.values() if isinstance(g, Guest)]
+
+    def _hand_over(self, call: Call, copy: CopyLink) -> None:
+        freight, guest = freight_of(call), guest_of(call)
+        lane = self._executor.take_lane(call)
+        if not self._executor.begin(call, lane, self):
+            self._executor.give_lane(lane)
+            return
+        guest.turn = copy.used = next(self._turns)
+        key = lane_of(call.entry)
+        copy.busy[key] = copy.busy.get(key, 0) + 1
+        copy.calls.add(call)
+        guest.running[copy] = guest.running.get(copy, 0) + 1
+        link = copy.link_for(guest)
+        link.call = call
+        call.copy = copy.number
+        freight.copy, freight.link, freight.lane = copy, link, lane
+        freight.tries += 1
+        freight.number = next(self._numbers)
+        self._passing.send(call, freight, link)
+
+    def interrupt(self, call: Call) -> None:
+        """Have a call stopped that a copy has."""
+        freight = call.freight
+        if freight is not None and freight.copy is not None:
+            message = {"op": "cancel", "caller": call.owner.name, "call": str(freight.number)}
+            freight.copy.tell(message)
+
+    def _release(self, call: Call) -> CopyLink | None:
+        """Note that a copy does not have a call any more; which copy that was."""
+        freight, guest = freight_of(call), guest_of(call)
+        copy = freight.copy
+        if copy is None:
+            return None
+        freight.copy = None
+        self._orphans.pop(call, None)
+        self._executor.give_lane(freight.lane)
+        copy.calls.discard(call)
+        copy.busy[lane_of(call.entry)] -= 1
+        guest.running[copy] -= 1
+        if not guest.running[copy]:
+            del guest.running[copy]
+            if guest.gone:
+                copy.part_with(guest)
+        return copy
+
+    def _fill(self, copy: CopyLink, lane: str) -> None:
+        """Give a copy what waits for it, as far as it has room."""
+        waiting = self._waiting.get(lane)
+        if waiting is None or self._copies.get(copy.number) is not copy:
+            return
+        while copy.busy.get(lane, 0) < waiting.room:
+            call = waiting.pop(copy.number, bound_only=bool(copy.draining))
+            if call is None:
+                return
+            self._hand_over(call, copy)
+
+    # --- answers (a link's receiver) ---------------------------------------------------------
+
+    def answered(self, link: Link, response: Response) -> None:
+        """A copy's answer came."""
+        call = link.call
+        if call is None or call.freight is None:
+            link.close()
+            return
+        copy = call.freight.copy
+        if copy is not None:
+            self._learn(call, response.text, copy)
+        if response.streamed:
+            self._passing.begin_stream(call, link)
+            link.stream_on()
+            return
+        link.call = None
+        self._passing.note_run(call, link)
+        # The copy gets its next call before the caller its answer: a copy that waits costs more.
+        self._vacate(call)
+
+        def done() -> None:
+            link.release(response)
+            self._rest(link, copy)
+
+        self._executor.ended(call, response, link.lend(response), done)
+
+    def streamed(self, link: Link, chunk: bytes | None) -> None:
+        """A chunk of a streamed answer came, or its end."""
+        call = link.call
+        if call is None or call.freight is None:
+            link.close()
+            return
+        copy = call.freight.copy
+        if chunk is not None:
+            if copy is not None:
+                self._learn(call, chunk, copy)
+            self._passing.chunk(call, link, chunk)
+            return
+        self._vacate(call)
+        self._passing.end_stream(call)
+        self._rest(link, copy)
+
+    def broken(self, link: Link) -> None:
+        """A connection was lost: most likely its copy has ended, which the supervisor will tell."""
+        call = link.call
+        if call is None or call.freight is None:
+            for copy in self._copies.values():
+                copy.forget_link(link)
+            return
+        link.call = None
+        until = _monotonic() + UNEXPLAINED
+        self._orphans[call] = until
+        self._loop.wake_at = min(self._loop.wake_at, until)
+
+    def _learn(self, call: Call, text: bytes | memoryview, copy: CopyLink) -> None:
+        guest = guest_of(call)
+        guest.places.learn(text, copy)
+
+    def _vacate(self, call: Call) -> None:
+        """A call has left its copy: the next one's turn."""
+        copy = self._release(call)
+        if copy is not None:
+            if copy.draining:
+                self._empty_further(copy, _monotonic())
+            self._fill(copy, lane_of(call.entry))
+
+    def _empty_further(self, copy: CopyLink, now: float) -> None:
+        """A copy that shall go has a call less: see who else can leave it. See `Copies`."""
+
+    def _rest(self, link: Link, copy: CopyLink | None) -> None:
+        link.call = None
+        if copy is None or self._copies.get(copy.number) is not copy:
+            link.close()
+        else:
+            copy.keep(link)
+
+
+def restarted(why: str) -> InterfaceRestartedError:
+    """The error for a call whose caller's home has ended before it was executed."""
+    return InterfaceRestartedError(
+        f"{why}. The state and the handles that this caller had there are gone; this call was not"
+        " executed"
+    )
