@@ -12,7 +12,7 @@ import click
 
 from seer.cli._options import interface_argument, json_option, machine_options, print_json
 from seer.cli._target import Around, Opened, started
-from seer.console import say
+from seer.console import say, table
 
 
 @click.command(
@@ -25,11 +25,24 @@ Examples:
 @interface_argument
 @machine_options
 @click.option("--name", help="What the interface is called (default: the file's stem).")
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Copies of the interface, each on a GPU of its own (default: 1).",
+)
 @click.option("--detach", is_flag=True, help="Leave it running: a loaded model stays warm.")
 @json_option
-def command(interface: Path, name: str | None, detach: bool, as_json: bool, **around: Any) -> None:
+def command(
+    interface: Path,
+    name: str | None,
+    replicas: int,
+    detach: bool,
+    as_json: bool,
+    **around: Any,
+) -> None:
     """Serve an interface file until Ctrl-C (or, with --detach, until `seer stop`)."""
-    with started(interface, Around(**around), name=name) as served:
+    with started(interface, Around(**around), name=name, replicas=replicas) as served:
         if detach:
             served.scoped.detach()
         ways = ways_in(served, detached=detach)
@@ -68,8 +81,16 @@ def ways_in(served: Opened, *, detached: bool) -> dict[str, Any]:
 
 def _show(ways: dict[str, Any], served: Opened, *, detached: bool) -> None:
     say(f"\n{ways['name']} is served by sandbox {ways['sandbox_id']}:\n")
-    for function in served.scoped.describe(ways["name"]).functions:
+    described = served.scoped.describe(ways["name"])
+    for function in described.functions:
         say(f"  {function.signature}")
+    if described.copies:
+        say(f"\nin {len(described.copies)} copies:\n")
+        rows = [
+            (str(copy.copy), copy.state, str(copy.pid), copy.gpu or "-", str(copy.running))
+            for copy in described.copies
+        ]
+        table(["copy", "state", "pid", "gpu", "running"], rows)
     say("\nfrom Python:\n")
     for line in ways["python"]:
         say(f"  {line}")

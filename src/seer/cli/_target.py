@@ -63,7 +63,9 @@ def opened(target: str, around: Around, *, name: str | None = None) -> Generator
 
 
 @contextlib.contextmanager
-def started(file: Path, around: Around, *, name: str | None = None) -> Generator[Opened]:
+def started(
+    file: Path, around: Around, *, name: str | None = None, replicas: int = 1
+) -> Generator[Opened]:
     """Serve an interface file in a sandbox of its own, which ends with the block unless it was
     detached.
     """
@@ -78,7 +80,7 @@ def started(file: Path, around: Around, *, name: str | None = None) -> Generator
     )
     scoped = ScopedSandbox(config).start()
     try:
-        library = scoped.serve(file, "library", name)
+        library = scoped.serve(file, "library", name, replicas=replicas)
         yield Opened(scoped, library)
     finally:
         if not scoped.machine.detached:

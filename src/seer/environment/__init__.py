@@ -6,7 +6,11 @@ from seer.environment._config import (
     RepoConfig,
     SandboxConfig,
 )
-from seer.environment._description import FunctionDescription, InterfaceDescription
+from seer.environment._description import (
+    CopyDescription,
+    FunctionDescription,
+    InterfaceDescription,
+)
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._output import Output
 from seer.environment._recorded import gates_behind
@@ -14,6 +18,7 @@ from seer.environment._sandbox import Sandbox
 from seer.environment._scoped import ScopedSandbox
 
 __all__ = [
+    "CopyDescription",
     "ExecutionMode",
     "FunctionDescription",
     "InterfaceDescription",

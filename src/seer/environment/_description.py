@@ -24,6 +24,22 @@ class FunctionDescription:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CopyDescription:
+    """One copy of an interface that is served with several."""
+
+    copy: int
+    """Its number, which no other copy of the interface has had."""
+    state: str
+    """`starting`, `ready`, `draining` (it finishes what it runs) or `ending`."""
+    pid: int
+    """Its process in the sandbox."""
+    gpu: str | None
+    """The GPU that it sees, as CUDA names it; None where the sandbox has none."""
+    running: int
+    """How many calls it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class InterfaceDescription:
     """One served interface."""
 
@@ -33,9 +49,13 @@ class InterfaceDescription:
     functions: tuple[FunctionDescription, ...]
     warnings: tuple[str, ...]
     """What was doubtful when the file was loaded, such as missing return hints."""
+    copies: tuple[CopyDescription, ...] = ()
+    """Its copies, where it is served with several."""
 
 
-def describe(schema: Schema, warnings: tuple[str, ...]) -> InterfaceDescription:
+def describe(
+    schema: Schema, warnings: tuple[str, ...], copies: tuple[CopyDescription, ...] = ()
+) -> InterfaceDescription:
     """Describe an interface from its schema."""
     return InterfaceDescription(
         name=schema.name,
@@ -53,4 +73,5 @@ def describe(schema: Schema, warnings: tuple[str, ...]) -> InterfaceDescription:
             for function in schema.functions.values()
         ),
         warnings=warnings,
+        copies=copies,
     )

@@ -21,6 +21,7 @@ from seer.rpc._budget import Budget
 from seer.rpc._docs import render_prompt, render_skill
 from seer.rpc._ship import client_bundle, server_bundle
 from seer.rpc._stub import render
+from seer.rpc.server._config import MAX_REPLICAS, check_replicas
 from seer.workspace import Library, Skill
 
 ExposeAs = Literal["library", "mcp", "prompt", "skill"]
@@ -83,6 +84,7 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None = None,
         restart: Restart = "never",
         tracebacks: bool = True,
+        replicas: int = 1,
     ) -> Library: ...
     @overload
     def serve(
@@ -94,6 +96,7 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None = None,
         restart: Restart = "never",
         tracebacks: bool = True,
+        replicas: int = 1,
     ) -> McpConfig: ...
     @overload
     def serve(
@@ -105,6 +108,7 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None = None,
         restart: Restart = "never",
         tracebacks: bool = True,
+        replicas: int = 1,
     ) -> str: ...
     @overload
     def serve(
@@ -116,6 +120,7 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None = None,
         restart: Restart = "never",
         tracebacks: bool = True,
+        replicas: int = 1,
     ) -> Skill: ...
     def serve(
         self,
@@ -126,6 +131,7 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None = None,
         restart: Restart = "never",
         tracebacks: bool = True,
+        replicas: int = 1,
     ) -> Library | McpConfig | str | Skill:
         """Load an interface file in the sandbox and serve its exposed functions.
 
@@ -140,13 +146,18 @@ class ScopedSandbox(Sandbox):
             budget: What may be used of it in all.
             restart: Whether to start the interface again when its process dies.
             tracebacks: Whether callers see tracebacks of the interface's code.
+            replicas: How many copies of the interface to run, each with a GPU of its own as far as
+                there are several. Functions with `stateful=False` run in the least loaded copy; all
+                else of a caller's stays in one. With two or more, `scale` can change the number.
 
         Raises:
             ServeError: The file cannot be served; with file, line and reason.
             ConfigError: An argument has a value that cannot work.
             SandboxStateError: The sandbox does not run.
         """
-        return run_sync(self._serve(file_path, expose_as, name, budget, restart, tracebacks))
+        return run_sync(
+            self._serve(file_path, expose_as, name, budget, restart, tracebacks, replicas)
+        )
 
     async def aserve(
         self,
@@ -157,9 +168,12 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None = None,
         restart: Restart = "never",
         tracebacks: bool = True,
+        replicas: int = 1,
     ) -> Library | McpConfig | str | Skill:
         """The twin of `serve`."""
-        return await on_loop(self._serve(file_path, expose_as, name, budget, restart, tracebacks))
+        return await on_loop(
+            self._serve(file_path, expose_as, name, budget, restart, tracebacks, replicas)
+        )
 
     async def _serve(
         self,
@@ -169,8 +183,11 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None,
         restart: Restart,
         tracebacks: bool,
+        replicas: int,
     ) -> Library | McpConfig | str | Skill:
-        request = self._request(Path(file_path), expose_as, name, budget, restart, tracebacks)
+        request = self._request(
+            Path(file_path), expose_as, name, budget, restart, tracebacks, replicas
+        )
         served = self._served.get(request.name)
         if served is None:
             served = await self._load(request)
@@ -192,6 +209,7 @@ class ScopedSandbox(Sandbox):
         budget: Budget | None,
         restart: str,
         tracebacks: bool,
+        replicas: int,
     ) -> ServeRequest:
         running = self._running
         if expose_as not in ("library", "mcp", "prompt", "skill"):
@@ -200,6 +218,7 @@ class ScopedSandbox(Sandbox):
             )
         if restart not in ("never", "on-failure"):
             raise ConfigError("serve(restart=)", restart, "must be 'never' or 'on-failure'")
+        _check_replicas("serve(replicas=)", replicas)
         if not file.is_file():
             raise ServeError("there is no such file", file=str(file))
         name = name if name is not None else file.stem
@@ -215,6 +234,7 @@ class ScopedSandbox(Sandbox):
             budget=budget,
             restart=restart,
             tracebacks=tracebacks and not running.hidden_names,
+            replicas=replicas,
             origins=running.origins,
             packages=running.packages,
         )
@@ -264,6 +284,39 @@ class ScopedSandbox(Sandbox):
     async def _reload(self, name: str) -> None:
         await self._find(name).reload()
 
+    def scale(self, name: str, replicas: int) -> None:
+        """Run another number of copies of an interface; calls go on meanwhile, and none is lost.
+
+        Returns once there are as many. A copy that goes first finishes what it runs. Callers whose
+        home it was get another one, without what functions kept for them in the module's state;
+        handles keep it for ten seconds, after which their owners' next call raises
+        `InterfaceRestartedError`.
+
+        Args:
+            name: The interface's name. It must have been served with two copies or more.
+            replicas: How many copies there shall be; 1 or more.
+
+        Raises:
+            ConfigError: `replicas` is no such number.
+            ServeError: A new copy could not load the interface; those that run go on.
+            SandboxStateError: No interface of this name is served, or it has no copies.
+        """
+        run_sync(self._scale(name, replicas))
+
+    async def ascale(self, name: str, replicas: int) -> None:
+        """The twin of `scale`."""
+        await on_loop(self._scale(name, replicas))
+
+    async def _scale(self, name: str, replicas: int) -> None:
+        _check_replicas("scale(replicas=)", replicas)
+        served = self._find(name)
+        if served.request.replicas == 1:
+            raise SandboxStateError(
+                f"{name!r} is served by one process, whose state cannot be shared out; serve it"
+                " with replicas=2 or more, which can be scaled to any number later"
+            )
+        await served.scale(replicas)
+
     @overload
     def present(self, name: str, expose_as: Literal["library"] = "library") -> Library: ...
     @overload
@@ -289,7 +342,8 @@ class ScopedSandbox(Sandbox):
             SandboxStateError: No interface of this name is served.
         """
         served = self._find(name)
-        return describe(served.schema, served.warnings)
+        copies = run_sync(served.copies()) if served.request.replicas > 1 else ()
+        return describe(served.schema, served.warnings, copies)
 
     def _find(self, name: str) -> Served:
         served = self._served.get(name)
@@ -297,6 +351,13 @@ class ScopedSandbox(Sandbox):
             known = ", ".join(self._served) or "none"
             raise SandboxStateError(f"no interface {name!r} is served here; there are: {known}")
         return served
+
+
+def _check_replicas(what: str, replicas: object) -> None:
+    try:
+        check_replicas(replicas)
+    except ValueError:
+        raise ConfigError(what, replicas, f"must be a whole number, 1 to {MAX_REPLICAS}") from None
 
 
 class _Closable(Protocol):

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
 from seer.errors import RemoteFileError, ServeError
 from seer.providers import Channel, Machine, Process, Way
@@ -45,6 +46,8 @@ class ServeRequest:
     budget: Budget | None = None
     restart: str = "never"
     tracebacks: bool = True
+    replicas: int = 1
+    """How many copies to begin with."""
     record: bool = True
     """Whether every call is written down, for the records of runs."""
     origins: tuple[ModelOrigin, ...] = ()
@@ -174,6 +177,20 @@ class Served:
             found = await self.control.reload()
         self._learn(found)
 
+    async def scale(self, replicas: int) -> None:
+        """Have another number of copies, and wait until there are as many.
+
+        Raises:
+            ServeError: A new copy could not load the interface; those that run go on.
+        """
+        with self._as_the_user_knows_it():
+            await self.control.scale(replicas)
+
+    async def copies(self) -> tuple[CopyDescription, ...]:
+        """Its copies, as they are now."""
+        found = (await self.control.health())["copies"]
+        return tuple(CopyDescription(**copy) for copy in found)
+
     async def stop(self) -> None:
         """End the interface. Stopping twice is harmless; one that was released ends with its
         machine.
@@ -235,7 +252,7 @@ class Served:
     async def _launch(self) -> None:
         await self._send_file()
         request = self.request
-        config = {
+        config: dict[str, Any] = {
             "name": request.name,
             "file": self._file,
             "control": f"{self.folder}/control.sock",
@@ -246,6 +263,8 @@ class Served:
             "budget": request.budget.to_json() if request.budget is not None else {},
             "record": f"{self.folder}/record" if request.record else "",
         }
+        if request.replicas > 1:
+            config["replicas"] = request.replicas
         await self._machine.write_file(f"{self.folder}/serve.json", json.dumps(config).encode())
         self._process = await self._machine.spawn(
             [self._machine.layout.python, "-m", "seer.rpc.server", f"{self.folder}/serve.json"],

@@ -45,7 +45,7 @@ class GateControl:
         return await self._ask("GET", "/v1/ready")
 
     async def health(self) -> dict[str, Any]:
-        """State, process id, epoch, number of restarts, how it ended, notes."""
+        """State, process id, epoch, number of restarts, how it ended, notes, copies."""
         return await self._ask("GET", "/v1/health")
 
     async def add_caller(self, name: str, socket: str, *, budget: Budget | None = None) -> None:
@@ -64,6 +64,15 @@ class GateControl:
             ServeError: It cannot be served as it is now; what was served before still is.
         """
         return await self._ask("POST", "/v1/reload")
+
+    async def scale(self, replicas: int) -> None:
+        """Have another number of copies, and wait until there are as many.
+
+        Raises:
+            ServeError: A new copy could not load the interface; those that run go on.
+            ProtocolError: The interface is served without a front.
+        """
+        await self._ask("POST", "/v1/scale", {"replicas": replicas})
 
     async def used(self) -> dict[str, Any]:
         """What was used so far, by the `interface`, by `functions` and by `callers`."""
