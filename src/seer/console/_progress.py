@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal, TextIO
 
 from seer.errors import ConfigError
@@ -60,12 +61,24 @@ class Progress:
     def phase(self, name: str) -> Generator[Phase]:
         """Show a phase for as long as the block runs; an exception marks it as failed."""
         phase = Phase(name, self._display)
+        outer = _CURRENT.get()
+        _CURRENT.set(phase)
         try:
             yield phase
         except BaseException:
             phase.end(failed=True)
             raise
+        finally:
+            _CURRENT.set(outer)
         phase.end(failed=False)
+
+
+_CURRENT: ContextVar[Phase | None] = ContextVar("seer_phase", default=None)
+
+
+def current_phase() -> Phase | None:
+    """The phase within which the caller runs, for those who wait far below it; None outside."""
+    return _CURRENT.get()
 
 
 class Display(ABC):

@@ -227,6 +227,9 @@ def _spawn(
                 "fds": list(proxy.pass_fds[1:]),
             }
             passed += proxy.pass_fds
+        if spec.lifeline is not None:
+            fields["lifeline"] = spec.lifeline
+            passed.append(spec.lifeline)
         _fill(settings, fields)
         spawned = _spawn_keeper(folder, settings, passed)
     except BaseException:

@@ -53,6 +53,9 @@ class MachineSpec:
     """The system's packages to have, where the provider builds an image for the machine."""
     devices: tuple[int, ...] | None = None
     """Which of the host's GPUs, by CUDA's number, where they were chosen already."""
+    lifeline: int | None = None
+    """A socket of this process. When its other end is gone, the machine ends; a byte that comes
+    over it says that no controller lives any more."""
     options: object = None
     """What only one provider understands: a mapping, or its own options object."""
     host: "Host | None" = None

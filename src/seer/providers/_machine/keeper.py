@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _STDERR_KEPT = 8192
 _MOST_CONTROLLERS = 256
+_HELD_NO_MORE = "what held its resources is gone"
 
 
 def main() -> None:
@@ -95,9 +96,17 @@ class Keeper:
             writable=wire.get_list(settings, "writable"),
             group=home.group,
         )
+        self._reason: str | None = None
+        self._lifeline = wire.get_int(settings, "lifeline", -1)
+        if self._lifeline >= 0:
+            # Whoever is at the other end so learns that there is a machine.
+            os.set_blocking(self._lifeline, False)
+            try:
+                os.write(self._lifeline, b"k")
+            except OSError:
+                self._reason = _HELD_NO_MORE
         self._next_look = start
         self._said = b""
-        self._reason: str | None = None
         self._listener = home.listen()
 
     def run(self) -> None:
@@ -112,7 +121,8 @@ class Keeper:
 
     def _turn(self) -> None:
         poll = select.poll()
-        for fd in (self._wake, self._listener.fileno(), self._stderr, self._desk.fileno()):
+        desk = self._desk.fileno()
+        for fd in (self._wake, self._listener.fileno(), self._stderr, desk, self._lifeline):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         for fd in self._doors:
@@ -132,8 +142,10 @@ class Keeper:
             self._welcome()
         if self._proxy is not None and self._proxy.fd in ready:
             self._proxy.start()
-        if self._desk.fileno() in ready:
+        if desk in ready:
             self._serve_desk()
+        if self._lifeline in ready:
+            self._feel_lifeline()
         for fd in [fd for fd in self._doors if fd in ready]:
             if not self._doors[fd].answer():
                 del self._doors[fd]
@@ -210,6 +222,18 @@ class Keeper:
             pid = int.from_bytes(credentials[:4], sys.byteorder)
             if pid in tree.descendants(self._jail):
                 tree.kill_tree(pid)
+
+    def _feel_lifeline(self) -> None:
+        try:
+            felt = os.read(self._lifeline, 64)
+        except BlockingIOError:
+            return
+        except OSError:
+            felt = b""
+        if not felt:
+            self._end(_HELD_NO_MORE)
+        elif not self._detached:
+            self._end("its controller is gone")
 
     # --- controllers --------------------------------------------------------------------------
 

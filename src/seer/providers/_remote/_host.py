@@ -71,6 +71,7 @@ class RemoteHost(Host):
         share_gpus: bool = False,
         launcher: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        devices: Sequence[int] | None = None,
     ) -> None:
         """Describe it; nothing is sent before the first request.
 
@@ -84,6 +85,7 @@ class RemoteHost(Host):
             share_gpus: Whether a machine may get a GPU that is in use.
             launcher: A command of the host that machines are started with.
             environment: Variables for what prepares packages and models there.
+            devices: The GPUs of machines there, where something else counts them.
         """
         self.link = link
         self.provider = provider
@@ -95,6 +97,7 @@ class RemoteHost(Host):
         self._share_gpus = share_gpus
         self._launcher = tuple(launcher)
         self._environment = dict(environment or {})
+        self._devices = None if devices is None else list(devices)
         self._program: list[str] | None = None
         self._preparing = asyncio.Lock()
 
@@ -113,6 +116,7 @@ class RemoteHost(Host):
             "price": self.price,
             "gates": sorted(spec.gates),
             "launcher": list(self._launcher),
+            "devices": self._devices,
         }
         found = await self._start_when_free(request, spec.start_timeout)
         record = parse_record(found["record"])
@@ -175,6 +179,13 @@ class RemoteHost(Host):
     def name_loss(self, error: SandboxLostError) -> SandboxLostError:
         """The error for a machine that is lost; one that says more where the host knows more."""
         return error
+
+    def may_detach(self) -> None:
+        """Refuse where a machine cannot have a lifetime of its own.
+
+        Raises:
+            SandboxStateError: It ends with this process in any case.
+        """
 
     async def machine_ended(self) -> None:
         """A machine was terminated; a host that is rented for it can go."""

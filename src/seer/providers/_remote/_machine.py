@@ -81,6 +81,11 @@ class RemoteMachine(KeptMachine):
         """See `Machine.about`; also where it is, and its price in US dollars per second."""
         return {**super().about(), "host": self._host.name, "price": self._host.price}
 
+    async def detach(self) -> None:
+        """Give the machine a lifetime of its own, if its host can."""
+        self._host.may_detach()
+        await super().detach()
+
     async def terminate(self) -> None:
         """End the machine and everything in it."""
         try:

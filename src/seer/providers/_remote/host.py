@@ -89,9 +89,15 @@ def _start() -> dict[str, object]:
     request = _request()
     if request["launcher"]:
         return launch_elsewhere(request, _own_command("launched"))
-    spec = read_spec(request["spec"])
-    with _gpus_locked() if spec.gpu is not None else contextlib.nullcontext():
-        if spec.gpu is not None:
+    lifeline = os.environ.get("SEER_LIFELINE")
+    spec = replace(read_spec(request["spec"]), lifeline=int(lifeline) if lifeline else None)
+    # Where something else counts the GPUs, it has chosen already.
+    given: list[int] | None = request.get("devices")
+    if spec.gpu is not None and given is not None:
+        spec = replace(spec, devices=tuple(given))
+    chooses = spec.gpu is not None and spec.devices is None
+    with _gpus_locked() if chooses else contextlib.nullcontext():
+        if chooses:
             spec = replace(spec, devices=_choose_gpus(spec, share=bool(request["share_gpus"])))
         answer = asyncio.run(_bring_up(spec, request))
     try:
@@ -306,7 +312,7 @@ def read_spec(given: Mapping[str, Any]) -> MachineSpec:
 
 def write_spec(spec: MachineSpec) -> dict[str, object]:
     """A spec as plain data. It leaves out what means nothing on another host."""
-    left_out = {"gates", "relayed", "options", "host", "devices"}
+    left_out = {"gates", "relayed", "options", "host", "devices", "lifeline"}
     values: dict[str, object] = {
         field.name: getattr(spec, field.name)
         for field in fields(spec)
