@@ -29,7 +29,7 @@ class Target:
 
     def connect(self) -> socket.socket:
         connected = self._stack.enter_context(socket.socket(socket.AF_UNIX))
-        connected.settimeout(10)
+        connected.settimeout(30)
         connected.connect(self._path)
         return connected
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
+
 pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
 
 CONTROLLER = """
@@ -57,19 +59,10 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
     assert not left
     assert not _of(state)
     assert list((state / "seer" / "machines").iterdir()) == []
-    assert not _wait_for_no_folders(state / "seer" / "sessions")
+    sessions = state / "seer" / "sessions"
+    wait_until(lambda: not any(map(Path.is_dir, sessions.iterdir())), "no folder of a session")
     assert str(state) not in Path("/proc/self/mountinfo").read_text()
     assert str(state) not in Path("/proc/net/unix").read_text()
-
-
-def _wait_for_no_folders(root: Path) -> list[Path]:
-    """The folders that are still there after some seconds."""
-    until = time.monotonic() + 15
-    while left := [path for path in root.iterdir() if path.is_dir()]:
-        if time.monotonic() > until:
-            break
-        select.select([], [], [], 0.05)
-    return left
 
 
 def _of(state: Path) -> list[int]:

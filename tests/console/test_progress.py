@@ -81,7 +81,7 @@ def test_an_unknown_value_of_the_variable_is_refused(monkeypatch: pytest.MonkeyP
 
 def test_several_undertakings_share_one_display() -> None:
     file = Terminal()
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=30)
 
     def undertake(title: str) -> None:
         with progress(title, file=file) as display, display.phase("models") as phase:

@@ -264,7 +264,7 @@ async def test_a_download_ends_with_the_process_that_wanted_it(
     fetcher.stdin.write(request)
     fetcher.stdin.flush()
     assert await asyncio.to_thread(hub.arrived.wait, 30)
-    await asyncio.to_thread(fetcher.communicate, timeout=10)
+    await asyncio.to_thread(fetcher.communicate, timeout=30)
     assert fetcher.returncode == 1
     gate.set()
 

@@ -24,6 +24,7 @@ from seer.errors import (
     StartError,
 )
 from seer.testing import make_tiny_model
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
 
@@ -71,7 +72,7 @@ def test_output_is_streamed_while_the_command_runs(sandbox: Sandbox) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert first.wait(10) and not done.is_set()
+    assert first.wait(30) and not done.is_set()
     sandbox.write_file("go", "")
     thread.join(10)
     assert done.is_set() and seen == [("stdout", b"now\n")]
@@ -176,10 +177,10 @@ def test_jupyter_starts_on_first_use_and_ends_with_the_sandbox() -> None:
     with Sandbox(PLAIN) as sandbox:
         url = sandbox.jupyter_url
         assert url == sandbox.jupyter_url and url.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(url, timeout=10) as page:
+        with urllib.request.urlopen(url, timeout=30) as page:
             assert page.status == 200
     with pytest.raises(OSError):
-        urllib.request.urlopen(url, timeout=10).close()
+        urllib.request.urlopen(url, timeout=30).close()
 
 
 def test_use_after_the_end_is_a_clear_error() -> None:
@@ -298,13 +299,5 @@ def _readable(path: Path) -> bool:
 
 
 def _until_gone(path: Path) -> None:
-    """Wait until the machine's folder is removed; bounded, and woken by the folder itself."""
-    deadline = threading.Event()
-    timer = threading.Timer(20, deadline.set)
-    timer.start()
-    try:
-        while path.exists():
-            assert not deadline.is_set(), f"{path} is still there"
-            os.sched_yield()
-    finally:
-        timer.cancel()
+    """Wait until the machine's folder is removed."""
+    wait_until(lambda: not path.exists(), f"the end of {path}")

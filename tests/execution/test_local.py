@@ -129,7 +129,7 @@ async def test_code_that_waits_outside_of_python_can_be_interrupted(
 ) -> None:
     result = await session.aexec(code, timeout=1.0)
     assert result.status in ("timeout", "error")
-    assert result.duration < 5
+    assert not any("killed" in note for note in result.notes)
     assert (await run(session, "1 + 1")).value == "2"
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import os
 import stat
 import sys
 from collections.abc import AsyncGenerator
@@ -19,6 +18,7 @@ from seer.execution import (
     acreate_notebook_session,
 )
 from tests.execution.person import Person
+from tests.waiting import await_until
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("jupyter_server_ydoc")
@@ -50,9 +50,9 @@ def saved(session: NotebookSession) -> list[dict[str, object]]:
 
 
 async def until_saved(session: NotebookSession, source: str) -> None:
-    async with asyncio.timeout(20):
-        while source not in [_source(cell) for cell in saved(session)]:
-            await asyncio.to_thread(os.sched_yield)
+    await await_until(
+        lambda: source in [_source(cell) for cell in saved(session)], f"a saved cell {source!r}"
+    )
 
 
 def _source(cell: dict[str, object]) -> str:
@@ -252,9 +252,7 @@ async def test_the_server_ends_with_its_controller(tmp_path: Path) -> None:
     )
     printed, _ = await process.communicate()
     server, path = printed.decode().split()
-    async with asyncio.timeout(20):
-        while psutil.pid_exists(int(server)):
-            await asyncio.to_thread(os.sched_yield)
+    await await_until(lambda: not psutil.pid_exists(int(server)), "the end of the server")
     text = await asyncio.to_thread(Path(path).read_text)
     cells = json.loads(text)["cells"]
     assert [CellInfo.from_cell(cell).source for cell in cells] == ["kept = 1", "last = 2"]

@@ -5,13 +5,13 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from seer.execution import PrivateFolder
 from seer.execution._private import _watcher  # pyright: ignore[reportPrivateUsage]
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
 
@@ -25,13 +25,8 @@ sys.stdin.read()
 """
 
 
-def wait_until_gone(root: Path) -> list[str]:
-    until = time.monotonic() + 15
-    while left := [path.name for path in root.iterdir() if path.is_dir()]:
-        if time.monotonic() > until:
-            break
-        select.select([], [], [], 0.02)
-    return left
+def wait_until_gone(root: Path) -> None:
+    wait_until(lambda: not any(path.is_dir() for path in root.iterdir()), f"no folder in {root}")
 
 
 def owner(state: Path) -> subprocess.Popen[bytes]:
@@ -50,7 +45,7 @@ def test_they_are_gone_soon_after_their_process_was_killed(tmp_path: Path) -> No
         root = tmp_path / "seer" / "sessions"
         assert len([path for path in root.iterdir() if path.is_dir()]) == 2
         process.send_signal(signal.SIGKILL)
-    assert wait_until_gone(root) == []
+    wait_until_gone(root)
     assert select.select([janitor], [], [], 15)[0], "what removed them did not end"
     os.close(janitor)
 

@@ -79,7 +79,7 @@ class EventSession(Session):
         self._told.set()
 
     async def wait_for_start(self, code: str) -> None:
-        async with self._starts, asyncio.timeout(5):
+        async with self._starts, asyncio.timeout(30):
             await self._starts.wait_for(lambda: code in self.started)
 
     def _describe(self) -> str:

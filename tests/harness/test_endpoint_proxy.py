@@ -30,7 +30,7 @@ async def server(answer: bytes) -> AsyncGenerator[tuple[int, list[bytes]], None]
 
 
 async def ask(path: Path, data: bytes) -> bytes:
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         reader, writer = await asyncio.open_unix_connection(str(path))
         writer.write(data)
         await writer.drain()

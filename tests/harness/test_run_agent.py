@@ -215,7 +215,7 @@ async def test_cancelling_the_consumer_ends_the_run(calculator: MCPServer) -> No
                 waiting.set()
 
     task = asyncio.create_task(consume())
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await waiting.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -68,7 +68,7 @@ async def _serving(folder: Path, policy: ProxyPolicy) -> AsyncGenerator[Ask]:
 
     async def ask(request: bytes) -> str:
         reader, writer = await asyncio.open_unix_connection(path)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             writer.write(request)
             answer = await reader.read()
             writer.close()
@@ -78,7 +78,7 @@ async def _serving(folder: Path, policy: ProxyPolicy) -> AsyncGenerator[Ask]:
     server = await asyncio.start_unix_server(handle, path, limit=policy.header_bytes)
     async with server:
         yield ask
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await asyncio.gather(*handlers)
 
 

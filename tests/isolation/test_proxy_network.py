@@ -256,7 +256,7 @@ def test_the_proxy_ends_when_its_parent_closes_the_pipe(internet: Internet) -> N
         assert proxy.ask(b"CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n").startswith("HTTP/1.1 403")
         assert proxy.process.stdin is not None
         proxy.process.stdin.close()
-        assert proxy.process.wait(10) == 0
+        assert proxy.process.wait(30) == 0
 
 
 def test_the_proxy_gives_up_root(internet: Internet) -> None:
@@ -272,7 +272,7 @@ def test_the_proxy_gives_up_root(internet: Internet) -> None:
 CLIENT = """
 import socket, subprocess, sys, time, urllib.request
 forwarder = subprocess.Popen([sys.executable, '-I', '-S', sys.argv[1], sys.argv[2]])
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + 30
 while True:
     try:
         socket.create_connection(('127.0.0.1', 3128)).close()

@@ -66,7 +66,7 @@ def junk(chosen: random.Random) -> bytes:
 def throw(path: Path, data: bytes, *, linger: bool) -> None:
     """Send bytes to a socket and hang up, at once or after an answer."""
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(5)
+        sock.settimeout(30)
         sock.connect(str(path))
         try:
             sock.sendall(data)
@@ -173,7 +173,7 @@ async def test_a_controller_survives_a_hostile_steward() -> None:
             impostor.connect("x"),
         ):
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     result = await attempt
                 if isinstance(result, Channel):
                     await result.close()

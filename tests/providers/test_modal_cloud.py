@@ -283,7 +283,7 @@ async def test_a_sandbox_that_modal_takes_away_is_lost_at_once(cloud: ModalCloud
         running = asyncio.create_task(machine.exec(["sleep", "600"]))
         await machine.exec(["true"])
         cloud.preempt(_place(machine))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             with pytest.raises(PreemptedError, match="preempted"):
                 await running
         with pytest.raises(SandboxNotFoundError, match="preempted"):
@@ -327,6 +327,6 @@ def test_a_killed_controller_gives_its_sandbox_back_also_before_there_is_a_machi
         controller.send_signal(signal.SIGKILL)
         killed = time.monotonic()
         while cloud.running:
-            assert time.monotonic() - killed < lease + 10
+            assert time.monotonic() - killed < lease + 30
             time.sleep(0.05)
         controller.wait()

@@ -117,7 +117,7 @@ def test_a_steward_serves_one_operation_on_standard_input_and_output() -> None:
             splitter.feed(os.read(process.stdout.fileno(), 65536))
             seen += list(splitter.frames())
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     output = b"".join(payload for kind, payload in seen if kind == wire.STDOUT)
     assert output == b"out\ntyped"
     assert seen[-1] == (wire.EXIT, wire.encode({"code": 0}))

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from seer.rpc.client import Gate
+from tests import waiting
 
 T = TypeVar("T")
 
@@ -164,13 +165,13 @@ def holding(served: Served) -> Generator[Callable[[int], None]]:
     gate = served.gate()
     running = threading.Thread(target=gate.call, args=("hold", (str(release),)))
 
-    def waiting(count: int) -> None:
+    def until(count: int) -> None:
         wait_until(lambda: gate.health()["calls"] == count + 1)
 
     running.start()
     try:
-        waiting(0)
-        yield waiting
+        until(0)
+        yield until
         assert running.is_alive()
     finally:
         release.touch()
@@ -232,6 +233,4 @@ def run_together(call: Callable[[], T], count: int, *, timeout: float = 60) -> l
 
 def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
     """Ask until it is true."""
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "it did not become true in time"
+    waiting.wait_until(condition, "what was asked for", within=timeout)

@@ -85,7 +85,7 @@ def test_a_repeated_id_is_never_executed_again(served: Served) -> None:
     )
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as connected:
-            connected.settimeout(10)
+            connected.settimeout(30)
             connected.connect(str(served.socket_path("a")))
             connected.sendall(message)
             assert read_answer(connected) == (200, b'{"result":2}')
@@ -96,7 +96,7 @@ def test_a_repeated_id_is_never_executed_again(served: Served) -> None:
 def test_an_id_used_for_another_function_is_refused(served: Served) -> None:
     for function, status in ((b"small", 200), (b"text", 400)):
         with socket.socket(socket.AF_UNIX) as connected:
-            connected.settimeout(10)
+            connected.settimeout(30)
             connected.connect(str(served.socket_path("a")))
             head = b"POST /v1/call/%s HTTP/1.1\r\nseer-call: shared-id\r\n" % function
             connected.sendall(head + b"content-length: 8\r\n\r\n[[1],{}]")
@@ -145,7 +145,7 @@ def test_a_door_hands_out_connections(served: Served) -> None:
     finally:
         stop.set()
         there.close()
-        keeper.join(timeout=5)
+        keeper.join(timeout=30)
         here.close()
 
 

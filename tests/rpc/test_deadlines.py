@@ -304,7 +304,7 @@ def test_one_call_of_a_batch_past_its_deadline_does_not_stop_the_others(served: 
 
 def test_a_long_call_gets_signs_of_life(served: Served) -> None:
     with socket.socket(socket.AF_UNIX) as connected:
-        connected.settimeout(15)
+        connected.settimeout(30)
         connected.connect(str(served.socket_path("a")))
         body = b"[[10.3],{}]"
         head = b"POST /v1/call/nap HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body)

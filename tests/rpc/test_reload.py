@@ -68,7 +68,7 @@ def test_a_call_that_runs_finishes_with_what_it_began_with() -> None:
         served.write(SECOND)
         served.control("POST", "/v1/reload")
         assert gate.call("slow", (0.0,)) == 2
-        thread.join(timeout=10)
+        thread.join(timeout=30)
         assert results == [1]
 
 

@@ -6,12 +6,12 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from seer.runs import Run, RunIndex
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -31,10 +31,8 @@ def check_killed(folder: Path) -> int:
 
 
 def wait_for_events(folder: Path, count: int) -> None:
-    deadline = time.monotonic() + 60
-    while (folder / "events.jsonl").read_bytes().count(b"\n") < count:
-        assert time.monotonic() < deadline, "the program does not get on"
-        os.sched_yield()
+    events = folder / "events.jsonl"
+    wait_until(lambda: events.read_bytes().count(b"\n") >= count, f"event {count}", within=60)
 
 
 def test_a_run_killed_at_any_moment_leaves_a_readable_record(tmp_path: Path) -> None:

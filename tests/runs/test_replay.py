@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from seer.harness import (
 )
 from seer.runs import GateCall, Run, open_run, siblings
 from seer.workspace import Workspace
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -453,7 +453,4 @@ def kill_a_replay(run: Run, folder: Path) -> None:
         assert list(folder.glob("seer-replay-*"))
         process.kill()
         process.wait()
-    deadline = time.monotonic() + 10
-    while list(folder.glob("seer-replay-*")):
-        assert time.monotonic() < deadline, "the folder is still there"
-        os.sched_yield()
+    wait_until(lambda: not list(folder.glob("seer-replay-*")), "the end of the folder")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from seer.viewer import Viewer
 
@@ -15,7 +15,11 @@ MARKS = [
     pytest.mark.full,
     pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed"),
 ]
+PATIENCE = 30_000
+"""Milliseconds that nothing on a page takes unless it is broken."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+expect.set_options(timeout=PATIENCE)
 
 
 class Watched:
@@ -24,7 +28,7 @@ class Watched:
     def __init__(self, browser: Browser, **options: Any) -> None:
         self.context = browser.new_context(**options)
         self.page = self.context.new_page()
-        self.page.set_default_timeout(10_000)
+        self.page.set_default_timeout(PATIENCE)
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

@@ -49,7 +49,7 @@ class Client:
             headers={name: value for name, value in given.items() if value is not None},
         )
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=30) as response:
                 return Answer(response.status, response.read(), dict(response.headers))
         except urllib.error.HTTPError as error:
             with error:

@@ -128,7 +128,7 @@ async def test_a_running_run_is_followed_to_its_end(root: Path) -> None:
             if isinstance(event, Waiting):
                 break
         seen: list[dict[str, Any]] = []
-        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=10) as web:
+        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=30) as web:
             path = f"/api/runs/{run.run_id}"
             async with web.stream("GET", f"{path}/stream") as response:
                 async for line in response.aiter_lines():
@@ -156,7 +156,7 @@ async def test_a_run_that_is_deleted_while_it_is_watched_ends_the_stream(root: P
     made = study(root, close=False)
     with Viewer(root) as viewer:
         headers = {"Authorization": f"Bearer {viewer.token}"}
-        async with httpx.AsyncClient(headers=headers, timeout=10) as web:
+        async with httpx.AsyncClient(headers=headers, timeout=30) as web:
             url = f"http://127.0.0.1:{viewer.port}/api/runs/{made.run_id}"
             kinds: list[str] = []
             async with web.stream("GET", f"{url}/stream") as response:

@@ -82,7 +82,7 @@ async def terminating_ends_everything_and_twice_is_harmless(subject: Subject) ->
         error = await raises(SandboxLostError, machine.exec(["true"]), "a command afterwards")
         expect("terminated" in str(error), f"the error says that it was terminated: {error}")
         await raises(SandboxLostError, machine.read_file("x"), "a file afterwards")
-        said = await _ends(subject, machine.id, within=10)
+        said = await _ends(subject, machine.id, within=30)
         expect("terminated" in said, f"find says how it ended: {said}")
 
 
@@ -123,7 +123,7 @@ async def the_timeout_ends_a_machine(subject: Subject) -> None:
     async with subject.fresh(timeout=1.0) as machine:
         error = await raises(SandboxLostError, machine.exec(["sleep", "600"]), "past its timeout")
         expect("timeout" in str(error), f"the error says why: {error}")
-        expect("timeout" in await _ends(subject, machine.id, within=15), "so does find")
+        expect("timeout" in await _ends(subject, machine.id, within=30), "so does find")
 
 
 async def an_idle_machine_ends_and_a_busy_one_does_not(subject: Subject) -> None:
@@ -132,7 +132,7 @@ async def an_idle_machine_ends_and_a_busy_one_does_not(subject: Subject) -> None
             await asyncio.sleep(1.0)
             await machine.exec(["true"])
         await machine.exec(["sleep", "4"])
-        said = await _ends(subject, machine.id, within=15)
+        said = await _ends(subject, machine.id, within=30)
         expect("idle" in said, f"find says how it ended: {said}")
 
 
@@ -156,7 +156,7 @@ async def a_machine_can_be_adopted_from_another_process(subject: Subject) -> Non
         second = await subject.controller(_ADOPT, machine_id)
         equal(await second.line(), "hello", "what the first controller had written")
         await second.kill()
-        said = await _ends(subject, machine_id, within=20)
+        said = await _ends(subject, machine_id, within=30)
         expect("controller" in said, f"an adopted machine ends with its controller: {said}")
     finally:
         for controller in (first, second):
@@ -183,7 +183,7 @@ async def a_killed_controller_takes_its_machine_along(subject: Subject) -> None:
         machine_id = await first.line()
         expect(await _is_listed(subject, machine_id), "it runs")
         await first.kill()
-        said = await _ends(subject, machine_id, within=15)
+        said = await _ends(subject, machine_id, within=30)
         expect("controller" in said, f"find says how it ended: {said}")
     finally:
         await first.kill()
@@ -194,7 +194,7 @@ async def a_silent_controller_loses_its_lease(subject: Subject) -> None:
     try:
         machine_id = await first.line()
         first.signal(signal.SIGSTOP)
-        said = await _ends(subject, machine_id, within=20)
+        said = await _ends(subject, machine_id, within=30)
         expect("lease" in said, f"find says how it ended: {said}")
     finally:
         await first.kill()
@@ -222,7 +222,7 @@ async def memory_is_limited(subject: Subject) -> None:
         attempt = machine.exec([machine.layout.python, "-c", code], timeout=60)
         error = await raises(SandboxLostError, attempt, "more memory than allowed")
         expect("memory limit" in str(error), f"the error says why: {error}")
-        expect("memory limit" in await _ends(subject, machine.id, within=15), "so does find")
+        expect("memory limit" in await _ends(subject, machine.id, within=30), "so does find")
 
 
 async def disk_is_limited(subject: Subject) -> None:

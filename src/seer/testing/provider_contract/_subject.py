@@ -139,7 +139,7 @@ async def raises(kind: type[E], awaitable: Awaitable[object], what: str) -> E:
 
 
 async def eventually(
-    look: Callable[[], Awaitable[bool]], what: str, *, within: float = 20.0
+    look: Callable[[], Awaitable[bool]], what: str, *, within: float = 30.0
 ) -> None:
     """Wait until `look` finds what it looks for; fail when it does not in time."""
     deadline = time.monotonic() + within
