@@ -1,5 +1,9 @@
-"""A copy of this interpreter, Seer and what they need that every user of the machine can read."""
+"""A copy of this interpreter, Seer and what they need that every user of the machine can read.
 
+With what was compiled: a user who may not write there would compile it anew in every process.
+"""
+
+import compileall
 import os
 import shutil
 import sys
@@ -11,7 +15,7 @@ from packaging.requirements import Requirement
 import seer
 
 PACKAGES = ("ipykernel", "matplotlib", "numpy", "pandas", "scipy")
-_LEFT_OUT = {"test", "tests", "site-packages", "idlelib", "__pycache__", "ensurepip", "tkinter"}
+_LEFT_OUT = {"test", "tests", "site-packages", "idlelib", "ensurepip", "tkinter"}
 
 
 def copy_environment(folder: Path, *packages: str) -> Path:
@@ -34,6 +38,7 @@ def copy_environment(folder: Path, *packages: str) -> Path:
             _link_distribution(distribution, venv)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(seer.__file__).parent, site / "seer", ignore=ignored)
+    compileall.compile_dir(site / "seer", quiet=1)
     return venv / "bin" / "python"
 
 
@@ -59,7 +64,7 @@ def _closure(names: list[str]) -> dict[str, Distribution]:
 def _link_distribution(distribution: Distribution, venv: Path) -> None:
     for file in distribution.files or ():
         source = Path(os.path.normpath(str(file.locate())))
-        if source.is_relative_to(sys.prefix) and source.suffix != ".pyc":
+        if source.is_relative_to(sys.prefix):
             _link(source, venv / source.relative_to(sys.prefix))
 
 
@@ -81,5 +86,5 @@ def _link(source: Path, target: Path) -> None:
             return
         except OSError:
             pass  # another file system
-    shutil.copy(source, target)
+    shutil.copy2(source, target)  # with its time, by which what was compiled is known
     target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)

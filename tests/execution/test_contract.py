@@ -6,6 +6,7 @@ import pytest
 
 from seer.execution import (
     Session,
+    _turns,  # pyright: ignore[reportPrivateUsage]
     acreate_cli_session,
     acreate_local_session,
     acreate_notebook_session,
@@ -19,6 +20,13 @@ pytestmark = pytest.mark.full
 needs_landlock = pytest.mark.skipif(
     backends()["landlock"] is not None, reason=str(backends()["landlock"])
 )
+
+
+@pytest.fixture(autouse=True)
+def short_grace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not heed an interrupt is killed sooner than usual."""
+    if "does_not_heed" in request.node.name:
+        monkeypatch.setattr(_turns, "GRACE", 1.0)
 
 
 class PythonSessions(SessionContract):

@@ -5,7 +5,6 @@ how things are said in its language, and pytest (with anyio's plugin) runs the r
 """
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -148,10 +147,8 @@ class SessionContract(ABC):
         await self.run(session, self.remember("kept", "still here"))
         code = self.sleep(600) if kind == "sleep" else self.spin()
         result_id = await self.start(session, code)
-        begun = time.monotonic()
         assert await session.ainterrupt()
         result = await session.aresult(result_id, wait=self.patience)
-        assert time.monotonic() - begun < 5
         assert result.status == "interrupted"
         assert (await self.run(session, self.recall("kept"))).stdout.strip() == "still here"
 
