@@ -3,6 +3,7 @@
 The cache (package environments, bundles) is the user's own: it holds only what can be made again.
 """
 
+import gc
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import hypothesis
 import pytest
 
 _ROOT = Path(tempfile.mkdtemp(prefix="seer-"))
+_SOME_FULL = re.compile(r"mark\.full\b|\bMARKS\b")
 _ALL_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
 _MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_ALIASES", "HF_TOKEN")
 
@@ -37,13 +39,24 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import a file of the second suite when that is not asked for.
+    """Do not even import a file of the suite that is not asked for.
 
-    Importing browsers, vendors' libraries and models is a third of the fast suite's time.
+    Importing browsers, vendors' libraries and models is a third of the fast suite's time, and
+    more than half of all tests are the fast suite's.
     """
-    if "not full" not in str(config.getoption("markexpr")) or collection_path.suffix != ".py":
+    asked = str(config.getoption("markexpr"))
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
-    return True if _ALL_FULL.search(collection_path.read_text(encoding="utf-8")) else None
+    text = collection_path.read_text(encoding="utf-8")
+    if "not full" in asked:
+        return True if _ALL_FULL.search(text) else None
+    return True if asked.startswith("full") and not _SOME_FULL.search(text) else None
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector what was imported: it lasts, and there are millions of objects of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
