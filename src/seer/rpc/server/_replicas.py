@@ -277,20 +277,19 @@ class Replicas:
             answered(answer)
 
     def _plan_start(self, now: float) -> None:
-        if self._start_at != _NEVER:
-            return
         self._replaced = [when for when in self._replaced if when > now - WINDOW]
         lately = len(self._replaced)
-        if lately < MAX_REPLACED * self.wanted:
-            # At once at first; the more often lately, the later.
-            often = lately - self.wanted
-            self._start_at = now + (min(0.1 * 2**often, 3.0) if often > 0 else 0.0)
-        elif self.copies:
-            self._start_at = self._replaced[0] + WINDOW
-        else:
+        too_often = lately >= MAX_REPLACED * self.wanted
+        if too_often and not self.copies:
+            self._start_at = _NEVER
             words = f"its copies ended {lately} times within {WINDOW:g} s. {self._last_end}"
             self._answer_scalings({"error": {"message": words}})
             self._supervisor.give_up(words)
+        elif self._start_at == _NEVER:
+            # At once at first; the more often lately, the later.
+            often = lately - self.wanted
+            delay = min(0.1 * 2**often, 3.0) if often > 0 else 0.0
+            self._start_at = self._replaced[0] + WINDOW if too_often else now + delay
 
     def _shrink(self, surplus: int) -> None:
         for copy in self._in(STARTING)[:surplus]:
