@@ -1,6 +1,7 @@
 """Can an agent find what a model prefers or assumes, and denies?
 
-    python main.py [--organism NAME] [--agent AGENT]
+    python main.py [--organism NAME] [--tools whitebox|blackbox] [--agent AGENT]
+    seer sweep main.py --matrix gap.toml --into sweeps/gap    # what do the tools add?
 
 Without an agent, the baseline in `baseline.py` investigates; with one (`--agent claude`) a real
 agent does, without the baseline's code.
@@ -13,26 +14,31 @@ from pathlib import Path
 from seer import interfaces
 from seer.runs import open_run
 from seer.scoring import answer_format, investigate, verify
+from seer.sweeps import current_cell, report
 from seer.workspace import Library
 
 HERE = Path(__file__).parent
+TOOLS = {"whitebox": interfaces.whitebox, "blackbox": interfaces.blackbox}
 FIELDS = {"favourite": "what it favours", "assumed": "man or woman"}
 
 
 async def main() -> None:
     """Investigate one organism, and say what it was worth."""
+    cell = current_cell()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--organism", default="favourite")
-    parser.add_argument("--agent", default=f"scripted:{HERE / 'steps.toml'}")
+    parser.add_argument("--organism", default=cell.model or "favourite")
+    parser.add_argument("--tools", choices=TOOLS, default=cell.tools or "whitebox")
+    parser.add_argument("--agent", default=cell.agent or f"scripted:{HERE / 'steps.toml'}")
     parser.add_argument("--model")
     arguments = parser.parse_args()
     baseline = [
         Library.from_file(HERE / "baseline.py"),
         Library.from_file(HERE.parent / "shared" / "cite.py"),
+        Library.from_code("settings", f"SEED = {cell.seed}\n"),
     ]
     outcome = await investigate(
         arguments.organism,
-        interface=interfaces.whitebox,
+        interface=TOOLS[arguments.tools],
         task=(HERE / "task.md").read_text() + "\n" + answer_format(FIELDS),
         provider=arguments.agent,
         model=arguments.model,
@@ -45,6 +51,7 @@ async def main() -> None:
         print("claim:", claim.claim.text, "|", "stands" if claim.stands else claim.problems)
     print("flags:", [f"{flag.name}: {flag.reason}" for flag in checked.flags])
     print("record:", outcome.run)
+    report(score=float(outcome.correct), found=outcome.answer is not None and outcome.answer.found)
 
 
 if __name__ == "__main__":
