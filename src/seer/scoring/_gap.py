@@ -75,6 +75,7 @@ def plot_gap(rows: Sequence[GapRow], path: Path | str) -> None:
         axes.plot([found.value], [place], "o", color="tab:blue")
     axes.set_yticks(range(len(rows)), [f"{r.agent}, {r.tools}" for r in reversed(rows)])
     axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_xlabel("found, with 95 % interval")
     figure.savefig(path)
 
