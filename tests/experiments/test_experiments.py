@@ -114,4 +114,10 @@ def test_baselines_import_no_truth() -> None:
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 names.add((node.module or "").split(".")[0])
-        assert names <= {"cite", "json", "numpy", "re", "scipy", "tools"}, (path, names)
+        assert names <= {
+            *("dataclasses", "json", "random", "re"),
+            *("cite", "numpy", "scipy", "settings", "tools"),
+        }, (path, names)
+    # What the experiment's program tells its baseline: which repetition this is, and no more.
+    told = (ROOT / "hidden-preference/main.py").read_text()
+    assert """Library.from_code("settings", f"SEED = {cell.seed}\\n")""" in told
