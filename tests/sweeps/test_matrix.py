@@ -1,11 +1,13 @@
 """Which cells a sweep has."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from seer.errors import ConfigError
-from seer.sweeps import Cell, Matrix, Retry, current_cell, report
+from seer.sweeps import Cell, Matrix, Ray, Retry, current_cell, report
 
 
 def test_axes_are_crossed_and_seeds_are_paired() -> None:
@@ -83,3 +85,25 @@ def test_kinds_of_failure_have_their_own_number_of_attempts() -> None:
     assert not retry.again("done", [])
     with pytest.raises(ConfigError):
         Retry(lost=-1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"cpus": -1}, r"Ray\.cpus"),
+        ({"gpus": float("nan")}, r"Ray\.gpus"),
+        ({"memory": 0}, "number of bytes"),
+        ({"limit": 1.5}, "number of bytes"),
+        ({"address": "ray://head:10001"}, "on a node of the cluster"),
+    ],
+)
+def test_a_cluster_that_cannot_be_asked_for_is_refused(
+    wrong: dict[str, object], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Ray(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_ray_is_not_imported_before_it_is_used() -> None:
+    code = "import sys, seer.sweeps; seer.sweeps.Ray(gpus=1); sys.exit('ray' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -84,7 +84,8 @@ def _start(order: dict[str, Any], home: Path) -> "subprocess.Popen[bytes]":
 
 def _prepare() -> None:
     """In the program's process: hear interrupts; should this guard itself be killed, go too."""
-    # Ray's workers, and jobs in the background of a shell, ignore them, and what they start would.
+    # Ray's workers block them, jobs in the background of a shell ignore them, and both hand it on.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -12,6 +12,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,9 @@ class Task(TypedDict):
 
 def work(task: Task) -> Iterator[dict[str, Any] | bytes]:
     """Run one attempt; see the module."""
+    # Ray asks a task to end by an interrupt, which a cluster that was started in the background of
+    # a shell ignores.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     ray: Any = sys.modules["ray"]
     node: str = ray.get_runtime_context().get_node_id()
     try:

@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import secrets
+import socket
 import tarfile
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _SOURCE_LIMIT = 100 << 20
 """Bytes of an experiment that are sent to nodes."""
+_PATIENCE = 15.0
+"""Seconds to wait for an answer from a cluster's address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +123,7 @@ def _connected(place: Ray) -> Generator[Any]:
             )
         yield ray
         return
+    _reach(address)
     own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
@@ -129,6 +133,17 @@ def _connected(place: Ray) -> Generator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Find out in seconds what Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
+    except OSError as error:
+        raise ProviderError(f"Ray at {address!r} cannot be reached: {error}") from error
 
 
 class _Tasks:
@@ -219,7 +234,7 @@ class _Tasks:
         """End a task: the program has its grace; then its worker goes, and the guard ends it."""
         self._ray.cancel(stream)
         try:
-            async with asyncio.timeout(2 * GRACE):
+            async with asyncio.timeout(GRACE + 10):
                 async for reference in stream:
                     await reference
         except TimeoutError:
