@@ -1,6 +1,7 @@
 """Copies that end, come and go while calls run: each call ends once, and runs once at most."""
 
 import itertools
+import json
 import os
 import signal
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import (
     CallLostError,
     ConfigError,
@@ -21,7 +23,7 @@ from seer.errors import (
     InterfaceRestartedError,
     SandboxStateError,
 )
-from seer.rpc.client import deadline
+from seer.rpc.client import Gate, deadline
 from tests.rpc.serving import ControlFailed, Served, serving, wait_until
 
 pytestmark = pytest.mark.full
@@ -296,16 +298,31 @@ def test_copies_that_keep_ending_end_the_interface_with_the_reason() -> None:
         wait_until(lambda: not copies(served))
 
 
-def test_without_its_front_the_interface_ends_or_starts_again() -> None:
-    with serving(SOURCE, replicas=2, restart="on-failure") as served:
+def test_without_its_front_the_interface_starts_again_and_lost_calls_are_recorded(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / "record"
+    with serving(SOURCE, replicas=2, restart="on-failure", record=str(record)) as served:
         gate = served.gate()
         before = gate.call("home")
+        errors: list[Exception] = []
+        running = threading.Thread(
+            target=_catch, args=(errors, served.gate(), "wait_for", (str(tmp_path / "never"),))
+        )
+        running.start()
+        wait_until(lambda: bool(list(tmp_path.glob("never.*"))))
         served.kill_interface()
         with pytest.raises(InterfaceRestartedError):
             gate.call("home")
         assert gate.call("home") != before
         assert len(pids(served)) == 2
         assert not _alive(before)
+        running.join(timeout=20)
+        assert [type(error) for error in errors] == [CallLostError]
+        served.control("POST", "/v1/flush")
+        lines = [json.loads(line) for line in (record / "calls.jsonl").read_text().splitlines()]
+        lost = [line["outcome"] for line in lines if line.get("function") == "wait_for"]
+        assert lost == ["CallLostError"]
 
 
 def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
@@ -317,10 +334,6 @@ def test_nothing_outlives_a_supervisor_that_is_killed() -> None:
 
 
 def test_a_scoped_sandbox_serves_and_scales_copies(tmp_path: Path) -> None:
-    from seer._sync import run_sync
-    from seer.environment import SandboxConfig, ScopedSandbox
-    from seer.rpc.client import Gate
-
     file = tmp_path / "tools.py"
     file.write_text(
         "import os\n\n\n@expose(stateful=False)\ndef where() -> int:\n    return os.getpid()\n"
@@ -329,19 +342,26 @@ def test_a_scoped_sandbox_serves_and_scales_copies(tmp_path: Path) -> None:
         for wrong in (0, True, 2.0):
             with pytest.raises(ConfigError, match="replicas"):
                 scoped.serve(file, replicas=wrong)  # pyright: ignore[reportArgumentType]
-        library = scoped.serve(file, replicas=2)
+        tools = scoped.serve(file, replicas=2).connect()
         assert [copy.state for copy in scoped.describe("tools").copies] == ["ready", "ready"]
-        assert library.gate is not None
-        caller = run_sync(library.gate.open_caller("test"))
-        with Gate("tools", f"path:{caller.path}") as gate:
-            assert len({gate.call("where") for _ in range(10)}) == 2
-            scoped.scale("tools", 1)
-            assert len({gate.call("where") for _ in range(10)}) == 1
+        assert len({tools.where() for _ in range(10)}) == 2
+        scoped.scale("tools", 1)
+        assert len({tools.where() for _ in range(10)}) == 1
         with pytest.raises(ConfigError, match="replicas"):
             scoped.scale("tools", 0)
         scoped.serve(file, name="single")
+        assert scoped.describe("single").copies == ()
         with pytest.raises(SandboxStateError, match="one process"):
             scoped.scale("single", 2)
+
+
+def _catch(
+    errors: list[Exception], gate: Gate, function: str, arguments: tuple[object, ...]
+) -> None:
+    try:
+        gate.call(function, arguments)
+    except GateError as error:
+        errors.append(error)
 
 
 def _alive(pid: int) -> bool:

@@ -110,6 +110,9 @@ class Copies(Dispatch):
             elif self._may_repeat(call, freight):
                 self._executor.charge_lost(call, seconds)
                 self._unbegin(call)
+                if freight.bound:
+                    # As with one process that is started again: who made it again knows.
+                    told.add(guest)
                 self._loop.post(lambda call=call: self._again(call))
             else:
                 if freight.bound:

@@ -187,6 +187,10 @@ class CopyProcess(InterfaceProcess):
 
     def _front_connect(self, message: dict[str, Any], descriptors: list[int]) -> None:
         name = message["caller"]
+        if not descriptors:
+            # This process has none left. The front sees the connection end, and says so.
+            os.write(2, b"no descriptor is left for a connection to the front\n")
+            return
         caller = self.gate.callers.get(name)
         if caller is None:
             caller = self.callers.know(name, message["index"], Budget())

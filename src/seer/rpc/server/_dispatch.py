@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from itertools import count
 
-from seer.errors import HandleError, InterfaceDiedError, InterfaceRestartedError
+from seer.errors import GateError, HandleError, InterfaceDiedError, InterfaceRestartedError
 
 from ._copy_link import CopyLink, lane_of, room_of
 from ._freight import Freight, freight_of
@@ -132,16 +132,22 @@ class Dispatch:
 
     def _hand_over(self, call: Call, copy: CopyLink) -> None:
         freight, guest = freight_of(call), guest_of(call)
+        try:
+            link = copy.link_for(guest)
+        except OSError as error:
+            words = f"there is no way to a copy of the interface: {error.strerror}; use fewer calls"
+            self._executor.refuse(call, GateError(words))
+            return
         lane = self._executor.take_lane(call)
         if not self._executor.begin(call, lane, self):
             self._executor.give_lane(lane)
+            copy.keep(link)
             return
         guest.turn = copy.used = next(self._turns)
         key = lane_of(call.entry)
         copy.busy[key] = copy.busy.get(key, 0) + 1
         copy.calls.add(call)
         guest.running[copy] = guest.running.get(copy, 0) + 1
-        link = copy.link_for(guest)
         link.call = call
         call.copy = copy.number
         freight.copy, freight.link, freight.lane = copy, link, lane
@@ -207,7 +213,7 @@ class Dispatch:
 
         def done() -> None:
             link.release(response)
-            self._rest(link, copy)
+            self._rest(link, None if response.close else copy)
 
         self._executor.ended(call, response, link.lend(response), done)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from seer.errors import ProtocolError
 from seer.rpc.client._wire import FRAMES_TYPE, format_pieces
 
 TYPE_CHECKING = False
@@ -60,7 +61,11 @@ class Freight:
     def of_frames(
         cls, body: bytes | bytearray, request: Request, descriptors: list[int]
     ) -> Freight:
-        """The freight of a call whose arguments have buffers; the descriptors stay the giver's."""
+        """The freight of a call whose arguments have buffers; the descriptors stay the giver's.
+
+        Raises:
+            ProtocolError: There is no room for them.
+        """
         self = cls()
         self.body = body
         self.headers = b"content-type: %s\r\nseer-json: %d\r\nseer-buffers: %s\r\n" % (
@@ -70,7 +75,12 @@ class Freight:
         )
         if descriptors:
             self.headers += b"seer-memfds: %d\r\n" % len(descriptors)
-            self.memfds = [os.dup(fd) for fd in descriptors]
+            try:
+                for fd in descriptors:
+                    self.memfds.append(os.dup(fd))
+            except OSError as error:
+                self.close()
+                raise ProtocolError(f"the gate has no room for a memfd: {error.strerror}") from None
         return self
 
     def close(self) -> None:
