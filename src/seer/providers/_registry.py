@@ -17,6 +17,7 @@ GROUP = "seer.providers"
 _BUILT_IN = {
     "local": "seer.providers.local:LocalProvider",
     "modal": "seer.providers.modal:ModalProvider",
+    "ray": "seer.providers.ray:RayProvider",
     "runpod": "seer.providers.runpod:RunPodProvider",
     "ssh": "seer.providers.ssh:SshProvider",
 }

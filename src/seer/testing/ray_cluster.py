@@ -52,6 +52,7 @@ class RayCluster:
         gpus: int = 0,
         memory: int | None = None,
         resources: Mapping[str, float] | Sequence[Mapping[str, float]] = (),
+        home: Path | None = None,
     ) -> None:
         """Describe it.
 
@@ -61,6 +62,7 @@ class RayCluster:
             gpus: Of each node, likewise.
             memory: Bytes of each node; what the machine has by default.
             resources: Custom resources of each node, or one mapping for every node.
+            home: The home folder of what runs on the nodes; this user's own by default.
         """
         if nodes < 1:
             raise ValueError(f"nodes={nodes!r}: a cluster has one or more")
@@ -71,6 +73,7 @@ class RayCluster:
             {"cpus": cpus, "gpus": gpus, "memory": memory, "resources": dict(custom)}
             for custom in each or [{}] * nodes
         ]
+        self._home = home
         self._child: subprocess.Popen[bytes] | None = None
         self.folder = Path()
         """Everything that the cluster writes; removed at its end."""
@@ -122,6 +125,8 @@ class RayCluster:
             "RAY_worker_register_timeout_seconds": "120",
         }
         del given["RAY_ADDRESS"]
+        if self._home is not None:
+            given["HOME"] = str(self._home)
         with (self.folder / "nodes.log").open("wb") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "seer.testing._ray_nodes", json.dumps(self._wanted)],

@@ -1,0 +1,394 @@
+"""The actor that holds a machine's resources, on the node that Ray chose; sent there by value.
+
+It listens on the node's address. Whoever proves to know its secret, over TLS, can run programs and
+dial Unix sockets there, one per connection:
+
+    asks     one line of JSON: {"secret", "run": [argument, ...]} or {"secret", "dial": path}
+    answers  one line of JSON: {"ok": true} or {"missing": words}
+    dial     from then on the bytes of the socket
+    run      frames: kind (1 byte), length (4 bytes), data; see the kinds below
+
+Every program gets one end of a *lifeline*, a socket that a machine's keeper holds on to. When this
+process ends, for whatever reason, so does the keeper's line, and with it the machine. When the
+keeper's end is closed, the machine is over, and so is this actor. When Ray says that the last
+driver is gone, the keeper hears of it and ends a machine that was not detached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import importlib
+import json
+import os
+import signal
+import socket
+import ssl
+import struct
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+IN, IN_END, OUT, ERR, EXIT = range(5)
+"""Kinds of frames: input of a program and its end; what it says; its exit code as text."""
+HEAD_BYTES = 5
+LIFELINE = "SEER_LIFELINE"
+ALONE = b"a"
+"""What a keeper hears on its lifeline when no driver is left."""
+_HEAD_LIMIT = 1 << 20
+_HEAD_PATIENCE = 15.0
+_CHUNK = 256 * 1024
+_LINGER = 2.0
+_END_PATIENCE = 20.0
+_MOST_CALLERS = 512
+
+
+class Holder:
+    """Holds the resources of one machine, and is the way to its node."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        """Hold.
+
+        Args:
+            settings: `certificate` and `key` (PEM), `secret`, and `patience`: seconds to wait for
+                the first driver.
+        """
+        self._settings = settings
+        self._address: tuple[str, int] | None = None
+        self._drivers: set[str] = set()
+        self._lines: set[socket.socket] = set()
+        self._machine = ""
+        self._born = False
+        self._callers = 0
+        self._leaving = False
+        self._ending = False
+        self._opening = asyncio.Lock()
+        # A driver that died while this waited for room will never come.
+        self._timer = threading.Timer(settings["patience"], self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+
+    # --- for drivers, through Ray -------------------------------------------------------------
+
+    async def way(self) -> dict[str, Any]:
+        """Where it listens, what proves that it is the one, and what it holds."""
+        ray: Any = importlib.import_module("ray")
+        async with self._opening:
+            if self._address is None:
+                self._address = await self._listen(ray.util.get_node_ip_address())
+        context: Any = ray.get_runtime_context()
+        return {
+            "address": self._address,
+            "certificate": self._settings["certificate"],
+            "secret": self._settings["secret"],
+            "node": context.get_node_id(),
+            "gpus": [int(gpu) for gpu in ray.get_gpu_ids()],
+            "python": sys.executable,
+            "machine": self._machine,
+            "pid": os.getpid(),
+        }
+
+    async def stay(self) -> None:
+        """Not done before the actor is: whoever asks for it learns of the actor's end."""
+        await asyncio.Event().wait()
+
+    async def watch(self, driver: str, life: list[Any]) -> None:
+        """Know a driver from now on, until Ray says that it is gone.
+
+        Args:
+            driver: What to call it.
+            life: What the driver was promised by `stay`. Such a promise belongs to who asked, and
+                Ray tells everybody who waits for it when that process has died.
+        """
+        ray: Any = importlib.import_module("ray")
+        self._timer.cancel()
+        self._drivers.add(driver)
+        try:
+            await life[0]
+        except ray.exceptions.RayError:
+            pass
+        finally:
+            self._drivers.discard(driver)
+            self._judge()
+
+    async def born(self, machine: str) -> None:
+        """Remember the id of the machine that runs here."""
+        self._machine = machine
+
+    async def end(self) -> None:
+        """End the machine, wait until it is gone, and leave."""
+        for line in self._lines:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_WR)
+        self._ending = True
+        self._judge()
+        await asyncio.sleep(_END_PATIENCE)
+        os._exit(1)
+
+    # --- lifetime -----------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        if self._ending and not self._lines:
+            os._exit(0)
+        if self._lines:
+            if not self._drivers:
+                for line in self._lines:
+                    with contextlib.suppress(OSError):
+                        line.send(ALONE)
+        elif self._born or not self._drivers:
+            self._leave()
+
+    def _expire(self) -> None:
+        if not self._drivers:
+            os._exit(0)
+
+    def _leave(self) -> None:
+        """Leave when answers that are under way have arrived; Ray then has the resources again."""
+        self._leaving = True
+        if not self._callers:
+            os._exit(0)
+        asyncio.get_running_loop().call_later(_LINGER, os._exit, 0)
+
+    def _hear_line(self, line: socket.socket) -> None:
+        """A keeper took the line, or let go of it."""
+        try:
+            heard = line.recv(64)
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if heard:
+            self._born = True
+            return
+        asyncio.get_running_loop().remove_reader(line)
+        self._lines.discard(line)
+        line.close()
+        if self._born or self._ending:
+            self._judge()
+
+    # --- for controllers ----------------------------------------------------------------------
+
+    async def _listen(self, address: str) -> tuple[str, int]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        with _memory_file(self._settings["certificate"] + self._settings["key"]) as path:
+            context.load_cert_chain(path)
+        server = await asyncio.start_server(
+            self._welcome,
+            address,
+            0,
+            ssl=context,
+            ssl_handshake_timeout=_HEAD_PATIENCE,
+            limit=_HEAD_LIMIT,
+            backlog=512,
+        )
+        self._server = server
+        found: tuple[str, int] = server.sockets[0].getsockname()[:2]
+        return found
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._callers >= _MOST_CALLERS:
+            writer.close()
+            return
+        self._callers += 1
+        try:
+            async with asyncio.timeout(_HEAD_PATIENCE):
+                head: dict[str, Any] = json.loads(await reader.readline())
+            known = str(self._settings["secret"]).encode()
+            if not hmac.compare_digest(str(head["secret"]).encode(), known):
+                return
+            if "dial" in head:
+                await _dial(str(head["dial"]), writer)
+            else:
+                await self._run([str(part) for part in head["run"]], reader, writer)
+        except (OSError, ValueError, KeyError, TypeError, TimeoutError, EOFError):
+            # Whoever does not speak the protocol, or is gone, hears nothing.
+            return
+        finally:
+            self._callers -= 1
+            writer.close()
+            if self._leaving:
+                self._leave()
+
+    async def _run(
+        self, argv: list[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                pass_fds=(theirs.fileno(),),
+                env=_environment() | {LIFELINE: str(theirs.fileno())},
+                cwd="/",
+                start_new_session=True,
+                preexec_fn=_plain_signals,
+                limit=_CHUNK,
+            )
+        except OSError as error:
+            ours.close()
+            _answer(writer, {"missing": str(error)})
+            return
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._lines.add(ours)
+        asyncio.get_running_loop().add_reader(ours, self._hear_line, ours)
+        _answer(writer, {"ok": True})
+        await _attend(process, reader, writer)
+
+
+async def _attend(
+    process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Pass a program's streams on. It is ended if whoever asked for it goes away."""
+    assert process.stdout is not None and process.stderr is not None
+
+    async def say(kind: int, source: asyncio.StreamReader) -> None:
+        while data := await source.read(_CHUNK):
+            writer.write(frame(kind, data))
+            await writer.drain()
+
+    hearing = asyncio.create_task(_feed(process, reader))
+    saying = asyncio.gather(say(OUT, process.stdout), say(ERR, process.stderr))
+    try:
+        await asyncio.wait({hearing, saying}, return_when=asyncio.FIRST_COMPLETED)
+        await saying
+        code = str(await process.wait()).encode()
+        writer.write(frame(EXIT, code))
+        await writer.drain()
+    finally:
+        hearing.cancel()
+        saying.cancel()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        await asyncio.gather(hearing, saying, process.wait(), return_exceptions=True)
+
+
+async def _feed(process: asyncio.subprocess.Process, reader: asyncio.StreamReader) -> None:
+    assert process.stdin is not None
+    try:
+        while True:
+            kind, length = read_head(await reader.readexactly(HEAD_BYTES))
+            if kind == IN_END:
+                process.stdin.close()
+                continue
+            data = await reader.readexactly(length)
+            # A program need not read all of its input.
+            with contextlib.suppress(ConnectionError):
+                process.stdin.write(data)
+                await process.stdin.drain()
+    except (asyncio.IncompleteReadError, OSError):
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def _dial(path: str, writer: asyncio.StreamWriter) -> None:
+    folder, name = os.path.split(path)
+    try:
+        inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+        try:
+            # Through the folder's descriptor, because a socket's address is at most 107 bytes.
+            _, far = await asyncio.open_unix_connection(f"/proc/self/fd/{inside}/{name}")
+        finally:
+            os.close(inside)
+    except OSError as error:
+        _answer(writer, {"missing": str(error)})
+        return
+    _answer(writer, {"ok": True})
+    near_way, far_way = Splice(writer.transport), Splice(far.transport)
+    near_way.other, far_way.other = far_way, near_way
+    writer.transport.set_protocol(near_way)
+    far.transport.set_protocol(far_way)
+    await asyncio.gather(near_way.over.wait(), far_way.over.wait())
+
+
+class Splice(asyncio.Protocol):
+    """One end of two streams that are one."""
+
+    other: Splice
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self.over = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass it on."""
+        self.other._transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Neither TLS nor its users know half an end."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the other one too."""
+        self.over.set()
+        self.other._transport.close()
+
+    def pause_writing(self) -> None:
+        """Take no more from the other side than this one gets rid of."""
+        with contextlib.suppress(RuntimeError):
+            self.other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        with contextlib.suppress(RuntimeError):
+            self.other._transport.resume_reading()
+
+
+def frame(kind: int, data: bytes = b"") -> bytes:
+    """A frame of a program's streams."""
+    return struct.pack(">BI", kind, len(data)) + data
+
+
+def read_head(head: bytes) -> tuple[int, int]:
+    """The kind and length of a frame, from its first `HEAD_BYTES`."""
+    kind, length = struct.unpack(">BI", head)
+    return kind, length
+
+
+def _answer(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+
+
+def _environment() -> dict[str, str]:
+    """The worker's environment without what is Ray's: its token first of all."""
+    dropped = ("RAY_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "PYTHONHOME")
+    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+
+
+def _plain_signals() -> None:
+    """In a program that is about to begin: heed all signals, as Ray's workers do not."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _memory_file(text: str) -> Any:
+    fd = os.memfd_create("seer-certificate")
+    try:
+        os.write(fd, text.encode())
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
+def how_it_ended(root: str, machine: str) -> str | None:
+    """What a node's own record says about the end of a machine; run as a task there."""
+    path = os.path.expanduser(root or "~/.seer") + "/state/seer/ended.jsonl"  # noqa: PTH111
+    found = None
+    with contextlib.suppress(OSError), open(path) as lines:  # noqa: PTH123
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                entry = json.loads(line)
+                if entry.get("id") == machine:
+                    found = str(entry.get("reason"))
+    return found

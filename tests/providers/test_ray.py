@@ -1,0 +1,413 @@
+"""Machines on a Ray cluster of three nodes: both contracts, placing, waiting, and how they end.
+
+One cluster serves all of it, because to start one takes longer than most of the tests.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from seer._sync import run_sync
+from seer.errors import (
+    CapacityError,
+    HostUnreachableError,
+    HostUnsuitableError,
+    SandboxLostError,
+    SandboxNotFoundError,
+    SandboxStateError,
+)
+from seer.providers import Machine, MachineSpec, get_provider
+from seer.providers.ray import RayOptions, RayProvider
+from seer.testing.provider_contract import ProviderContract, _lifetime
+from seer.testing.provider_contract._subject import eventually
+from seer.testing.ray_cluster import RayCluster
+from seer.testing.remote_contract import RemoteContract
+
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
+
+_SAFE = RayOptions(resources={"safe": 0.01})
+"""Not on the node that a test kills."""
+_LIFETIME = [check.__name__ for check in _lifetime.CHECKS]
+# Commands, files and sockets go the same way as with `ssh`, which is put through every check. With
+# SEER_CAMPAIGN set, all of them are tried here too, and all uses of a sandbox.
+_ALL = bool(os.environ.get("SEER_CAMPAIGN"))
+_ELSEWHERE = [name for name in ProviderContract.names() if name not in _LIFETIME]
+CHECKS = (
+    ProviderContract.names()
+    if _ALL
+    else [
+        *_ELSEWHERE[::9],
+        "signals_reach_the_commands_group",
+        "secrets_stand_on_no_command_line_and_in_no_file",
+        "a_running_machine_is_listed",
+        "terminating_ends_everything_and_twice_is_harmless",
+        "a_cancelled_start_leaves_nothing",
+        "an_unknown_id_is_not_found",
+        "the_timeout_ends_a_machine",
+        "a_machine_can_be_adopted_from_another_process",
+        "a_machine_with_two_holders_ends_with_the_last",
+        "a_killed_controller_takes_its_machine_along",
+        "a_silent_controller_loses_its_lease",
+    ]
+)
+USES = (
+    RemoteContract.names()
+    if _ALL
+    else [
+        "a_sandbox_runs_commands_python_and_files",
+        "a_person_can_call_what_is_served",
+        "agents_see_no_way_to_the_host",
+        "a_call_goes_on_through_a_cut",
+        "calls_are_neither_lost_nor_repeated_through_many_cuts",
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("node-home")
+
+
+@pytest.fixture(scope="module")
+def cluster(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Generator[RayCluster]:
+    resources = [
+        {"safe": 1, "left": 1, "accelerator_type:A100": 1},
+        {"safe": 1, "right": 1},
+        {"victim": 1},
+    ]
+    with (
+        RayCluster(nodes=3, cpus=6, gpus=2, resources=resources, home=home) as made,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        for name, value in made.environment.items():
+            patch.setenv(name, value)
+        yield made
+        run_sync(provider().aclose())
+        assert list(home.glob(".seer/state/seer/machines/*")) == []
+
+
+def provider() -> RayProvider:
+    found = get_provider("ray")
+    assert isinstance(found, RayProvider)
+    return found
+
+
+@asynccontextmanager
+async def started(options: RayOptions = _SAFE, **fields: Any) -> AsyncGenerator[Machine]:
+    machine = await provider().start(MachineSpec(options=options, start_timeout=120, **fields))
+    try:
+        yield machine
+    finally:
+        await machine.terminate()
+
+
+async def actors() -> list[str]:
+    """All of Seer's actors, also those that wait."""
+    driver = await provider()._driver(os.environ["RAY_ADDRESS"])  # pyright: ignore[reportPrivateUsage]
+    return cast("list[str]", await driver.ask("list"))
+
+
+def node_of(machine: Machine) -> str:
+    return machine.id.partition("@")[2].partition(".")[0]
+
+
+# --- contracts ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def contract(cluster: RayCluster) -> Generator[ProviderContract]:
+    spec = MachineSpec(isolation="bubblewrap", options=_SAFE, start_timeout=120)
+    made = ProviderContract(provider(), spec=spec, large=24 << 20)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_contract(contract: ProviderContract, name: str) -> None:
+    contract.run(name)
+
+
+@pytest.fixture(scope="module")
+def uses(
+    cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[RemoteContract]:
+    folder = tmp_path_factory.mktemp("remote")
+
+    def cut() -> None:
+        async def break_all() -> None:
+            for host in provider().hosts:
+                await host.link.close()
+
+        run_sync(break_all())
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_DATA_HOME", "HF_HOME"):
+            patch.setenv(name, str(folder / name.lower()))
+        patch.setenv("SEER_CONTRACT_SECRET", "of-the-contract")
+        made = RemoteContract(
+            "ray", folder=folder / "files", options={"resources": {"safe": 0.01}}, cut=cut
+        )
+        patch.setenv("HF_ENDPOINT", made.hub_url)
+        yield made
+        made.close()
+
+
+@pytest.mark.parametrize("name", USES)
+def test_uses(uses: RemoteContract, name: str) -> None:
+    uses.run(name)
+
+
+# --- placing and waiting -----------------------------------------------------------------------
+
+
+def test_machines_are_placed_on_the_nodes_that_have_what_they_ask_for(cluster: RayCluster) -> None:
+    async def check() -> None:
+        async with (
+            started(RayOptions(resources={"left": 1})) as left,
+            started(RayOptions(resources={"right": 1})) as right,
+        ):
+            nodes = [node.id[:12] for node in cluster.nodes]
+            assert [node_of(left), node_of(right)] == nodes[:2]
+
+    run_sync(check())
+
+
+def test_a_machine_waits_visibly_and_starts_when_another_ends(
+    cluster: RayCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def check() -> None:
+        wanted = RayOptions(resources={"left": 1})
+        async with started(wanted) as first:
+            waiting = asyncio.ensure_future(
+                provider().start(MachineSpec(options=wanted, start_timeout=120))
+            )
+
+            async def is_told() -> bool:
+                return "waiting for 1 CPU, 1 left; free in the cluster" in caplog.text
+
+            await eventually(is_told, "the waiting is told")
+            assert "0 left; 1 waits in the cluster" in caplog.text
+            assert not waiting.done()
+            await first.terminate()
+        second = await waiting
+        assert node_of(second) == cluster.nodes[0].id[:12]
+        await second.terminate()
+
+    run_sync(check())
+
+
+def test_waiting_can_be_cancelled_and_leaves_nothing_in_the_queue(cluster: RayCluster) -> None:
+    async def check() -> None:
+        wanted = RayOptions(resources={"left": 1})
+        async with started(wanted):
+            before = await actors()
+            waiting = asyncio.ensure_future(
+                provider().start(MachineSpec(options=wanted, start_timeout=120))
+            )
+
+            async def is_queued() -> bool:
+                return len(await actors()) > len(before)
+
+            await eventually(is_queued, "it is queued")
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+            async def is_gone() -> bool:
+                return await actors() == before
+
+            await eventually(is_gone, "the queue is as before")
+
+    run_sync(check())
+
+
+def test_what_no_node_can_hold_ends_with_the_reason(cluster: RayCluster) -> None:
+    async def check() -> None:
+        wanted = MachineSpec(options=_SAFE, cpus=100, start_timeout=4)
+        with pytest.raises(CapacityError, match="no node is as large .the largest has 6 CPU"):
+            await provider().start(wanted)
+
+    run_sync(check())
+
+
+def test_a_machine_sees_the_gpus_that_ray_gave_it(cluster: RayCluster) -> None:
+    async def check() -> None:
+        async with (
+            started(gpu="A100", isolation="bubblewrap") as one,
+            started(gpu="A100", isolation="bubblewrap") as other,
+        ):
+            said = [
+                (await machine.exec(["/bin/sh", "-c", "echo $CUDA_VISIBLE_DEVICES"])).stdout
+                for machine in (one, other)
+            ]
+            assert sorted(said) == [b"0\n", b"1\n"]
+            assert {node_of(one), node_of(other)} == {cluster.nodes[0].id[:12]}
+        with pytest.raises(HostUnsuitableError, match="H200.*A100"):
+            await provider().start(MachineSpec(gpu="H200", options=_SAFE))
+
+    run_sync(check())
+
+
+# --- ends --------------------------------------------------------------------------------------
+
+
+def test_a_killed_node_is_a_typed_error_and_takes_its_machine_along(
+    cluster: RayCluster, home: Path
+) -> None:
+    async def check() -> None:
+        options = RayOptions(resources={"victim": 1})
+        spec = MachineSpec(options=options, lease=60, start_timeout=120)
+        machine = await provider().start(spec)
+        assert node_of(machine) == cluster.nodes[2].id[:12]
+        running = asyncio.ensure_future(machine.exec(["sleep", "600"]))
+        await machine.exec(["true"])
+        await asyncio.to_thread(cluster.kill_node, 2)
+        # Far sooner than its lease: Ray says that the node's worker is gone.
+        async with asyncio.timeout(20):
+            with pytest.raises(SandboxLostError):
+                await running
+            with pytest.raises(SandboxLostError):
+                await machine.read_file("x")
+            with pytest.raises(SandboxNotFoundError):
+                await provider().find(machine.id)
+        folder = home / ".seer/state/seer/machines" / machine.id.partition("@")[0]
+
+        async def is_removed() -> bool:
+            return not folder.exists()
+
+        await eventually(is_removed, "the machine is gone from its node")
+        await machine.terminate()
+
+    run_sync(check())
+
+
+def test_a_killed_actor_takes_its_machine_along(cluster: RayCluster, home: Path) -> None:
+    async def check() -> None:
+        async with started(lease=60) as machine:
+            driver = await provider()._driver(cluster.address)  # pyright: ignore[reportPrivateUsage]
+            actor = machine.id.rpartition(".")[2]
+            way = await driver.ask("way", name=actor, hold=False)
+            os.kill(way["pid"], signal.SIGKILL)
+            async with asyncio.timeout(20):
+                with pytest.raises(SandboxLostError):
+                    await machine.exec(["sleep", "600"])
+            folder = home / ".seer/state/seer/machines" / machine.id.partition("@")[0]
+
+            async def is_removed() -> bool:
+                return not folder.exists()
+
+            await eventually(is_removed, "the machine is gone from its node")
+            with pytest.raises(SandboxNotFoundError):
+                await provider().find(machine.id)
+
+    run_sync(check())
+
+
+# --- who may use an actor ----------------------------------------------------------------------
+
+
+def test_the_listener_of_an_actor_answers_nobody_without_its_secret(cluster: RayCluster) -> None:
+    async def check() -> None:
+        async with started() as machine:
+            driver = await provider()._driver(cluster.address)  # pyright: ignore[reportPrivateUsage]
+            way = await driver.ask("way", name=machine.id.rpartition(".")[2], hold=False)
+            heads: tuple[object, ...] = (
+                {"run": ["/bin/true"], "secret": "0" * 64},
+                {"run": ["/bin/true"]},
+                {"run": ["/bin/true"], "secret": None},
+                "hello",
+            )
+            for head in heads:
+                said = await asyncio.to_thread(_talk, way, json.dumps(head).encode() + b"\n")
+                assert said == b""
+            good = json.dumps({"run": ["/bin/echo", "hello"], "secret": way["secret"]})
+            assert b"hello" in await asyncio.to_thread(_talk, way, good.encode() + b"\n")
+
+    run_sync(check())
+
+
+def _talk(way: dict[str, Any], data: bytes) -> bytes:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=way["certificate"])
+    address = (way["address"][0], way["address"][1])
+    with (
+        socket.create_connection(address, timeout=20) as plain,
+        context.wrap_socket(plain) as wrapped,
+    ):
+        wrapped.sendall(data)
+        said = b""
+        while part := wrapped.recv(65536):
+            said += part
+            if b"\x04" in said:  # a program's exit code is the last frame
+                break
+        return said
+
+
+def test_a_listener_with_another_certificate_is_not_talked_to(cluster: RayCluster) -> None:
+    from seer.providers._ray._certificate import make_certificate
+    from seer.providers._ray._link import RayLink
+
+    async def check() -> None:
+        async with started() as machine:
+            driver = await provider()._driver(cluster.address)  # pyright: ignore[reportPrivateUsage]
+            way = await driver.ask("way", name=machine.id.rpartition(".")[2], hold=False)
+            other = {**way, "certificate": make_certificate()[0]}
+            link = RayLink(other, name="somebody", lost=lambda: None)
+            with pytest.raises(HostUnreachableError, match="(?i)certificate"):
+                await link.run(["/bin/true"])
+
+    run_sync(check())
+
+
+# --- a Ray of one's own ------------------------------------------------------------------------
+
+
+def test_without_an_address_ray_is_started_here_and_ends_with_its_user(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def check() -> None:
+        own = RayProvider()
+        machine = await own.start(MachineSpec(options=RayOptions(root=str(tmp_path / "root"))))
+        try:
+            assert (await machine.exec(["echo", "hello"])).stdout == b"hello\n"
+            assert [status.id for status in await own.list()] == [machine.id]
+            with pytest.raises(SandboxStateError, match="ray start"):
+                await machine.detach()
+        finally:
+            await machine.terminate()
+            await own.aclose()
+
+    # Ray's sockets need short paths.
+    base = Path("/tmp/seer-own")
+    base.mkdir()
+    monkeypatch.setenv("TMPDIR", str(base))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    try:
+        run_sync(check())
+        assert list(base.glob("seer-ray-own-*")) == []
+        assert _processes_with(str(base)) == []
+    finally:
+        base.rmdir()
+
+
+def _processes_with(text: str) -> list[str]:
+    found: list[str] = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if text in command:
+            found.append(command)
+    return found
