@@ -170,7 +170,7 @@ async def measure_crowd(folder: Path, count: int) -> dict[str, float]:
     began = time.perf_counter()
     results = await asyncio.gather(*(session.aexec("1 + 1") for session in sessions))
     answered = time.perf_counter() - began
-    each = _memory(since) / max(len(sessions), 1)
+    each = memory_of_sessions(since) / max(len(sessions), 1)
     await asyncio.gather(*(session.aclose() for session in sessions))
     failed = count - sum(result.value == "2" for result in results)
     return {
@@ -182,7 +182,7 @@ async def measure_crowd(folder: Path, count: int) -> dict[str, float]:
     }
 
 
-def _memory(since: float) -> float:
+def memory_of_sessions(since: float) -> float:
     """Bytes of all that runs for sessions opened since then: keepers, jails, stewards, kernels.
 
     Pages that several processes share count for each of them in part.

@@ -55,14 +55,15 @@ def program(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[RayCluster]:
     """Three nodes, the last of which one test may kill. Sweeps in this process find it."""
-    ray: Any = importlib.import_module("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("nodes")))
         with RayCluster(nodes=3, cpus=2) as running:
             patch.delenv("XDG_CACHE_HOME")
             for name, value in running.environment.items():
                 patch.setenv(name, value)
-            # One connection for all: a sweep that makes its own has to wait for new workers.
+            # Not before: Ray reads how to prove itself when it is imported. One connection for
+            # all: a sweep that makes its own has to wait for new workers.
+            ray: Any = importlib.import_module("ray")
             ray.init(running.address, log_to_driver=False, logging_level="ERROR")
             try:
                 yield running

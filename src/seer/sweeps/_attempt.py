@@ -2,6 +2,7 @@
 
 import json
 import re
+import sqlite3
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from seer._redact import Redactor
-from seer.runs import RunIndex
+from seer.errors import RecordError
+from seer.runs import RunIndex, RunSummary
 from seer.sweeps._cell import CELL, Cell
 from seer.sweeps._journal import Attempt, Unfinished, attempt_folder
 from seer.sweeps._place import Began, Ended, Order, Runner
@@ -32,7 +34,7 @@ class Job:
 
 async def attempt(
     job: Job, runner: Runner, unfinished: Unfinished, *, cell: Cell, began: Began
-) -> Attempt:
+) -> tuple[Unfinished, Ended]:
     """Run a cell once, to its end. Cancelling it ends the program first."""
     home = attempt_folder(job.folder, cell.id, unfinished.number)
     (home / "result.json").unlink(missing_ok=True)
@@ -49,14 +51,18 @@ async def attempt(
 
     order = Order(program=job.program, home=home, env=env, timeout=job.timeout)
     how = await runner(order, begun)
-    return gathered(job, replace(unfinished, began=started), how)
+    return replace(unfinished, began=started), how
 
 
 def gathered(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
-    """What the folder of an attempt that has ended says of it."""
+    """What the folder of an attempt that has ended says of it.
+
+    Raises:
+        RecordError: There is no room to look through its records.
+    """
     home = attempt_folder(job.folder, unfinished.cell_id, unfinished.number)
     score, values = _reported(home / "result.json") if how.outcome != "lost" else (None, {})
-    runs = RunIndex(home / "runs").list(limit=1000, descending=False) if home.is_dir() else []
+    runs = _runs(home)
     costs = [run.cost_usd for run in runs if run.cost_usd is not None]
     scores = [run.score for run in runs if run.score is not None]
     if score is None and scores and how.outcome != "lost":
@@ -81,6 +87,13 @@ def gathered(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
         if how.outcome == "done"
         else Redactor(secrets).redact("\n".join(filter(None, parts))),
     )
+
+
+def _runs(home: Path) -> list[RunSummary]:
+    try:
+        return RunIndex(home / "runs").list(limit=1000, descending=False)
+    except sqlite3.Error as error:
+        raise RecordError(f"the records in {str(home)!r} cannot be listed: {error}") from error
 
 
 def _reported(file: Path) -> tuple[float | None, dict[str, Any]]:

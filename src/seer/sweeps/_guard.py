@@ -29,9 +29,9 @@ _Event = Literal["ended", "stop"]
 
 def main() -> None:
     """Carry out the order that stands on standard input."""
-    order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
-    home = Path(order["home"])
     lifeline = _Lifeline()
+    order: dict[str, Any] = json.loads(lifeline.order())
+    home = Path(order["home"])
     try:
         try:
             process = _start(order, home)
@@ -56,11 +56,24 @@ class _Lifeline:
         self.events: queue.Queue[_Event] = queue.Queue()
         self.ended = threading.Event()
         self.keep = False
-        threading.Thread(target=self._read, daemon=True).start()
 
-    def _read(self) -> None:
-        for line in sys.stdin.buffer:
-            self.keep = self.keep or line.strip() == b"keep"
+    def order(self) -> bytes:
+        """The first line; from then on the thread reads."""
+        # Without Python's own buffer: its lock, held by a thread at the end, would be fatal.
+        data = b""
+        while b"\n" not in data:
+            more = os.read(0, 1 << 16)
+            if not more:
+                raise SystemExit("there was no order")
+            data += more
+        line, _, rest = data.partition(b"\n")
+        threading.Thread(target=self._read, args=(rest,), daemon=True).start()
+        return line
+
+    def _read(self, data: bytes) -> None:
+        while more := os.read(0, 1 << 16):
+            data += more
+        self.keep = b"keep" in data.split(b"\n")
         self.ended.set()
         self.events.put("stop")
 

@@ -17,6 +17,7 @@ import os
 import secrets
 import socket
 import tarfile
+import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -62,13 +63,7 @@ class Ray:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value <= 0):
                 raise ConfigError(f"Ray.{name}", value, "must be a number of bytes")
-        if (self.address or "").startswith("ray://"):
-            raise ConfigError(
-                "Ray.address",
-                self.address,
-                "a sweep cannot run through Ray's client; start it on a node of the cluster, "
-                "with the address 'auto'",
-            )
+        _refuse_client(self.address or "")
 
     @asynccontextmanager
     async def opened(self, program: Path, folder: Path) -> AsyncGenerator[Runner]:
@@ -115,6 +110,7 @@ def _connected(place: Ray) -> Generator[Any]:
     except ImportError as error:
         raise MissingExtraError("sweeps on Ray need it; run: pip install 'seer[ray]'") from error
     address = place.address or os.environ.get("RAY_ADDRESS") or "local"
+    _refuse_client(address)
     if ray.is_initialized():
         current = ray.get_runtime_context().gcs_address
         if address not in ("auto", "local", current):
@@ -124,15 +120,28 @@ def _connected(place: Ray) -> Generator[Any]:
         yield ray
         return
     _reach(address)
-    own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
-    try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ProviderError(f"Ray at {address!r} cannot be reached: {error}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        own: dict[str, Any] = {}
+        if address == "local":
+            # Short: the addresses of Ray's sockets have 107 bytes.
+            files = stack.enter_context(tempfile.TemporaryDirectory(prefix="seer-ray-"))
+            own = {"include_dashboard": False, "_temp_dir": files}
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise ProviderError(f"Ray at {address!r} cannot be reached: {error}") from error
+        stack.callback(ray.shutdown)
         yield ray
-    finally:
-        ray.shutdown()
+
+
+def _refuse_client(address: str) -> None:
+    if address.startswith("ray://"):
+        raise ConfigError(
+            "Ray.address",
+            address,
+            "a sweep cannot run through Ray's client; start it on a node of the cluster, with the "
+            "address 'auto'",
+        )
 
 
 def _reach(address: str) -> None:

@@ -194,7 +194,7 @@ class _Sweep:
         self._on_progress = on_progress
         self._cells = matrix.cells()
         self._before: dict[str, list[Outcome]] = {cell.id: [] for cell in self._cells}
-        self._running: dict[asyncio.Task[Attempt], Cell] = {}
+        self._running: dict[asyncio.Task[tuple[Unfinished, Ended]], Cell] = {}
         self._placed: set[str] = set()
         self._cost = 0.0
         self._took: list[float] = []
@@ -203,7 +203,7 @@ class _Sweep:
             self._count(found)
         self._journal = Journal(job.folder)
         for left in unfinished:
-            self._end(kept_attempt(job.folder, left) or gathered(job, left, _lost(left)))
+            self._end(kept_attempt(job.folder, left) or self._gathered(left, _lost(left)))
         self._queue = deque(cell for cell in self._cells if self._is_due(cell))
 
     def _count(self, found: Attempt) -> None:
@@ -257,10 +257,10 @@ class _Sweep:
         self._placed.add(cell_id)
         self._say()
 
-    def _take(self, task: asyncio.Task[Attempt]) -> None:
+    def _take(self, task: asyncio.Task[tuple[Unfinished, Ended]]) -> None:
         cell = self._running.pop(task)
         self._placed.discard(cell.id)
-        found = task.result()
+        found = self._gathered(*task.result())
         if found.outcome != "done" and self._is_full:
             # Not the program's fault: after room is made, it is tried again like what was lost.
             self._journal.release()
@@ -273,6 +273,13 @@ class _Sweep:
         if self._is_due(cell):
             # At the end of the line: whatever ails the machine may have passed by then.
             self._queue.append(cell)
+
+    def _gathered(self, ended: Unfinished, how: Ended) -> Attempt:
+        try:
+            return gathered(self._job, ended, how)
+        except RecordError:
+            self._journal.release()
+            return gathered(self._job, ended, how)
 
     def _end(self, found: Attempt) -> None:
         self._journal.end(found)
