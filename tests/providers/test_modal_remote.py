@@ -7,6 +7,7 @@ import pytest
 from seer.testing.containers import supported
 from seer.testing.modal_cloud import ModalCloud
 from seer.testing.remote_contract import RemoteContract
+from tests.selection import part
 
 pytestmark = [
     pytest.mark.full,
@@ -31,6 +32,18 @@ def contract(tmp_path_factory: pytest.TempPathFactory) -> Generator[RemoteContra
         assert cloud.running == []
 
 
-@pytest.mark.parametrize("name", RemoteContract.names(cuts=False))
+# The rest goes the same way as with `ssh`, which is put through all of it.
+CHOSEN = {
+    "a_sandbox_runs_commands_python_and_files",
+    "a_person_can_call_what_is_served",
+    "a_jail_of_this_host_can_call_what_is_served",
+    "a_snapshot_can_be_started_again",
+    "agents_see_no_way_to_the_host",
+    "models_are_downloaded_on_the_host",
+    "secrets_reach_the_sandbox",
+}
+
+
+@pytest.mark.parametrize("name", part(RemoteContract.names(cuts=False), CHOSEN))
 def test_remote(contract: RemoteContract, name: str) -> None:
     contract.run(name)

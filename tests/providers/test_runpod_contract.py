@@ -8,6 +8,7 @@ from seer.providers import MachineSpec, get_provider
 from seer.testing.containers import supported
 from seer.testing.provider_contract import ProviderContract, _lifetime
 from seer.testing.runpod_cloud import RunPodCloud
+from tests.selection import part
 
 pytestmark = [
     pytest.mark.full,
@@ -20,10 +21,8 @@ DEVIATIONS: dict[str, str] = {
     ),
 }
 _LIFETIME = [check.__name__ for check in _lifetime.CHECKS]
-# Commands, files and sockets go the same way as with `ssh`, which is put through every check; all
-# of them are tried here by the campaign (benchmarks/campaign_rented.py --contract).
+# Commands, files and sockets go the same way as with `ssh`, which is put through every check.
 _OTHERS = [name for name in ProviderContract.names() if name not in _LIFETIME]
-NAMES = [*_LIFETIME, *sorted({*_OTHERS[::8], *DEVIATIONS})]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +40,8 @@ def contract() -> Generator[ProviderContract]:
         made.close()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", part(ProviderContract.names(), {*_LIFETIME, *_OTHERS[::8], *DEVIATIONS})
+)
 def test_contract(contract: ProviderContract, name: str) -> None:
     contract.run(name)

@@ -7,6 +7,7 @@ import pytest
 from seer.testing.containers import supported
 from seer.testing.remote_contract import RemoteContract
 from seer.testing.runpod_cloud import RunPodCloud
+from tests.selection import part
 
 pytestmark = [
     pytest.mark.full,
@@ -32,16 +33,16 @@ def contract(tmp_path_factory: pytest.TempPathFactory) -> Generator[RemoteContra
 
 
 # The rest goes the same way as with `ssh`, which is put through all of it.
-NAMES = [
+CHOSEN = {
     "a_sandbox_runs_commands_python_and_files",
     "a_person_can_call_what_is_served",
     "a_jail_of_this_host_can_call_what_is_served",
     "agents_see_no_way_to_the_host",
     "models_are_downloaded_on_the_host",
     "another_process_can_find_list_and_end_a_sandbox",
-]
+}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", part(RemoteContract.names(cuts=False), CHOSEN))
 def test_remote(contract: RemoteContract, name: str) -> None:
     contract.run(name)
