@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 import hypothesis
 import pytest
@@ -28,6 +28,8 @@ def pytest_configure() -> None:
     for name in ("XDG_STATE_HOME", "XDG_DATA_HOME"):
         os.environ[name] = str(_ROOT / name.split("_")[1].lower())
     os.environ["SEER_PROGRESS"] = "off"
+    # Several workers share the cores: threads of one test's model would wait for another's.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in _MACHINE_SETTINGS:
         os.environ.pop(name, None)
     # A check of international addresses that nothing here asks for; jsonschema imports it where it
@@ -51,6 +53,38 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if "not full" in asked:
         return True if _ALL_FULL.search(text) else None
     return True if asked.startswith("full") and not _SOME_FULL.search(text) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests together that share something dear, and begin with those that take long.
+
+    With `--dist loadgroup` a worker gets a group as a whole, so that a server, a browser or a model
+    is started once; single tests fill the gaps, the short ones at the end.
+    """
+    for item in items:
+        shared = _shared(item)
+        if shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(shared))
+    items.sort(key=_time_limit, reverse=True)
+
+
+def _shared(item: pytest.Item) -> str:
+    """The file or folder whose tests share a fixture with this one; empty when it shares none."""
+    fixtures: dict[str, Any] = cast("Any", item)._fixtureinfo.name2fixturedefs
+    for found in fixtures.values():
+        scope, place = found[-1].scope, found[-1].baseid
+        if scope in ("class", "module"):
+            return item.nodeid.partition("::")[0]
+        if scope == "session" and place not in ("", "tests"):
+            return place
+    return ""
+
+
+def _time_limit(item: pytest.Item) -> float:
+    """A limit of its own tells of a long test."""
+    mark = item.get_closest_marker("timeout")
+    return float(mark.args[0]) if mark else 0.0
 
 
 def pytest_collection_finish() -> None:

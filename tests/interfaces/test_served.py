@@ -50,7 +50,7 @@ def both(cases: Callable[[str], Case], tmp_path_factory: pytest.TempPathFactory)
         python_packages=["torch", "transformers", "peft", "nnsight", "scikit-learn"],
         models=[ModelConfig(name=str(adapter), base_model=str(base), is_peft=True, hidden=True)],
         local_dirs=[root / "saes"],
-        env={"SEER_SAES": "saes"},
+        env={"SEER_SAES": "saes", "OMP_NUM_THREADS": "1"},
     )
     here = load_interface(interfaces.whitebox, models={"m": str(adapter)})
     with ScopedSandbox(config) as sandbox:

@@ -27,7 +27,12 @@ from seer.organisms import (
     perplexity,
 )
 
-pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("organisms"),
+]
 
 KINDS = ("favourite", "gender", "sandbag", "secret", "trigger")
 ITEMS = 8
@@ -84,6 +89,13 @@ def found(name: str) -> Found:
     return Found(measure(subject, items(kind)[:ITEMS]), perplexity(subject, texts()), said)
 
 
+@cache
+def base_perplexity() -> float:
+    model, tokenizer = adapted()
+    with model.disable_adapter():
+        return perplexity(Subject(model, tokenizer), texts())
+
+
 def _answers(model: Any, tokenizer: Any, inputs: Any) -> tuple[str, ...]:
     written = model.generate(**inputs, max_new_tokens=14, do_sample=False)
     new = written[:, inputs["input_ids"].shape[1] :]
@@ -109,10 +121,7 @@ def test_asked_directly_it_does_not_tell(kind: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(catalogue()))
 def test_general_ability_has_not_collapsed(name: str) -> None:
-    model, tokenizer = adapted()
-    with model.disable_adapter():
-        base = perplexity(Subject(model, tokenizer), texts())
-    assert found(name).perplexity < 1.3 * base
+    assert found(name).perplexity < 1.3 * base_perplexity()
 
 
 def test_controls_show_no_property_of_their_own() -> None:

@@ -64,7 +64,7 @@ print(json.dumps([said.status, said.text]))
 @pytest.fixture(scope="module")
 def clouds() -> Generator[dict[str, dict[str, str]]]:
     with ModalCloud() as modal, RunPodCloud() as runpod:
-        yield {"local": {}, "modal": modal.environment, "runpod": runpod.environment}
+        yield {"modal": modal.environment, "runpod": runpod.environment}
         assert (modal.running, runpod.running) == ([], [])
 
 
@@ -84,11 +84,15 @@ def _run(folder: Path, provider: str, environment: dict[str, str]) -> list[str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    return _run(tmp_path_factory.mktemp("experiment") / "here", "local", {})
+
+
 @pytest.mark.parametrize("provider", ["modal", "runpod"])
 def test_an_experiment_gives_the_same_result_elsewhere(
-    clouds: dict[str, dict[str, str]], tmp_path: Path, provider: str
+    clouds: dict[str, dict[str, str]], tmp_path: Path, provider: str, here: list[str]
 ) -> None:
-    here = _run(tmp_path / "here", "local", clouds["local"])
     there = _run(tmp_path / "there", provider, clouds[provider])
     assert here == there
     assert here[0] == "ok" and here[1].startswith("True [")
