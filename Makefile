@@ -5,6 +5,8 @@
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -p no:cacheprovider
 WORKERS ?= 2
+# Every test that starts a program would otherwise compile Seer anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,7 +23,7 @@ test-fast: setup
 	$(PYTEST) -n $(WORKERS)
 
 test-full: setup
-	$(PYTEST) -n $(WORKERS) -m "full and not gpu and not live"
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "full and not campaign and not gpu and not live"
 
 check: setup  ## Lint, format and types
 	@scripts/check
@@ -36,7 +38,8 @@ docs: setup  ## Build the documentation site into site/
 bench: setup  ## Benchmarks: ratios against floors and peers, written to benchmarks/results/
 	@scripts/bench
 
-campaign: setup  ## The large counts: hundreds of kills, millions of fuzzed frames
+campaign: setup  ## The whole matrix of tests, and the large counts: kills, fuzzed frames, soaks
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "full and campaign and not gpu and not live"
 	@scripts/campaign
 
 clean:  ## Remove the environment and what tests and builds left
