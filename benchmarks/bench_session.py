@@ -163,14 +163,14 @@ async def measure_crowd(folder: Path, count: int) -> dict[str, float]:
     async def open_one(number: int) -> LocalSession:
         return await acreate_local_session(workspace_dir=folder / f"crowd{number}")
 
-    began, since = time.perf_counter(), time.time()
+    began, before = time.perf_counter(), kernels()
     opened = await asyncio.gather(*(open_one(n) for n in range(count)), return_exceptions=True)
     started = time.perf_counter() - began
     sessions = [session for session in opened if isinstance(session, LocalSession)]
     began = time.perf_counter()
     results = await asyncio.gather(*(session.aexec("1 + 1") for session in sessions))
     answered = time.perf_counter() - began
-    each = memory_of_sessions(since) / max(len(sessions), 1)
+    each = memory_of_sessions(before) / max(len(sessions), 1)
     await asyncio.gather(*(session.aclose() for session in sessions))
     failed = count - sum(result.value == "2" for result in results)
     return {
@@ -182,18 +182,25 @@ async def measure_crowd(folder: Path, count: int) -> dict[str, float]:
     }
 
 
-def memory_of_sessions(since: float) -> float:
-    """Bytes of all that runs for sessions opened since then: keepers, jails, stewards, kernels.
+def kernels() -> set[int]:
+    """The kernels of all sessions that are open on this machine."""
+    return {
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if "kernel_main.py" in " ".join(process.info["cmdline"] or ())
+    }
+
+
+def memory_of_sessions(before: set[int]) -> float:
+    """Bytes of all that runs for sessions opened since: keepers, jails, stewards, kernels.
 
     Pages that several processes share count for each of them in part.
     """
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     total = 0.0
-    for process in psutil.process_iter(["cmdline", "create_time"]):
-        command = " ".join(process.info["cmdline"] or ())
-        if "kernel_main.py" in command and process.info["create_time"] >= since:
-            chain = [process, *process.parents()]
-            total += sum(one.memory_full_info().pss for one in chain if one.pid not in own)
+    for process in map(psutil.Process, kernels() - before):
+        chain = [process, *process.parents()]
+        total += sum(one.memory_full_info().pss for one in chain if one.pid not in own)
     return total
 
 

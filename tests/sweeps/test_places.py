@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.errors import ConfigError, ProviderError
+from seer.errors import ConfigError
 from seer.runs import RunIndex
 from seer.sweeps import (
     Matrix,
@@ -298,8 +298,17 @@ def test_a_cell_that_no_node_can_hold_waits_and_says_so(
 
 
 @on_ray
-def test_a_cluster_that_is_not_there_is_named(program: Path, tmp_path: Path) -> None:
-    with pytest.raises(ProviderError, match=r"127\.0\.0\.1:9"):
+def test_a_cluster_that_cannot_be_meant_is_named(
+    program: Path, tmp_path: Path, cluster: RayCluster
+) -> None:
+    with pytest.raises(ConfigError, match=f"connected to another cluster, {cluster.address}"):
         run(program, Matrix(), folder=tmp_path / "s", on=Ray(address="127.0.0.1:9"))
     with pytest.raises(ConfigError, match="is not in it"):
         run(program, Matrix(), folder=tmp_path / "s", on=Ray(source=tmp_path / "s"))
+    code = (
+        "import sys; from seer.sweeps import Matrix, Ray, run;"
+        "run(sys.argv[1], Matrix(), folder=sys.argv[2], on=Ray(address='127.0.0.1:9'))"
+    )
+    command = [sys.executable, "-c", code, str(program), str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "ProviderError: Ray at '127.0.0.1:9' cannot be reached" in done.stderr

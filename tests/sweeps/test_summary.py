@@ -1,0 +1,90 @@
+"""Intervals and tables, held against other libraries."""
+
+import importlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seer.errors import MissingExtraError
+from seer.sweeps import Attempt, Matrix, SweepResult, summarize
+
+
+def sweep_of(tmp_path: Path, scores: dict[str, list[float | None]], **values: list[Any]) -> Any:
+    """A finished sweep over agents with these scores."""
+    matrix = Matrix(agents=list(scores), seeds=len(next(iter(scores.values()))))
+    attempts = [
+        Attempt(
+            cell_id=cell.id,
+            number=1,
+            outcome="failed" if scores[cell.agent or ""][cell.repetition] is None else "done",
+            began=0.0,
+            ended=2.0,
+            score=scores[cell.agent or ""][cell.repetition],
+            values={name: given[cell.repetition] for name, given in values.items()},
+        )
+        for cell in matrix.cells()
+    ]
+    return SweepResult(tmp_path, "main.py", matrix, tuple(attempts))
+
+
+@pytest.mark.parametrize("scores", [[1.0, 0.0, 1.0, 1.0], [0.0] * 5, [1.0] * 3])
+def test_intervals_of_rates_are_wilsons(tmp_path: Path, scores: list[float | None]) -> None:
+    (group,) = summarize(sweep_of(tmp_path, {"a": scores})).groups
+    proportion: Any = importlib.import_module("statsmodels.stats.proportion")
+    low, high = proportion.proportion_confint(
+        int(sum(s or 0 for s in scores)), len(scores), method="wilson"
+    )
+    assert group.method == "Wilson"
+    assert (group.low, group.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+
+
+def test_intervals_of_other_scores_are_the_bootstraps(tmp_path: Path) -> None:
+    scores: list[float | None] = [0.1, 0.4, 0.35, 0.8, 0.75, 0.2, 0.6, 0.5]
+    found = summarize(sweep_of(tmp_path, {"a": scores, "b": [s and s + 0.2 for s in scores]}))
+    (first, second) = found.groups
+    stats: Any = importlib.import_module("scipy.stats")
+    numpy: Any = importlib.import_module("numpy")
+    found_by_scipy = stats.bootstrap((scores,), numpy.mean, rng=0, n_resamples=9999)
+    bounds = found_by_scipy.confidence_interval
+    assert (first.method, first.n) == ("bootstrap", 8)
+    assert (first.low, first.high) == pytest.approx((bounds.low, bounds.high))
+    assert first.low < first.mean < first.high
+    # Paired: a constant gain is certain, however much the scores themselves vary.
+    (gain,) = found.differences
+    assert (gain.better, gain.worse, gain.pairs) == ("b", "a", 8)
+    assert gain.mean == pytest.approx(0.2)
+    assert second.low < first.high  # unpaired, the two could not be told apart
+
+
+def test_what_has_no_score_is_missing_and_not_zero(tmp_path: Path) -> None:
+    found = summarize(sweep_of(tmp_path, {"a": [1.0, None, 1.0], "b": [None, None, None]}))
+    assert [(g.n, g.missing) for g in found.groups] == [(2, 1), (0, 3)]
+    assert found.groups[0].mean == 1.0 and math.isnan(found.groups[1].mean)
+    assert found.differences == ()
+
+
+def test_tables_hold_whatever_was_reported(tmp_path: Path) -> None:
+    sweep = sweep_of(
+        tmp_path, {"a": [1.0, 0.5]}, note=["fine", 3], found=[["x"], []], plain=[1, None]
+    )
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    table = parquet.read_table(sweep.to_parquet(tmp_path / "t.parquet")).to_pydict()
+    assert table["score"] == [1.0, 0.5]
+    assert table["value.note"] == ['"fine"', "3"]  # of two kinds: as JSON
+    assert table["value.found"] == [["x"], []]
+    assert table["value.plain"] == [1, None]
+    lines = sweep.to_csv(tmp_path / "t.csv").read_text().splitlines()
+    assert len(lines) == 3 and "value.found" in lines[0]
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep = sweep_of(tmp_path, {"a": [1.0]})
+    for name in ("pyarrow", "scipy.stats"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtraError, match=r"seer\[sweeps\]"):
+        sweep.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(MissingExtraError, match=r"seer\[sweeps\]"):
+        summarize(sweep)
