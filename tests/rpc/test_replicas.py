@@ -24,15 +24,14 @@ from seer.errors import (
     UnknownFunctionError,
 )
 from seer.rpc.client import deadline
+from tests.rpc.replicas import WAIT_FOR, copies, pids
 from tests.rpc.serving import ControlFailed, Served, exchange, run_together, serving, wait_until
 
 pytestmark = pytest.mark.full
 
-SOURCE = """
-    import os
-    import time
-    from pathlib import Path
-
+SOURCE = (
+    WAIT_FOR
+    + """
     import numpy as np
     from seer.rpc import Handle
 
@@ -40,13 +39,6 @@ SOURCE = """
 
     @expose(stateful=False)
     def where() -> int:
-        return os.getpid()
-
-    @expose(stateful=False)
-    def wait_for(path: str) -> int:
-        Path(path + f".{os.getpid()}").touch()
-        while not os.path.exists(path):
-            time.sleep(0.002)
         return os.getpid()
 
     @expose
@@ -110,6 +102,7 @@ SOURCE = """
         await asyncio.sleep(0.01)
         return os.getpid()
 """
+)
 CALLERS: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {}, "limited": {"calls": 20}}
 
 
@@ -117,16 +110,6 @@ CALLERS: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {}, "limited": {"
 def served() -> Generator[Served]:
     with serving(SOURCE, replicas=2, callers=CALLERS) as served:
         yield served
-
-
-def copies(served: Served) -> list[dict[str, Any]]:
-    """The copies, as the control socket tells of them."""
-    return served.control("GET", "/v1/health")["copies"]
-
-
-def pids(served: Served) -> set[int]:
-    """The processes of the copies that are ready."""
-    return {copy["pid"] for copy in copies(served) if copy["state"] == "ready"}
 
 
 def test_calls_that_need_no_state_use_all_copies(served: Served, tmp_path: Path) -> None:

@@ -24,15 +24,15 @@ from seer.errors import (
     SandboxStateError,
 )
 from seer.rpc.client import Gate, deadline
+from tests.rpc.replicas import WAIT_FOR, copies, pids
 from tests.rpc.serving import ControlFailed, Served, serving, wait_until
 
 pytestmark = pytest.mark.full
 
-SOURCE = """
+SOURCE = (
+    WAIT_FOR
+    + """
     import ctypes
-    import os
-    import time
-    from pathlib import Path
 
     from seer.rpc import Handle
 
@@ -59,13 +59,6 @@ SOURCE = """
         time.sleep(0.002)
         return word
 
-    @expose(stateful=False)
-    def wait_for(path: str) -> int:
-        Path(path + f".{os.getpid()}").touch()
-        while not os.path.exists(path):
-            time.sleep(0.002)
-        return os.getpid()
-
     @expose
     def keep(value: int) -> Handle:
         return value
@@ -89,17 +82,8 @@ SOURCE = """
     def stubborn(seconds: float) -> None:
         ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 """
+)
 CALLERS: dict[str, dict[str, float]] = {"a": {}, "b": {}, "c": {}, "d": {}}
-
-
-def copies(served: Served) -> list[dict[str, Any]]:
-    """The copies, as the control socket tells of them."""
-    return served.control("GET", "/v1/health")["copies"]
-
-
-def pids(served: Served) -> set[int]:
-    """The processes of the copies that are ready."""
-    return {copy["pid"] for copy in copies(served) if copy["state"] == "ready"}
 
 
 def end(served: Served, pid: int) -> None:
