@@ -6,9 +6,12 @@ One cluster serves all of it, because to start one takes longer than most of the
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -250,6 +253,8 @@ def test_a_machine_sees_the_gpus_that_ray_gave_it(cluster: RayCluster) -> None:
                 for machine in (one, other)
             ]
             assert sorted(said) == [b"0\n", b"1\n"]
+            # Nothing of Ray's reaches it, its token least of all.
+            assert b"RAY_" not in (await one.exec(["env"])).stdout
             assert {node_of(one), node_of(other)} == {cluster.nodes[0].id[:12]}
         with pytest.raises(HostUnsuitableError, match="H200.*A100"):
             await provider().start(MachineSpec(gpu="H200", options=_SAFE))
@@ -411,3 +416,26 @@ def _processes_with(text: str) -> list[str]:
         if text in command:
             found.append(command)
     return found
+
+
+# --- documentation -----------------------------------------------------------------------------
+
+
+def test_the_code_of_the_page_runs(cluster: RayCluster, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/remote-ray.md").read_text()
+    blocks: list[str] = re.findall(r"^``` \{\.python \.cloud\}\n(.*?)^```$", page, re.M | re.S)
+    # The second starts a cluster like this one, which is here already.
+    again = blocks[1].replace("RayCluster(nodes=2, cpus=2)", "contextlib.nullcontext()")
+    again = again.replace("os.environ.update(cluster.environment)", "pass")
+    assert again.count("\n") == blocks[1].count("\n") and again != blocks[1]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import contextlib\n{blocks[0]}\n{again}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("hello from a node\n")
+    assert "sb-" in done.stdout

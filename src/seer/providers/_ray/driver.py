@@ -115,7 +115,7 @@ class Driver:
             self._ray.kill(made)
         coming = made.way.remote()
         while not self._ray.wait([coming], timeout=_LOOK)[0]:
-            self._say({"id": request["id"], "waiting": self._look()})
+            self._say({"id": request["id"], "waiting": self._look(request)})
         return self._ray.get(coming)
 
     def _room(self, wants: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Driver:
         strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         return strategies.NodeAffinitySchedulingStrategy(fitting[0], soft=False)
 
-    def _look(self) -> dict[str, Any]:
+    def _look(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """What the cluster has free, and how many wait for it."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         names = {name for node in nodes for name in node}
