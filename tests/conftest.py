@@ -55,30 +55,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if asked.startswith("full") and not _SOME_FULL.search(text) else None
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup`, keep tests together that share something dear."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.scheduling import Groups
+
+    return Groups(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests together that share something dear, and begin with those that take long.
-
-    With `--dist loadgroup` a worker gets a group as a whole, so that a server, a browser or a model
-    is started once; single tests fill the gaps, the short ones at the end.
-    """
-    for item in items:
-        shared = _shared(item)
-        if shared and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(shared))
+    """Begin with what takes long, so that no worker is left alone with it at the end."""
     items.sort(key=_time_limit, reverse=True)
-
-
-def _shared(item: pytest.Item) -> str:
-    """The file or folder whose tests share a fixture with this one; empty when it shares none."""
-    fixtures: dict[str, Any] = cast("Any", item)._fixtureinfo.name2fixturedefs
-    for found in fixtures.values():
-        scope, place = found[-1].scope, found[-1].baseid
-        if scope in ("class", "module"):
-            return item.nodeid.partition("::")[0]
-        if scope == "session" and place not in ("", "tests"):
-            return place
-    return ""
 
 
 def _time_limit(item: pytest.Item) -> float:
