@@ -15,6 +15,7 @@ from seer.testing.runpod_cloud import RunPodCloud
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("same-everywhere"),
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
@@ -78,7 +79,7 @@ def _run(folder: Path, provider: str, environment: dict[str, str]) -> list[str]:
         env={**os.environ, **environment, "SEER_PROVIDER": provider},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
