@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from seer.rpc._blind import Scrubber
+    from seer.rpc._budget import Tally
 
     from ._calls import Call
     from ._gate import Gate
@@ -218,17 +219,8 @@ class Executor:
         recorder.add(call, reply, ended, seconds)
 
     def _count(self, call: Call, seconds: float, size: int) -> None:
-        tally = call.tally
         gpu_seconds = seconds if "torch" in sys.modules and uses_gpu() else 0.0
-        if tally.limited:
-            charge(tally.meters, seconds, gpu_seconds, size)
-            return
-        tally.calls += 1
-        tally.seconds += seconds
-        tally.gpu_seconds += gpu_seconds
-        tally.size += size
-        if tally.calls >= PASS_ON:
-            tally.pass_on()
+        count(call.tally, seconds, gpu_seconds, size)
 
     def complete(self, call: Call, lane: int, value: Any, ended: float) -> None:
         """Send a function's result."""
@@ -251,6 +243,19 @@ class Executor:
             torch.cuda.synchronize()
         except RuntimeError as sticky:
             self._poisoned(str(sticky).partition("\n")[0])
+
+
+def count(tally: Tally, seconds: float, gpu_seconds: float, size: int) -> None:
+    """Count what a call has used: at once where there are limits, else some calls at a time."""
+    if tally.limited:
+        charge(tally.meters, seconds, gpu_seconds, size)
+        return
+    tally.calls += 1
+    tally.seconds += seconds
+    tally.gpu_seconds += gpu_seconds
+    tally.size += size
+    if tally.calls >= PASS_ON:
+        tally.pass_on()
 
 
 def uses_gpu() -> bool:

@@ -13,8 +13,7 @@ import resource
 import socket
 
 from seer.errors import GateError
-from seer.rpc._budget import Budget, Meter
-from seer.rpc._options import Options
+from seer.rpc._budget import Budget
 from seer.rpc._pool import Spares
 from seer.rpc._schema import Schema
 
@@ -28,7 +27,6 @@ from ._gate_process import GateProcess, settle_process
 from ._guests import Guest
 from ._loop import Loop
 from ._passing import Passing
-from ._process import FETCH_METER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,21 +115,13 @@ class Front(GateProcess):
         self._about: dict[str, Any] = {}
         self.loop = Loop(next_job=_no_job, jobs=(), due=self._due)
         recorder = self._recorder = self._make_recorder("")
-        cells = shared.cells
-        self.gate = FrontGate(
+        self.gate = self._make_gate(
+            FrontGate,
             epoch=epoch,
-            fetch=Entry(
-                "handle.fetch",
-                _elsewhere,
-                _elsewhere,
-                Options(),
-                Meter("fetching", Budget(), cells, shared.meter_base(FETCH_METER)),
-            ),
-            meter=Meter("the interface", config.budget, cells, shared.meter_base(0)),
+            shared=shared,
+            fetch=(_elsewhere, _elsewhere),
             submit=self._submit,
-            loop=self.loop,
             spares=Spares(),
-            observe=None if recorder is None else recorder.refused,
         )
         executor = FrontExecutor(
             self.gate,

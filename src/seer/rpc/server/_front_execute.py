@@ -16,7 +16,7 @@ from seer.rpc._budget import charge, give_back, seconds_left
 from seer.rpc.client._wire import WireError
 
 from ._calls import QUEUED, RUNNING
-from ._execute import PASS_ON, Executor
+from ._execute import Executor, count
 from ._replies import Reply
 from ._stopping import stop_error
 
@@ -154,18 +154,8 @@ class FrontExecutor(Executor):
         self.gate.finish(call, self.refusal(error))
 
     def _count(self, call: Call, seconds: float, size: int) -> None:
-        tally = call.tally
         self._gpu = self._gpu or call.gpu
-        gpu_seconds = seconds if call.gpu else 0.0
-        if tally.limited:
-            charge(tally.meters, seconds, gpu_seconds, size)
-            return
-        tally.calls += 1
-        tally.seconds += seconds
-        tally.gpu_seconds += gpu_seconds
-        tally.size += size
-        if tally.calls >= PASS_ON:
-            tally.pass_on()
+        count(call.tally, seconds, seconds if call.gpu else 0.0, size)
 
 
 def error_name(text: bytes | memoryview) -> str:

@@ -13,18 +13,29 @@ import signal
 import socket
 import sys
 
-from seer.rpc._budget import Budget
+from seer.rpc._budget import Budget, Meter
+from seer.rpc._options import Options
+
+from ._entries import Entry
+from ._shared import FIRST_FUNCTION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
+    from seer.rpc._pool import Spares
+
     from ._callers import Callers
+    from ._calls import Call
     from ._channel import Channel
     from ._config import ServerConfig
     from ._gate import Gate
     from ._loop import Loop
     from ._recorder import Recorder
+    from ._shared import Shared
+
+_FETCH_METER = FIRST_FUNCTION + 2000
 
 
 def settle_process() -> None:
@@ -67,6 +78,30 @@ class GateProcess:
             results=self._config.record_results,
             source_hash=source_hash,
             notify=self._notify,
+        )
+
+    def _make_gate(
+        self,
+        kind: type[Gate],
+        *,
+        epoch: str,
+        shared: Shared,
+        fetch: tuple[Callable[..., Any], Callable[..., Any]],
+        submit: Callable[[Call], None],
+        spares: Spares,
+    ) -> Gate:
+        """A gate of `kind`; `fetch` is what fetching a handle runs and what binds its arguments."""
+        cells = shared.cells
+        target, bind = fetch
+        counts = Meter("fetching", Budget(), cells, shared.meter_base(_FETCH_METER))
+        return kind(
+            epoch=epoch,
+            fetch=Entry("handle.fetch", target, bind, Options(), counts),
+            meter=Meter("the interface", self._config.budget, cells, shared.meter_base(0)),
+            submit=submit,
+            loop=self.loop,
+            spares=spares,
+            observe=None if self._recorder is None else self._recorder.refused,
         )
 
     def _notify(self, message: dict[str, Any]) -> None:

@@ -10,15 +10,14 @@ import socket
 import sys
 
 from seer.errors import ServeError
-from seer.rpc._budget import Budget, Meter
+from seer.rpc._budget import Budget
 from seer.rpc._interface import load
-from seer.rpc._options import Options
 from seer.rpc._pool import Spares
 
 from ._callers import Callers
 from ._calls import Caller
 from ._direct import Direct
-from ._entries import Entry, make_entries
+from ._entries import make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources
 from ._gate import Gate
@@ -26,7 +25,6 @@ from ._gate_process import GateProcess, settle_process
 from ._lanes import MainLane, ThreadLanes
 from ._loop import Loop
 from ._queue import FairQueue
-from ._shared import FIRST_FUNCTION
 from ._streams import Streamer
 
 TYPE_CHECKING = False
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
 
 FAILED_TO_LOAD = 3
 POISONED = 4
-FETCH_METER = FIRST_FUNCTION + 2000
 
 
 def serve(
@@ -122,21 +119,13 @@ class InterfaceProcess(GateProcess):
             due=self._due,
         )
         recorder = self._recorder = self._make_recorder(interface.source_hash)
-        cells = shared.cells
-        self.gate = self.gate_kind(
+        self.gate = self._make_gate(
+            self.gate_kind,
             epoch=epoch,
-            fetch=Entry(
-                "handle.fetch",
-                fetch,
-                bind_fetch,
-                Options(),
-                Meter("fetching", Budget(), cells, shared.meter_base(FETCH_METER)),
-            ),
-            meter=Meter("the interface", config.budget, cells, shared.meter_base(0)),
+            shared=shared,
+            fetch=(fetch, bind_fetch),
             submit=self._submit,
-            loop=self.loop,
             spares=Spares(register_with_gpu),
-            observe=None if recorder is None else recorder.refused,
         )
         self._executor = self.executor_kind(
             self.gate,
