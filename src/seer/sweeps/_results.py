@@ -93,7 +93,7 @@ class SweepResult:
         return target
 
     def to_parquet(self, path: str | Path) -> Path:
-        """Write the table as Parquet.
+        """Write the table as Parquet; a column of several kinds holds JSON.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -106,9 +106,18 @@ class SweepResult:
                 "Parquet needs pyarrow; run: pip install 'seer[sweeps]'"
             ) from error
         rows = self.rows()
-        table = arrow.table({name: [row.get(name) for row in rows] for name in self.columns()})
+        columns = {name: [row.get(name) for row in rows] for name in self.columns()}
+        table = arrow.table({name: _column(arrow, values) for name, values in columns.items()})
         parquet.write_table(table, str(path))
         return Path(path)
+
+
+def _column(arrow: Any, values: list[Any]) -> Any:
+    try:
+        return arrow.array(values)
+    except arrow.ArrowException:
+        texts = [None if value is None else json.dumps(value) for value in values]
+        return arrow.array(texts)
 
 
 def read_sweep(folder: str | Path) -> SweepResult:

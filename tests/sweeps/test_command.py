@@ -1,0 +1,85 @@
+"""`seer sweep`: what it understands, and what it says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import seer.sweeps
+from seer.cli._sweep import command, line
+from seer.sweeps import Here, Progress, Ray
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> list[str]:
+    """The arguments that every new sweep has."""
+    (tmp_path / "main.py").touch()
+    (tmp_path / "matrix.toml").write_text("seeds = 2\n")
+    return [
+        str(tmp_path / "main.py"),
+        *("--matrix", str(tmp_path / "matrix.toml"), "--into", str(tmp_path / "s")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "env"),
+    [
+        ([], Here(), {}),
+        (["--on", "ray"], Ray(), {}),
+        (
+            ["--on", "ray:10.0.0.1:6379", "--gpus", "0.5", "--memory", "2", "--env", "LAB_KEY"],
+            Ray(address="10.0.0.1:6379", gpus=0.5, memory=2 << 30),
+            {"LAB_KEY": "sesame"},
+        ),
+        (["--env", "DEPTH=3=4"], Here(), {"DEPTH": "3=4"}),
+    ],
+)
+def test_places_and_variables_reach_the_sweep(
+    given: list[str],
+    options: list[str],
+    place: object,
+    env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def taken(*_: object, **arguments: Any) -> None:
+        seen.update(arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("LAB_KEY", "sesame")
+    monkeypatch.setattr(seer.sweeps, "run", taken)
+    CliRunner().invoke(command, [*given, *options])
+    assert (seen["on"], seen["env"]) == (place, env)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--gpus", "1"], "need --on ray"),
+        (["--on", "slurm"], "neither 'here' nor 'ray'"),
+        (["--env", "NOT_THERE_AT_ALL"], "no such variable"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(given: list[str], options: list[str], said: str) -> None:
+    done = CliRunner().invoke(command, [*given, *options])
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_waiting_for_room_is_shown() -> None:
+    now = Progress(
+        total=200,
+        done=112,
+        failed=0,
+        running=("a", "b", "c"),
+        waiting=2,
+        concurrency=40,
+        cost_usd=8.1,
+        budget_usd=None,
+        seconds_left=720.0,
+        retried=3,
+    )
+    assert line(now) == (
+        "112/200 done, 3 running of 40, 2 waiting for room, 3 retried, $8.10, about 12 min 0 s left"
+    )
