@@ -142,6 +142,13 @@ class Load:
         return found
 
 
+@pytest.fixture
+def spread() -> Generator[Served]:
+    """A fresh one, so that its callers' homes will be in both copies."""
+    with serving(SOURCE, replicas=2, callers=CALLERS, drain=0.3) as served:
+        yield served
+
+
 @pytest.fixture(scope="module")
 def served() -> Generator[Served]:
     with serving(SOURCE, replicas=2, callers=CALLERS, grace=0.3, drain=0.5) as served:
@@ -201,24 +208,46 @@ def test_a_copy_that_shall_go_finishes_what_it_runs(served: Served, tmp_path: Pa
     served.control("POST", "/v1/scale", {"replicas": 2})
 
 
-def test_handles_keep_a_copy_for_a_while_and_their_owner_is_told(served: Served) -> None:
-    owners = {name: served.gate(name) for name in CALLERS}
+def test_handles_keep_a_copy_for_a_while_and_their_owner_is_told(spread: Served) -> None:
+    owners = {name: spread.gate(name) for name in CALLERS}
     kept = {name: gate.call("keep", (7,)) for name, gate in owners.items()}
     assert all(handle.fetch() == 7 for handle in kept.values())
-    served.control("POST", "/v1/scale", {"replicas": 1})
+    spread.control("POST", "/v1/scale", {"replicas": 1})
     told = 0
     for name, gate in owners.items():
         try:
-            assert gate.call("home") in pids(served)
+            assert gate.call("home") in pids(spread)
             assert kept[name].fetch() == 7
         except InterfaceRestartedError as error:
             assert "fewer copies" in str(error)
             told += 1
             with pytest.raises(HandleError):
                 kept[name].fetch()
-            assert gate.call("home") in pids(served)
+            assert gate.call("home") in pids(spread)
     assert 0 < told < 4
-    served.control("POST", "/v1/scale", {"replicas": 2})
+
+
+def test_a_caller_that_never_pauses_cannot_keep_a_copy(spread: Served, tmp_path: Path) -> None:
+    gates = [spread.gate(name) for name in CALLERS for _ in range(2)]
+    kept = [gate.call("keep", (1,)) for gate in gates]
+    over, told = threading.Event(), Counter[str]()
+
+    def call(gate: Gate) -> None:
+        while not over.is_set():
+            try:
+                gate.call("work_at_home", (str(tmp_path), "word"))
+            except InterfaceRestartedError:
+                told["restarted"] += 1
+
+    threads = [threading.Thread(target=call, args=(gate,)) for gate in gates]
+    for thread in threads:
+        thread.start()
+    spread.control("POST", "/v1/scale", {"replicas": 1})
+    over.set()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert len(copies(spread)) == 1
+    assert 1 <= told["restarted"] < len(kept)
 
 
 def test_a_lost_stream_says_so_after_its_items(served: Served) -> None:

@@ -175,7 +175,8 @@ class Copies(Dispatch):
         late = now >= copy.draining + self._grace
         for guest in self._guests():
             held = guest.places.at(copy)
-            if held and late and not guest.running.get(copy):
+            if held and late:
+                # What runs there ends as it will; nothing more of this caller goes there.
                 guest.places.forget(copy)
                 guest.lost = f"copy {copy.number} was ended, since fewer copies are wanted now"
                 guest.home = None if guest.home is copy else guest.home
