@@ -33,7 +33,7 @@ class Attempt:
     began: float
     ended: float
     where: str = ""
-    """The host (and the Ray node), and the process there."""
+    """The host (and the Ray node), and the process there, `-` where it had none yet."""
     score: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     run_ids: tuple[str, ...] = ()

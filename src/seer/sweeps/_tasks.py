@@ -91,7 +91,9 @@ class Tasks:
         except self._ray.exceptions.OutOfMemoryError as error:
             return Ended(outcome="crashed", where=attempt.where, error=_first_line(error))
         except self._ray.exceptions.RayError as error:
-            return Ended(outcome="lost", where=attempt.where, error=_first_line(error))
+            # One that had not begun yet said nothing of its node, but Ray does.
+            where = attempt.where or self._named_in(str(error))
+            return Ended(outcome="lost", where=where, error=_first_line(error))
         finally:
             attempt.close()
 
@@ -103,6 +105,11 @@ class Tasks:
                 f"cannot be used on the node {self._name(said)}: {said['refused']}; put it there, "
                 "or keep what is large elsewhere",
             )
+
+    def _named_in(self, words: str) -> str:
+        """The node of which Ray speaks, as where an attempt was; empty for none."""
+        nodes: list[str] = [node["NodeID"] for node in self._ray.nodes()]
+        return next((f"{self._name({'node': node})}:-" for node in nodes if node in words), "")
 
     def _name(self, said: Mapping[str, Any] | bytes) -> str:
         """The name of the node that says something."""
