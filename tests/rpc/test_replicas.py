@@ -297,6 +297,7 @@ def test_async_functions_run_in_copies(served: Served) -> None:
 def test_a_flooding_caller_waits_for_itself_only(served: Served, tmp_path: Path) -> None:
     go, file = tmp_path / "go", tmp_path / "lines"
     flood, modest = served.gate("a"), served.gate("b")
+    wait_until(lambda: modest.health()["calls"] == 0)
     with ThreadPoolExecutor(64) as pool:
         held = [pool.submit(served.gate().call, "wait_for", (str(go),)) for _ in range(2)]
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2)

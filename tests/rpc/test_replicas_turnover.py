@@ -150,9 +150,16 @@ def spread() -> Generator[Served]:
 
 
 @pytest.fixture(scope="module")
-def served() -> Generator[Served]:
+def lasting() -> Generator[Served]:
     with serving(SOURCE, replicas=2, callers=CALLERS, grace=0.3, drain=0.5) as served:
         yield served
+
+
+@pytest.fixture
+def served(lasting: Served) -> Served:
+    """One that was used before, with two copies whatever became of them there."""
+    lasting.control("POST", "/v1/scale", {"replicas": 2})
+    return lasting
 
 
 def test_killed_copies_lose_only_what_they_ran_and_nothing_runs_twice(
@@ -205,7 +212,6 @@ def test_a_copy_that_shall_go_finishes_what_it_runs(served: Served, tmp_path: Pa
         thread.join(timeout=30)
     assert set(found) == running
     assert len(copies(served)) == 1
-    served.control("POST", "/v1/scale", {"replicas": 2})
 
 
 def test_handles_keep_a_copy_for_a_while_and_their_owner_is_told(spread: Served) -> None:

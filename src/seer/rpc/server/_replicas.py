@@ -132,8 +132,9 @@ class Replicas:
                 copy.child.check_stopped(now)
         if now >= self._start_at:
             self._start_at = _NEVER
-            self._replaced.append(now)
-            self._start()
+            if len(self._in(STARTING, READY)) < self.wanted:
+                self._replaced.append(now)
+                self._start()
             self._adjust()
 
     # --- what copies say ---------------------------------------------------------------------
