@@ -179,8 +179,9 @@ def read_journal(folder: Path) -> tuple[list[Attempt], list[Unfinished]]:
             cell_id: str = line["begin"]
             open_[cell_id] = Unfinished(cell_id=cell_id, number=line["number"], began=line["at"])
         elif "placed" in line:
-            cell_id = line["placed"]
-            open_[cell_id] = replace(open_[cell_id], where=line["where"])
+            known = open_.get(line["placed"])
+            if known is not None:
+                open_[known.cell_id] = replace(known, where=line["where"])
         else:
             found = _attempt(line["end"])
             open_.pop(found.cell_id, None)

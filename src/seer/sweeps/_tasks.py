@@ -85,15 +85,16 @@ class Tasks:
                 if attempt.take(said, functools.partial(self._name, said)):
                     began(attempt.where)
             return await attempt.finish()
-        except asyncio.CancelledError:
-            await to_its_end(self._cancel(stream))
-            raise
         except self._ray.exceptions.OutOfMemoryError as error:
             return Ended(outcome="crashed", where=attempt.where, error=_first_line(error))
         except self._ray.exceptions.RayError as error:
             # One that had not begun yet said nothing of its node, but Ray does.
             where = attempt.where or self._named_in(str(error))
             return Ended(outcome="lost", where=where, error=_first_line(error))
+        except BaseException:
+            # Cancelled, or nothing can be written here any more: it would run for nobody.
+            await to_its_end(self._cancel(stream))
+            raise
         finally:
             attempt.close()
 
