@@ -141,13 +141,14 @@ def throughput(ground: Ground, process: Callers, *, seconds: float, rounds: int)
     for number in range(rounds):
         # The machine's speed drifts over seconds: what is compared is measured close together, and
         # each takes its turn to be first.
-        for copies in (1, 2) if number % 2 else (2, 1):
+        order = (1, 2) if number % 2 else (2, 1)
+        for copies in order:
             process.begin(
                 function="burn", args=[turns], callers=ground.sockets(copies, 8), seconds=seconds
             )
             times = process.times()
             rounds_of["gate"][copies].append(sum(map(len, times)) / max(map(sum, times)))
-        for copies in (1, 2) if number % 2 else (2, 1):
+        for copies in order:
             rounds_of["bare"][copies].append(bare_rate(copies, turns, seconds))
     found: dict[str, Any] = {"turns": turns, "rounds": rounds_of}
     for name, rates in rounds_of.items():
@@ -160,127 +161,6 @@ def throughput(ground: Ground, process: Callers, *, seconds: float, rounds: int)
             "most": max(ratios),
         }
     return found
-
-
-def burn(turns: int) -> int:
-    """Work for the processor."""
-    found = 0
-    for i in range(turns):
-        found += i * i
-    return found
-'''
-RAY_SCRIPT = """
-import json, logging, statistics, sys, time
-import ray
-ray.init(include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False,
-         object_store_memory=200 << 20)
-@ray.remote(num_cpus=0)
-class Actor:
-    def small(self, x): return x + 1
-actor = Actor.remote()
-for i in range(200): ray.get(actor.small.remote(i))
-rounds = []
-for _ in range(int(sys.argv[1])):
-    times = []
-    for i in range(int(sys.argv[2])):
-        began = time.perf_counter()
-        assert ray.get(actor.small.remote(i)) == i + 1
-        times.append(time.perf_counter() - began)
-    rounds.append(statistics.median(times))
-print(json.dumps(statistics.median(rounds)))
-ray.shutdown()
-"""
-
-
-class Callers:
-    """A process with callers."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("_replica_callers.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def begin(self, **asked: Any) -> None:
-        """Have it call."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-
-    def times(self) -> list[list[float]]:
-        """What each caller's calls took."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line, "the callers' process has ended"
-        return json.loads(line)
-
-    def close(self) -> None:
-        """End it."""
-        self._process.communicate()
-
-
-class Ground:
-    """A sandbox that serves the interface with and without copies, and its callers."""
-
-    def __init__(self, folder: Path, copies: int) -> None:
-        file = folder / "tools.py"
-        file.write_text(INTERFACE)
-        self.scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
-        self.scoped.start()
-        self.libraries = {
-            1: self.scoped.serve(file, name="single"),
-            copies: self.scoped.serve(file, name="tools", replicas=copies),
-        }
-        self._sockets: dict[int, list[str]] = {copies: [], 1: []}
-
-    def sockets(self, copies: int, count: int) -> list[str]:
-        """The sockets of so many callers."""
-        found = self._sockets[copies]
-        gate = self.libraries[copies].gate
-        assert gate is not None
-        while len(found) < count:
-            found.append(str(run_sync(gate.open_caller("bench")).path))
-        return found[:count]
-
-    def memory(self) -> dict[str, int]:
-        """Memory of the server's processes in KiB, shared pages counted by their shares."""
-        script = (
-            "for p in /proc/[0-9]*; do grep -qa seer.rpc.server $p/cmdline 2>/dev/null && "
-            "echo \"$(awk '/^Pss:/{print $2}' $p/smaps_rollup)\"; done; true"
-        )
-        values = [int(line) for line in self.scoped.exec(script).split()]
-        return {"processes": len(values), "kib": sum(values)}
-
-
-def throughput(ground: Ground, process: Callers, *, seconds: float, rounds: int) -> dict[str, Any]:
-    """Calls of 50 ms per second with 1 and 2 copies, and two bare processes as the ceiling."""
-    turns = calibrate(0.05)
-    found: dict[int, list[float]] = {1: [], 2: []}
-    bare: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(rounds):
-        for copies in (1, 2):
-            process.begin(
-                function="burn",
-                args=[turns],
-                callers=ground.sockets(copies, 8),
-                seconds=seconds,
-            )
-            times = process.times()
-            found[copies].append(sum(map(len, times)) / max(map(sum, times)))
-            bare[copies].append(bare_rate(copies, turns, seconds / 2))
-    rate = {copies: median(values) for copies, values in found.items()}
-    ceiling = {copies: median(values) for copies, values in bare.items()}
-    return {
-        "turns": turns,
-        "one": rate[1],
-        "two": rate[2],
-        "ratio": rate[2] / rate[1],
-        "bare_one": ceiling[1],
-        "bare_two": ceiling[2],
-        "bare_ratio": ceiling[2] / ceiling[1],
-    }
 
 
 def burn(turns: int) -> int:
@@ -417,7 +297,8 @@ def report(data: dict[str, Any]) -> tuple[str, list[str]]:
         for what, name in (("through the gate", "gate"), ("bare processes", "bare"))
     ]
     lines.append(table(["calls/s", "1", "2", "ratio, median of rounds", "from to"], rows))
-    lines += [bar(f"Two copies at least {SPEED_UP} times as fast", work["gate"]["ratio"] >= SPEED_UP), ""]
+    met = work["gate"]["ratio"] >= SPEED_UP
+    lines += [bar(f"Two copies at least {SPEED_UP} times as fast", met), ""]
     lines += ["## A small call of one caller, p50", ""]
     rows = [
         ["one process", f"{small['one'] * 1e6:.0f} µs", "1.00"],
