@@ -40,6 +40,7 @@ from seer.testing.ray_cluster import RayCluster
 ROOT = Path(__file__).resolve().parent.parent
 MOST_OF_AN_ACTOR_CALL = 1.5
 MOST_OF_A_SERVE_CALL = 1.0
+NODES, CPUS = 2, 6
 SERVE = ROOT / ".venv-bench-serve" / "bin" / "python"
 INTERFACE = '''
 @expose
@@ -180,7 +181,7 @@ class Caller:
         self._process.stdout.close()
 
 
-def measure_calls(cluster: RayCluster, rounds: int, calls: int) -> dict[str, list[float]]:
+def measure_calls(rounds: int, calls: int) -> dict[str, list[float]]:
     """Median seconds of a small call in each round, by contestant."""
     with tempfile.TemporaryDirectory(prefix="seer-bench-") as name:
         folder = Path(name)
@@ -262,7 +263,7 @@ def _rounds(ways: dict[str, Caller], rounds: int, calls: int) -> dict[str, list[
     return times
 
 
-def measure_weights(count: int) -> dict[str, Any]:
+def measure_weights(home: Path, count: int) -> dict[str, Any]:
     """Load one model in several sandboxes of one node, one after the other; all keep it."""
     node = run_sync(_a_node())
     config = SandboxConfig(
@@ -274,7 +275,7 @@ def measure_weights(count: int) -> dict[str, Any]:
     )
     sandboxes = [Sandbox(config).start() for _ in range(count)]
     try:
-        return run_sync(_load(sandboxes))
+        return run_sync(_load(home, sandboxes))
     finally:
         for sandbox in sandboxes:
             sandbox.terminate()
@@ -286,7 +287,7 @@ async def _a_node() -> str:
     return (await driver.ask("nodes"))[0]["id"]
 
 
-async def _load(sandboxes: list[Sandbox]) -> dict[str, Any]:
+async def _load(home: Path, sandboxes: list[Sandbox]) -> dict[str, Any]:
     loads: list[dict[str, Any]] = []
     processes: list[tuple[Any, Any]] = []
     for sandbox in sandboxes:
@@ -295,7 +296,6 @@ async def _load(sandboxes: list[Sandbox]) -> dict[str, Any]:
             # Out of the page cache first; it is clean, so it can go.
             evict = "import os,sys; f=os.open(sys.argv[1],0); os.posix_fadvise(f,0,0,4)"
             await sandbox.machine.exec([sandbox.machine.layout.python, "-c", evict, path])
-        before = _cached()
         process = await sandbox.machine.spawn(
             [sandbox.machine.layout.python, "-c", LOAD, path], stdin=True
         )
@@ -306,7 +306,7 @@ async def _load(sandboxes: list[Sandbox]) -> dict[str, Any]:
                 "seconds": float(took),
                 "size": int(size),
                 "file": file,
-                "cached": _cached() - before,
+                "cached": _cached(home, file),
             }
         )
         processes.append((process, said))
@@ -319,34 +319,47 @@ async def _load(sandboxes: list[Sandbox]) -> dict[str, Any]:
     return {"loads": loads, "files": len({load["file"] for load in loads})}
 
 
-def _cached() -> int:
-    """Bytes in the page cache."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(fields["Cached"].split()[0]) * 1024
+def _cached(home: Path, file: str) -> int:
+    """Bytes of one file of the node's in the page cache."""
+    inode = int(file.partition(":")[2])
+    found = next(path for path in home.rglob("model.safetensors") if path.stat().st_ino == inode)
+    done = subprocess.run(
+        ["fincore", "--bytes", "--noheadings", "--output", "RES", str(found)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout)
 
 
-def measure_kills(cluster: RayCluster, rounds: int) -> list[float]:
+def measure_kills(rounds: int, total: float) -> list[float]:
     """Seconds from a controller's `kill -9` until Ray has its machine's resources again."""
     found: list[float] = []
-    free = run_sync(_free())
     for _ in range(rounds):
+        _wait_until_free(total)
         controller = subprocess.Popen(
             [sys.executable, "-c", CONTROLLER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert controller.stdout is not None and controller.stdin is not None
-        assert controller.stdout.readline()
-        assert run_sync(_free()) == free - 2
+        assert controller.stdout.readline(), "the controller did not start its machine"
+        # What Ray says of its resources lags behind by a moment.
+        _wait_until_free(total - 2)
         began = time.monotonic()
         controller.kill()
         controller.wait()
-        while run_sync(_free()) != free:
-            time.sleep(0.02)
-            if time.monotonic() > began + 120:
-                raise RuntimeError("the resources of a killed controller are not free again")
+        _wait_until_free(total)
         found.append(time.monotonic() - began)
         controller.stdin.close()
         controller.stdout.close()
     return found
+
+
+def _wait_until_free(cpus: float) -> None:
+    deadline = time.monotonic() + 120
+    while (free := run_sync(_free())) != cpus:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{free:g} CPUs are free, and {cpus:g} should be")
+        time.sleep(0.02)
 
 
 async def _free() -> float:
@@ -395,7 +408,7 @@ def _page(
         [
             str(number + 1),
             f"{load['seconds']:.3f} s",
-            f"{load['cached'] / 2**20:+.0f} MiB",
+            f"{load['cached'] / 2**20:.0f} MiB",
             f"{load['rss'] / 2**20:.0f} MiB",
             f"{load['pss'] / 2**20:.0f} MiB",
         ]
@@ -415,7 +428,7 @@ def _page(
             "",
             f"## {len(loads)} sandboxes of one node with one model of {size:.0f} MiB",
             "",
-            table(["sandbox", "load", "page cache", "RSS", "PSS"], load_rows),
+            table(["sandbox", "load", "of it in the page cache", "RSS", "PSS"], load_rows),
             f"All of them map {'one file' if weights['files'] == 1 else 'copies'}; together they "
             f"take {together:.0f} MiB. The first load reads from the disk, the others from memory.",
             "",
@@ -442,13 +455,13 @@ def main() -> int:
     where = machine()
     with (
         tempfile.TemporaryDirectory(prefix="seer-home-") as home,
-        RayCluster(nodes=2, cpus=6, home=Path(home)) as cluster,
+        RayCluster(nodes=NODES, cpus=CPUS, home=Path(home)) as cluster,
     ):
         os.environ.update(cluster.environment)
         try:
-            times = measure_calls(cluster, arguments.rounds, arguments.calls)
-            weights = measure_weights(3)
-            kills = measure_kills(cluster, arguments.kills)
+            times = measure_calls(arguments.rounds, arguments.calls)
+            weights = measure_weights(Path(home), 3)
+            kills = measure_kills(arguments.kills, NODES * CPUS)
             lost = measure_lost_node(cluster)
         finally:
             provider: Any = get_provider("ray")
