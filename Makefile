@@ -4,7 +4,7 @@
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -p no:cacheprovider
-WORKERS ?= 2
+WORKERS ?= 3
 # Every test that starts a program would otherwise compile Seer anew.
 unexport PYTHONDONTWRITEBYTECODE
 
