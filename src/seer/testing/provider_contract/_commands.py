@@ -313,7 +313,7 @@ async def what_runs_in_the_background_outlives_its_command(subject: Subject) -> 
 
 async def a_released_command_outlives_its_connection(subject: Subject) -> None:
     machine = await subject.machine()
-    loop = "echo $$; while :; do echo tick; echo tick >>ticks; sleep 0.02; done"
+    loop = ": >ticks; echo $$; while :; do echo tick; echo tick >>ticks; sleep 0.02; done"
     process = await machine.spawn(["/bin/sh", "-c", loop])
     pid = int((await anext(process.output()))[1].split()[0])
     await process.release()
