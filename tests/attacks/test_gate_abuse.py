@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
