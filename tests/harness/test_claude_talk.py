@@ -29,6 +29,19 @@ class _Seat:
         return SimpleNamespace(content=(), is_error=False)
 
 
+class _Sdk:
+    """What a conversation needs of the SDK to offer tools."""
+
+    def __init__(self) -> None:
+        self.handlers: list[Any] = []
+
+    def SdkMcpTool(self, **fields: Any) -> None:  # noqa: N802 (the SDK's name)
+        self.handlers.append(fields["handler"])
+
+    def create_sdk_mcp_server(self, _name: str, *, tools: list[None]) -> int:
+        return len(tools)
+
+
 def _streamed(event: dict[str, Any]) -> Any:
     return type("StreamEvent", (), {"event": event})()
 
@@ -42,16 +55,12 @@ def _asks_for_tool() -> Any:
 async def test_what_an_answer_used_is_counted_before_its_tool_runs() -> None:
     seat = _Seat()
     talk = Conversation(cast("AgentRequest", None), cast("Seat", seat))
-    handlers: list[Any] = []
-    sdk = SimpleNamespace(
-        SdkMcpTool=lambda **fields: handlers.append(fields["handler"]),
-        create_sdk_mcp_server=lambda *_args, **_fields: None,
-    )
+    sdk = _Sdk()
     talk.serve(sdk)
     started = {"id": "m1", "model": "m", "usage": {"input_tokens": 1000}}
     await talk.take(_streamed({"type": "message_start", "message": started}))
     await talk.take(_asks_for_tool())
-    asked = asyncio.ensure_future(handlers[0]({}))
+    asked = asyncio.ensure_future(sdk.handlers[0]({}))
     for _ in range(10):
         await asyncio.sleep(0)
     assert "tool runs" not in seat.seen
