@@ -35,7 +35,7 @@ class _Sdk:
     def __init__(self) -> None:
         self.handlers: list[Any] = []
 
-    def SdkMcpTool(self, **fields: Any) -> None:  # noqa: N802 (the SDK's name)
+    def SdkMcpTool(self, **fields: Any) -> None:
         self.handlers.append(fields["handler"])
 
     def create_sdk_mcp_server(self, _name: str, *, tools: list[None]) -> int:
