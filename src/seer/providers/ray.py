@@ -15,6 +15,7 @@ from seer.errors import (
     ConfigError,
     MissingExtraError,
     ProviderError,
+    SandboxLostError,
     SandboxNotFoundError,
     SeerError,
 )
@@ -36,6 +37,7 @@ _PLACE = re.compile(r"([0-9a-f]{12})\.([0-9a-f]{16})")
 _FIRST_DRIVER = 60.0
 """Seconds for which an actor that was placed waits for its driver."""
 _REPEAT = 10.0
+_ATTEMPTS = 3
 
 
 class RayProvider(RemoteProvider):
@@ -77,13 +79,22 @@ class RayProvider(RemoteProvider):
         driver = await self._driver(options.address)
         nodes: list[dict[str, Any]] = await driver.ask("nodes")
         wants = wants_of(spec, options, [node["resources"] for node in nodes])
-        actor = secrets.token_hex(8)
-        try:
-            way = await self._place(driver, actor, wants, patience=spec.start_timeout)
-            return self._host(driver, actor, way, options)
-        except BaseException:
-            await asyncio.shield(_give_up(driver, actor))
-            raise
+        deadline = time.monotonic() + spec.start_timeout
+        lost = ""
+        for _ in range(_ATTEMPTS):
+            actor = secrets.token_hex(8)
+            try:
+                patience = deadline - time.monotonic()
+                way = await self._place(driver, actor, wants, patience=patience)
+                return self._host(driver, actor, way, options)
+            except SandboxLostError as error:
+                # Until Ray has noticed that a node is dead, it may choose it.
+                lost = str(error)
+                logger.warning("an actor was lost before it ran; asking again: %s", lost)
+            except BaseException:
+                await asyncio.shield(_give_up(driver, actor))
+                raise
+        raise ProviderError(f"no actor came up in {_ATTEMPTS} attempts: {lost}")
 
     async def _place(
         self, driver: Driver, actor: str, wants: Wants, *, patience: float
@@ -111,8 +122,8 @@ class RayProvider(RemoteProvider):
         except TimeoutError:
             words = teller.last or "Ray did not start its actor"
             raise CapacityError(
-                f"no room within start_timeout={patience:g} s. {words}. Ask for less, add a node, "
-                f"or give a longer start_timeout"
+                f"no room within start_timeout ({patience:.0f} s left for it): {words}. Ask for "
+                f"less, add a node, or give a longer start_timeout"
             ) from None
 
     def _host(
