@@ -57,7 +57,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[RayCluster]:
     """Three nodes, the last of which one test may kill. Sweeps in this process find it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("nodes")))
-        with RayCluster(nodes=3, cpus=2) as running:
+        # Ray starts a worker per CPU for each process that connects; one is enough.
+        with RayCluster(nodes=3, cpus=1) as running:
             patch.delenv("XDG_CACHE_HOME")
             for name, value in running.environment.items():
                 patch.setenv(name, value)
@@ -71,7 +72,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[RayCluster]:
                 ray.shutdown()
 
 
-_ON_RAY = pytest.param("ray", marks=pytest.mark.xdist_group("ray-sweeps"))
+_ON_RAY = pytest.param("ray", marks=pytest.mark.xdist_group("ray"))
 
 
 @pytest.fixture(params=["here", _ON_RAY])
@@ -80,4 +81,4 @@ def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "here":
         return Here()
     request.getfixturevalue("cluster")
-    return Ray(cpus=0.5)
+    return Ray(cpus=0.25)

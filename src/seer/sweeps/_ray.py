@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import logging
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -22,6 +23,7 @@ from seer.sweeps._tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
+_FOLDER = "seer-ray-sweep-"
 _PATIENCE = 15.0
 """Seconds to wait for an answer from a cluster's address."""
 
@@ -114,15 +116,27 @@ def _connected(place: Ray) -> Generator[Any]:
     with contextlib.ExitStack() as stack:
         own: dict[str, Any] = {}
         if address == "local":
-            # Short: the addresses of Ray's sockets have 107 bytes.
-            files = stack.enter_context(tempfile.TemporaryDirectory(prefix="seer-ray-"))
-            own = {"include_dashboard": False, "_temp_dir": files}
+            files = _own_folder()
+            stack.callback(shutil.rmtree, files, ignore_errors=True)
+            own = {"include_dashboard": False, "_temp_dir": str(files)}
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise ProviderError(f"Ray at {address!r} cannot be reached: {error}") from error
         stack.callback(ray.shutdown)
         yield ray
+
+
+def _own_folder() -> Path:
+    """For the files of a Ray of our own; those of processes that were killed are removed."""
+    # Short: the addresses of Ray's sockets have 107 bytes.
+    base = Path(tempfile.gettempdir())
+    for left in base.glob(f"{_FOLDER}*"):
+        if not Path(f"/proc/{left.name.removeprefix(_FOLDER)}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    folder = base / f"{_FOLDER}{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 def _refuse_client(address: str) -> None:
