@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -28,6 +29,9 @@ def pytest_configure() -> None:
     for name in ("XDG_STATE_HOME", "XDG_DATA_HOME"):
         os.environ[name] = str(_ROOT / name.split("_")[1].lower())
     os.environ["SEER_PROGRESS"] = "off"
+    # A shell starts what runs in its background without interrupts, which tests are about too.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Several workers share the cores: threads of one test's model would wait for another's.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     for name in _MACHINE_SETTINGS:

@@ -403,7 +403,7 @@ def test_the_code_of_the_page_runs(cluster: RayCluster, capsys: pytest.CaptureFi
     assert "hello from a node" in capsys.readouterr().out
     # The second starts a cluster like this one, and is here already.
     names["cluster"] = cluster
-    head, _, body = blocks[1].partition("as cluster:\n")
-    assert "RayCluster(nodes=2, cpus=2)" in head
+    head, _, body = blocks[1].partition("with RayCluster(nodes=2, cpus=2) as cluster:\n")
+    exec(head, names)
     exec(textwrap.dedent(body), names)
     assert "sb-" in capsys.readouterr().out

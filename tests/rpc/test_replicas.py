@@ -84,6 +84,9 @@ SOURCE = (
 
     @expose(stateful=False, batch=8, batch_wait=0.5)
     def lengths(texts: list[str]) -> list[list[int]]:
+        end = time.monotonic() + 60
+        while not Path(texts[0]).exists() and time.monotonic() < end:
+            time.sleep(0.002)
         return [[len(text), len(texts)] for text in texts]
 
     @expose(stateful=False, max_concurrency=4)
@@ -275,10 +278,17 @@ def test_a_budget_is_one_for_all_copies_and_exact(served: Served) -> None:
     assert gate.budget()["caller"]["used"]["calls"] == 20
 
 
-def test_calls_are_still_batched(served: Served) -> None:
-    found = run_together(lambda: served.gate().call("lengths", ("four",)), 8)
-    assert {length for length, _ in found} == {4}
-    assert max(size for _, size in found) > 1
+def test_calls_are_still_batched(served: Served, tmp_path: Path) -> None:
+    # Both copies are held by their first batches until all calls have come.
+    release = tmp_path / "release"
+    gate = served.gate()
+    with ThreadPoolExecutor(16) as pool:
+        found = [pool.submit(served.gate().call, "lengths", (str(release),)) for _ in range(16)]
+        wait_until(lambda: gate.health()["calls"] == 16)
+        release.touch()
+        results = [one.result() for one in found]
+    assert {length for length, _ in results} == {len(str(release))}
+    assert max(size for _, size in results) > 1
 
 
 def test_functions_with_threads_run_as_often_at_once_as_all_copies_allow(
