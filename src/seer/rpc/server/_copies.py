@@ -82,8 +82,8 @@ class Copies(Dispatch):
             if call.freight is not None and call.freight.link is not None:
                 # It may have answered with its last breath.
                 call.freight.link.drain()
-        told = self._lose(copy, f"copy {number} of the interface has ended: {why}")
-        self._move(copy, f"copy {number} of the interface has ended: {why}", told)
+        words = f"copy {number} of the interface has ended: {why}"
+        self._move(copy, words, self._lose(copy, words))
         copy.close()
 
     def _lose(self, copy: CopyLink, why: str) -> set[Guest]:

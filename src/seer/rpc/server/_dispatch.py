@@ -105,7 +105,7 @@ class Dispatch:
         if found is None and not needs_home:
             return None
         freight.bound = True
-        if guest.lost and (needs_home or found is not None):
+        if guest.lost:
             lost, guest.lost = guest.lost, ""
             self._executor.refuse(call, restarted(lost))
             return None

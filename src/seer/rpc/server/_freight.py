@@ -29,14 +29,12 @@ class Freight:
         link: The connection to that copy.
         lane: Where the supervisor reads that it runs; -1 for nowhere.
         number: Its id on the link.
-        handed: When it was handed over (monotonic).
     """
 
     __slots__ = (
         "body",
         "bound",
         "copy",
-        "handed",
         "headers",
         "lane",
         "link",
@@ -55,7 +53,6 @@ class Freight:
         self.link: Link | None = None
         self.lane = -1
         self.number = 0
-        self.handed = 0.0
 
     @classmethod
     def of_frames(
