@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ._connection import Connection
     from ._entries import Entry
-    from ._freight import Freight
     from ._replies import Reply
+    from .replicas._freight import Freight
 
 QUEUED, RUNNING, DONE = 0, 1, 2
 _NEVER = float("inf")

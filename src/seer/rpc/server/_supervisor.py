@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ._channel import Channel
     from ._config import CallerConfig, ServerConfig
-    from ._replicas import Replicas
+    from .replicas._supervision import Replicas
 
 TICK = 0.2
 """Seconds between two looks at deadlines."""
@@ -78,7 +78,7 @@ class Supervisor:
         self._about: dict[str, Any] = {}
         self.replicas: Replicas | None = None
         if config.replicas > 1:
-            from ._replicas import Replicas
+            from .replicas._supervision import Replicas
 
             self.replicas = Replicas(self, self._poller, config.replicas)
 
@@ -179,7 +179,7 @@ class Supervisor:
 
     def _run_front(self, channel: Channel, epoch: str) -> int:
         """In the forked process."""
-        from ._front import serve_front
+        from .replicas._front import serve_front
 
         return serve_front(
             self.config,

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 
+from seer.rpc.server._replies import Reply
+from seer.rpc.server._streams import MAX_UNSENT, finish_stream, stream_head
+
 from ._front_execute import error_name
-from ._replies import Reply
-from ._streams import MAX_UNSENT, finish_stream, stream_head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.errors import GateError
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._loop import Loop
 
-    from ._calls import Call
     from ._freight import Freight
     from ._front_execute import FrontExecutor
     from ._link import Link
-    from ._loop import Loop
 
 LOOK_AGAIN = 0.005
 """Seconds until a caller that does not read its stream is looked at again."""

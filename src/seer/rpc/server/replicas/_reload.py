@@ -6,8 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from seer.rpc.server._supervisor import Supervisor
+
     from ._copy_child import Answered, Copy
-    from ._supervisor import Supervisor
 
 
 def reload_all(copies: list[Copy], supervisor: Supervisor, answered: Answered) -> None:

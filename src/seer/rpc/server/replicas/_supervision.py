@@ -13,20 +13,22 @@ import socket
 import time
 from itertools import count
 
-from ._child import Child, new_epoch
+from seer.rpc.server._child import Child, new_epoch
+from seer.rpc.server._shared import Shared
+
 from ._copy_child import DRAINING, ENDING, READY, STARTING, Copy
-from ._reload_all import reload_all
-from ._shared import Shared
-from ._visible_gpus import least_used, visible_gpus
+from ._gpus import least_used, visible_gpus
+from ._reload import reload_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._channel import Channel
+    from seer.rpc.server._channel import Channel
+    from seer.rpc.server._mini import Poller
+    from seer.rpc.server._supervisor import Supervisor
+
     from ._copy_child import Answered
-    from ._mini import Poller
-    from ._supervisor import Supervisor
 
 MAX_REPLACED = 5
 """How often each copy is replaced, on average, within the window; then replacing waits."""

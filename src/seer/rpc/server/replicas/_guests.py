@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 from seer.rpc._handles import Handle, HandleTable
-
-from ._calls import Caller
+from seer.rpc.server._calls import Caller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.rpc._budget import Meter
+    from seer.rpc.server._calls import Call
 
-    from ._calls import Call
     from ._copy_link import CopyLink
 
 _GIVEN = re.compile(rb'"\$seer": ?"handle", ?"id": ?"([0-9a-f]{32})"')

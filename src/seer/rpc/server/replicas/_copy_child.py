@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ._child import Child
-    from ._shared import Shared
+    from seer.rpc.server._child import Child
+    from seer.rpc.server._shared import Shared
 
     Answered = Callable[[dict[str, Any]], None]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from ._calls import DONE
+from seer.rpc.server._calls import DONE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._calls import Call
+    from seer.rpc.server._calls import Call
+
     from ._guests import Guest
 
 ANYWHERE = 0

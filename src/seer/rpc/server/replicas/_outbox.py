@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._loop import Loop
+    from seer.rpc.server._loop import Loop
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 

@@ -14,11 +14,10 @@ from threading import Thread
 from seer.errors import GateError
 from seer.rpc._budget import charge, give_back, seconds_left
 from seer.rpc.client._wire import WireError
-
-from ._calls import QUEUED, RUNNING
-from ._execute import Executor, count
-from ._replies import Reply
-from ._stopping import stop_error
+from seer.rpc.server._calls import QUEUED, RUNNING
+from seer.rpc.server._execute import Executor, count
+from seer.rpc.server._replies import Reply
+from seer.rpc.server._stopping import stop_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from seer.rpc.client._responses import Response
-
-    from ._calls import Call
+    from seer.rpc.server._calls import Call
 
 COPY_ASIDE = 1 << 20
 """Answers with at least so many bytes of buffers are copied on a thread of their own."""

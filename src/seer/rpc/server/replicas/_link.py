@@ -21,9 +21,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from ._calls import Call
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._loop import Loop
+
     from ._guests import Guest
-    from ._loop import Loop
 
     class Receiver(Protocol):
         """Who hears of answers."""

@@ -13,11 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._calls import Call
-    from ._entries import Entry
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._entries import Entry
+    from seer.rpc.server._loop import Loop
+
     from ._guests import Guest
     from ._link import Receiver
-    from ._loop import Loop
 
 MAX_IDLE = 256
 """Connections to one copy that are kept for use again."""

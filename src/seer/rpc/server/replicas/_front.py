@@ -16,16 +16,16 @@ from seer.errors import GateError
 from seer.rpc._budget import Budget
 from seer.rpc._pool import Spares
 from seer.rpc._schema import Schema
+from seer.rpc.server._callers import Callers
+from seer.rpc.server._entries import Entry, function_meter
+from seer.rpc.server._gate import Gate
+from seer.rpc.server._gate_process import GateProcess, settle_process
+from seer.rpc.server._loop import Loop
 
-from ._callers import Callers
 from ._copies import Copies
-from ._entries import Entry, function_meter
 from ._freight import Freight
 from ._front_execute import FrontExecutor
-from ._gate import Gate
-from ._gate_process import GateProcess, settle_process
 from ._guests import Guest
-from ._loop import Loop
 from ._passing import Passing
 
 TYPE_CHECKING = False
@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from seer.rpc._wire import Request
-
-    from ._calls import Call
-    from ._channel import Channel
-    from ._config import ServerConfig
-    from ._connection import Connection
-    from ._replies import Reply
-    from ._shared import Shared
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._channel import Channel
+    from seer.rpc.server._config import ServerConfig
+    from seer.rpc.server._connection import Connection
+    from seer.rpc.server._replies import Reply
+    from seer.rpc.server._shared import Shared
 
 
 def serve_front(

@@ -10,8 +10,8 @@ from seer.rpc.client._wire import FRAMES_TYPE, format_pieces
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.rpc._wire import Request
+    from seer.rpc.server._calls import Call
 
-    from ._calls import Call
     from ._copy_link import CopyLink
     from ._link import Link
 

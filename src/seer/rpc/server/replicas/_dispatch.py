@@ -20,11 +20,11 @@ from ._waiting import ANYWHERE, Waiting
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.rpc.client._responses import Response
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._loop import Loop
 
-    from ._calls import Call
     from ._front_execute import FrontExecutor
     from ._link import Link
-    from ._loop import Loop
     from ._passing import Passing
 
 UNEXPLAINED = 5.0

@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 
 from seer.errors import CallLostError, GateError, InterfaceDiedError
+from seer.rpc.server._calls import QUEUED
+from seer.rpc.server._stopping import stop_error
 
-from ._calls import QUEUED
 from ._copy_link import CopyLink
 from ._dispatch import Dispatch, restarted
 from ._freight import freight_of
 from ._guests import guest_of
-from ._stopping import stop_error
 from ._waiting import ANYWHERE
 
 TYPE_CHECKING = False
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from ._calls import Call
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._loop import Loop
+
     from ._freight import Freight
     from ._front_execute import FrontExecutor
     from ._guests import Guest
-    from ._loop import Loop
     from ._passing import Passing
 
 MAX_TRIES = 3

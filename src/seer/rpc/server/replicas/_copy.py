@@ -13,27 +13,26 @@ import socket
 import time
 
 from seer.rpc._budget import Budget
+from seer.rpc.server._calls import Caller
+from seer.rpc.server._channel import Channel
+from seer.rpc.server._execute import Executor, uses_gpu
+from seer.rpc.server._gate import Gate
+from seer.rpc.server._gate_process import settle_process
+from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
+from seer.rpc.server._results import Results
+from seer.rpc.server._streams import Streamer, stream_head
 
-from ._calls import Caller
-from ._channel import Channel
-from ._execute import Executor, uses_gpu
-from ._gate import Gate
-from ._gate_process import settle_process
 from ._link import RAN
-from ._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
-from ._results import Results
-from ._streams import Streamer, stream_head
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from seer.rpc._budget import Meter
-
-    from ._calls import Call
-    from ._config import ServerConfig
-    from ._replies import Reply
-    from ._shared import Shared
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._config import ServerConfig
+    from seer.rpc.server._replies import Reply
+    from seer.rpc.server._shared import Shared
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 MAX_EARLY = 1024
