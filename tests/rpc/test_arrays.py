@@ -226,13 +226,13 @@ def test_descriptors_that_were_not_announced_are_refused(served: Served) -> None
     assert served.gate("c").call("memory") <= before + 1
 
 
-def receive_slot(served: Served, caller: str) -> tuple[socket.socket, int, bytes]:
+def receive_slot(served: Served, caller: str, call: bytes) -> tuple[socket.socket, int, bytes]:
     """Call `big` by hand; the open connection, the slot's descriptor and the response's head."""
     connected = socket.socket(socket.AF_UNIX)
     connected.settimeout(20)
     connected.connect(str(served.socket_path(caller)))
     body = b"[[1],{}]"
-    head = b"POST /v1/call/big HTTP/1.1\r\nseer-accept: shared\r\nseer-call: mine\r\n"
+    head = b"POST /v1/call/big HTTP/1.1\r\nseer-accept: shared\r\nseer-call: %s\r\n" % call
     connected.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
     data, ancillary, _, _ = connected.recvmsg(65536, socket.CMSG_SPACE(16))
     numbers = array.array("i")
@@ -241,7 +241,7 @@ def receive_slot(served: Served, caller: str) -> tuple[socket.socket, int, bytes
 
 
 def test_a_caller_cannot_write_to_a_slot_or_resize_it(served: Served) -> None:
-    connected, fd, _ = receive_slot(served, "a")
+    connected, fd, _ = receive_slot(served, "a", b"written")
     with connected:
         size = os.fstat(fd).st_size
         with pytest.raises(PermissionError):
@@ -258,7 +258,7 @@ def test_a_caller_cannot_write_to_a_slot_or_resize_it(served: Served) -> None:
 
 
 def test_a_caller_cannot_get_or_release_what_is_anothers(served: Served) -> None:
-    connected, fd, head = receive_slot(served, "a")
+    connected, fd, head = receive_slot(served, "a", b"mine")
     os.close(fd)
     with connected:
         assert b"seer-slots: 0=" in head
@@ -276,12 +276,12 @@ def test_a_caller_cannot_get_or_release_what_is_anothers(served: Served) -> None
 
 
 def test_a_result_is_fetched_again_over_another_connection(served: Served) -> None:
-    connected, fd, _ = receive_slot(served, "a")
+    connected, fd, _ = receive_slot(served, "a", b"again")
     os.close(fd)
     with connected, socket.socket(socket.AF_UNIX) as other:
         other.settimeout(20)
         other.connect(str(served.socket_path("a")))
-        other.sendall(b"GET /v1/result/mine HTTP/1.1\r\nseer-accept: frames\r\n\r\n")
+        other.sendall(b"GET /v1/result/again HTTP/1.1\r\nseer-accept: frames\r\n\r\n")
         status, body = read_answer(other)
         assert status == 200
         assert np.frombuffer(body[-4:], "<f4")[0] == 3_999_999

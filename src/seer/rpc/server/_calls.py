@@ -148,6 +148,7 @@ class Caller:
                 self.bytes_pending -= call.bytes_in
             waiting = call.connections
             call.connections = []
-            if call.id[0] != "~" and not call.streaming:
-                self.results.add(call.id, call.entry.name, reply, now)
+            if call.id[0] != "~":
+                kept = None if call.streaming else reply
+                self.results.add(call.id, call.entry.name, kept, now)
             return waiting

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from seer.errors import (
+    CallLostError,
     GateError,
     InterfaceRestartedError,
     ProtocolError,
@@ -221,12 +222,37 @@ class Gate(Answers):
         if name != entry.name:
             raise ProtocolError(f"the id {request.call!r} was used for a call of {name!r} before")
         if running is not None:
-            running.connections.append(connection)
-            running.lost_at = 0.0
-            connection.call = running
+            self.wait_for(connection, running)
         elif kept is not None:
-            self.send_reply(connection, kept[1])
+            self.send_kept(connection, request.call, kept[1])
         return True
+
+    def wait_for(self, connection: Connection, call: Call) -> None:
+        """Have a connection wait for the answer of a call that runs; under its caller's lock.
+
+        Raises:
+            ProtocolError: Parts of the answer went to another connection already.
+        """
+        if call.streaming:
+            raise ProtocolError(
+                f"the call {call.id!r} is a stream that another connection reads already"
+            )
+        call.connections.append(connection)
+        call.lost_at = 0.0
+        connection.call = call
+
+    def send_kept(self, connection: Connection, call: str, reply: Reply | None) -> None:
+        """Send the answer of a call that has ended.
+
+        Raises:
+            CallLostError: It is not kept.
+        """
+        if reply is None:
+            raise CallLostError(
+                f"the call {call!r} was executed, and its result is not kept any more (streams, and"
+                " arrays whose connection was lost, are not); it is not executed again"
+            )
+        self.send_reply(connection, reply)
 
     def _take_buffers(
         self, connection: Connection, request: Request, body: bytes | bytearray, call: Call

@@ -1,4 +1,8 @@
-"""Results of finished calls, kept for a while so that they can be fetched again by id."""
+"""Results of finished calls, kept for a while so that they can be fetched again by id.
+
+An id is remembered for longer than a result can be: one whose result is gone (too large, read out
+of memory that was since given back, streamed) is still never executed again.
+"""
 
 from __future__ import annotations
 
@@ -8,47 +12,57 @@ from ._replies import Reply
 
 KEEP_SECONDS = 600.0
 KEEP_BYTES = 64 << 20
-KEEP_COUNT = 4096
+"""Of results that are not small."""
+KEEP_COUNT = 32768
+SMALL = 1024
+"""Results up to this size go only when their ids do."""
 
 
 class Results:
     """One caller's finished calls, bounded in age, number and bytes. Guarded by its lock."""
 
-    __slots__ = ("_bytes", "_order", "_seconds", "known")
+    __slots__ = ("_bytes", "_large", "_order", "_seconds", "known")
 
     def __init__(self, seconds: float = KEEP_SECONDS) -> None:
         self._seconds = seconds
-        self.known: dict[str, tuple[str, Reply | bytes, float]] = {}
-        """By call's id: the function's name, the reply (a plain result as its text), and when."""
+        self.known: dict[str, tuple[str, Reply | bytes | None, float]] = {}
+        """By call's id: the function's name, the reply (a plain result as its text; None where it
+        is not kept any more), and when."""
         self._order: deque[str] = deque()
+        self._large: deque[str] = deque()
         self._bytes = 0
 
-    def add(self, call: str, function: str, reply: Reply | bytes, now: float) -> None:
-        """Keep `reply` (a plain result as its JSON text); what is too much goes, oldest first."""
+    def add(self, call: str, function: str, reply: Reply | bytes | None, now: float) -> None:
+        """Keep `reply` (a plain result as its JSON text); what is too much goes, oldest first.
+
+        Args:
+            call: The call's id.
+            function: The function's name.
+            reply: None for one that cannot be given again.
+            now: The time (monotonic).
+        """
         size = _size(reply)
         if size > KEEP_BYTES:
-            return
+            reply, size = None, 0
         self.known[call] = (function, reply, now)
-        self._order.append(call)
-        self._bytes += size
-        if self._bytes > KEEP_BYTES or len(self._order) > KEEP_COUNT:
-            self._shrink()
-
-    def _shrink(self) -> None:
-        while self._bytes > KEEP_BYTES or len(self._order) > KEEP_COUNT:
-            self.drop(self._order.popleft())
+        order = self._order
+        order.append(call)
+        if size > SMALL:
+            self._large.append(call)
+            self._bytes += size
+            while self._bytes > KEEP_BYTES:
+                self.drop(self._large.popleft())
+        if len(order) > KEEP_COUNT:
+            self._forget(order.popleft())
 
     def expire(self, now: float) -> None:
         """Forget what is too old."""
         order = self._order
-        while order:
-            found = self.known.get(order[0])
-            if found is not None and found[2] >= now - self._seconds:
-                return
-            self.drop(order.popleft())
+        while order and self.known[order[0]][2] < now - self._seconds:
+            self._forget(order.popleft())
 
-    def get(self, call: str, now: float) -> tuple[str, Reply] | None:
-        """The function's name and the reply, if it is still kept."""
+    def get(self, call: str, now: float) -> tuple[str, Reply | None] | None:
+        """The function's name and the reply if it is still kept; None for an unknown id."""
         self.expire(now)
         found = self.known.get(call)
         if found is None:
@@ -57,11 +71,24 @@ class Results:
         return function, Reply(200, reply) if isinstance(reply, bytes) else reply
 
     def drop(self, call: str) -> None:
-        """Forget a reply. Its id stays in the order until its turn comes."""
-        found = self.known.pop(call, None)
+        """Let a reply go, and remember that the call was executed."""
+        found = self.known.get(call)
         if found is not None:
-            self._bytes -= _size(found[1])
+            function, reply, when = found
+            self._uncount(reply)
+            self.known[call] = (function, None, when)
+
+    def _forget(self, call: str) -> None:
+        _, reply, _ = self.known.pop(call)
+        self._uncount(reply)
+
+    def _uncount(self, reply: Reply | bytes | None) -> None:
+        size = _size(reply)
+        if size > SMALL:
+            self._bytes -= size
 
 
-def _size(reply: Reply | bytes) -> int:
+def _size(reply: Reply | bytes | None) -> int:
+    if reply is None:
+        return 0
     return len(reply) if isinstance(reply, bytes) else reply.kept_size

@@ -81,9 +81,7 @@ def _get_result(
     with caller.lock:
         running = caller.calls.get(call_id)
         if running is not None:
-            running.connections.append(connection)
-            running.lost_at = 0.0
-            connection.call = running
+            gate.wait_for(connection, running)
             return
         kept = caller.results.get(call_id, time.monotonic())
     if kept is None:
@@ -93,7 +91,7 @@ def _get_result(
             f"there is no call {call_id!r}, or its result is not kept any more (results are"
             " kept for ten minutes, within bounds)"
         )
-    gate.send_reply(connection, kept[1])
+    gate.send_kept(connection, call_id, kept[1])
 
 
 def _post_release(

@@ -75,7 +75,7 @@ class _NoResults(Results):
 
     __slots__ = ()
 
-    def add(self, call: str, function: str, reply: Reply | bytes, now: float) -> None:
+    def add(self, call: str, function: str, reply: Reply | bytes | None, now: float) -> None:
         """Keep nothing."""
 
 

@@ -1,0 +1,140 @@
+"""A call with an id that is known is never executed again, whatever became of its result."""
+
+import contextlib
+import socket
+from collections.abc import Generator
+
+import pytest
+
+from seer.rpc.server._replies import Reply
+from seer.rpc.server._results import KEEP_BYTES, KEEP_COUNT, Results
+from tests.rpc.serving import Served, exchange, read_answer, serving, wait_until
+
+SOURCE = """
+    import time
+    from collections.abc import Iterator
+    import numpy as np
+
+    ran = []
+
+    @expose
+    def executed() -> list[str]:
+        return ran
+
+    @expose
+    def array(count: int) -> np.ndarray:
+        ran.append("array")
+        return np.zeros(count, dtype=np.uint8)
+
+    @expose
+    def items(count: int, pause: float = 0.0) -> Iterator[int]:
+        ran.append("items")
+        for i in range(count):
+            yield i
+            time.sleep(pause)
+"""
+
+full = pytest.mark.full
+
+
+@pytest.fixture(params=[1, 2], ids=["one process", "copies"])
+def served(request: pytest.FixtureRequest) -> Generator[Served]:
+    with serving(SOURCE, replicas=request.param) as served:
+        yield served
+
+
+def message(function: str, arguments: str, *, accept: str = "frames") -> bytes:
+    head = f"POST /v1/call/{function} HTTP/1.1\r\nseer-call: once\r\nseer-accept: {accept}\r\n"
+    return f"{head}content-length: {len(arguments)}\r\n\r\n{arguments}".encode()
+
+
+@contextlib.contextmanager
+def sent(served: Served, data: bytes) -> Generator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.settimeout(60)
+        connected.connect(str(served.socket_path("a")))
+        connected.sendall(data)
+        yield connected
+
+
+def read_all(connected: socket.socket, until: bytes) -> bytes:
+    data = b""
+    while not data.endswith(until):
+        more = connected.recv(65536)
+        assert more, data
+        data += more
+    return data
+
+
+@full
+@pytest.mark.parametrize("size", [4_000_000, KEEP_BYTES + 1000])
+def test_a_result_that_is_not_kept_is_a_lost_call_and_not_made_again(
+    served: Served, size: int
+) -> None:
+    # The first is dropped with the connection whose memory it lies in, the second is too large.
+    accept = "shared" if size < KEEP_BYTES else "frames"
+    call = message("array", f"[[{size}],{{}}]", accept=accept)
+    with sent(served, call) as connected:
+        assert connected.recv(12) == b"HTTP/1.1 200"
+    gate = served.gate()
+
+    def lost() -> bool:
+        status, body = exchange(served.socket_path("a"), call)
+        return status != 200 and b"CallLostError" in body
+
+    wait_until(lost)
+    assert gate.call("executed") == ["array"]
+
+
+@full
+def test_a_stream_that_was_read_is_not_streamed_again(served: Served) -> None:
+    call = message("items", "[[3],{}]")
+    with sent(served, call) as connected:
+        assert b'{"item":2}' in read_all(connected, b"0\r\n\r\n")
+    status, body = exchange(served.socket_path("a"), call)
+    assert status != 200
+    assert b"CallLostError" in body
+    assert served.gate().call("executed") == ["items"]
+
+
+@full
+def test_a_stream_that_runs_is_read_by_one(served: Served) -> None:
+    call = message("items", "[[100, 0.05],{}]")
+    with sent(served, call) as connected:
+        assert b'{"item":0}' in connected.recv(65536)
+        status, body = exchange(served.socket_path("a"), call)
+        assert (status, b"stream" in body) == (400, True)
+        with sent(served, b"GET /v1/result/once HTTP/1.1\r\n\r\n") as other:
+            assert read_answer(other)[0] == 400
+        assert b"item" in connected.recv(65536)
+    wait_until(lambda: served.gate().health()["calls"] == 0)
+    assert served.gate().call("executed") == ["items"]
+
+
+def test_ids_outlive_their_results() -> None:
+    results = Results()
+    half = Reply(200, b"x" * (KEEP_BYTES // 2))
+    for i in range(3):
+        results.add(f"large-{i}", "f", half, 0.0)
+    assert results.get("large-0", 0.0) == ("f", None)
+    assert results.get("large-2", 0.0) == ("f", half)
+    results.drop("large-2")
+    assert results.get("large-2", 0.0) == ("f", None)
+    for i in range(100):
+        results.add(f"small-{i}", "g", b'{"result":1}', 0.0)
+    assert results.get("large-0", 0.0) == ("f", None)
+    found = results.get("small-0", 0.0)
+    assert found is not None
+    assert found[1] is not None
+    assert found[1].text == b'{"result":1}'
+
+
+def test_ids_are_bounded_in_number_and_age() -> None:
+    results = Results(seconds=600)
+    for i in range(KEEP_COUNT + 10):
+        results.add(f"{i}", "f", b"1", 0.0)
+    assert len(results.known) == KEEP_COUNT
+    assert results.get("9", 0.0) is None
+    assert results.get("10", 0.0) is not None
+    assert results.get("10", 601.0) is None
+    assert not results.known
