@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -301,6 +303,62 @@ def test_a_call_lasts_as_long_as_there_are_signs_of_life(
                     gate.call("hour", ())
         server.join(5)
         assert not server.is_alive()
+
+
+@contextmanager
+def answering(folder: Path, *answers: bytes) -> Generator[Gate]:
+    """A gate whose one connection gets these answers, one after the other."""
+    head = b"seer-gate: 1\r\nseer-epoch: e1\r\ncontent-type: application/json\r\n"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "gate.sock"))
+        listener.listen()
+        waiting = iter([b'200 OK {"result":{}}', *answers])
+
+        def answer() -> None:
+            connected = listener.accept()[0]
+            with connected:
+                while connected.recv(65536):
+                    status, reason, text = next(waiting).split(b" ", 2)
+                    line = b"HTTP/1.1 %s %s\r\n" % (status, reason)
+                    length = b"content-length: %d\r\n\r\n" % len(text)
+                    connected.sendall(line + head + length + text)
+
+        server = threading.Thread(target=answer)
+        server.start()
+        with connect("scripted", f"path:{folder}/gate.sock") as gate:
+            yield gate
+        server.join(30)
+
+
+RAISED = b'500 Error {"error":{"type":"RemoteError","name":"KeyError","bases":["KeyError"],' + (
+    b'"message":"no value"}}'
+)
+
+
+def test_a_raised_exception_leaves_no_cycle_behind(tmp_path: Path) -> None:
+    with answering(tmp_path, *[b'200 OK {"result":1}'] * 2, *[RAISED] * 4) as gate:
+        assert [gate.call("f"), gate.call("f")] == [1, 1]
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(4):
+                with pytest.raises(KeyError, match="no value") as raised:
+                    gate.call("f")
+                gone = weakref.ref(raised.value)
+                del raised
+                assert gone() is None
+        finally:
+            gc.enable()
+
+
+def test_an_answer_that_cannot_be_read_leaves_its_connection_to_one_caller(tmp_path: Path) -> None:
+    answers = [b'200 OK {"result":1}'] * 2 + [b'200 OK {"result":]}', b'200 OK {"result":2}']
+    with answering(tmp_path, *answers) as gate:
+        assert [gate.call("f"), gate.call("f")] == [1, 1]
+        with pytest.raises(ProtocolError):
+            gate.call("f")
+        assert len(gate.idle) == len(set(gate.idle)) == 1
+        assert gate.call("f") == 2
 
 
 def test_no_class_is_ever_looked_up_by_a_name_off_the_wire() -> None:

@@ -140,7 +140,11 @@ class Attempts:
                 raise AskIdempotent(self._lost(error))
             if isinstance(error, InterfaceDiedError):
                 raise self._lost(error)
-        raise error
+        try:
+            raise error
+        finally:
+            # A frame that holds what is raised in it is garbage only a collector finds.
+            del error
 
     def made_again(self) -> Retry:
         """The function is idempotent: begin anew."""

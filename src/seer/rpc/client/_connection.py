@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
-SPINS = 40
+SPINS = 80
 """Looks at the socket, about a microsecond each, before a call sleeps."""
 REST = 32
 """Calls that sleep at once after a spin that came to nothing; twice as many after each further."""

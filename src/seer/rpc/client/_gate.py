@@ -15,7 +15,7 @@ from ._link import Link
 from ._remote import error_from
 from ._requests import Arguments
 from ._streams import ChunkReader, split_chunk
-from ._wire import WireError
+from ._wire import RAISED, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -226,11 +226,16 @@ class Gate(Link):
             outcome = connection.exchange_small(
                 b"%s%s\r\ncontent-length: %d\r\n\r\n%s" % (line, call.encode(), len(text), text)
             )
-            if outcome.plain and outcome.epoch == self.epoch:
-                self.idle.append(connection)
-                return decode(outcome.text, torch=tensors, extra=self.restorers)["result"]
         except BaseException as error:
             outcome = error
+        else:
+            if outcome.plain and outcome.epoch == self.epoch:
+                if outcome.status == 200:
+                    self.idle.append(connection)
+                    return decode(outcome.text, torch=tensors, extra=self.restorers)["result"]
+                if outcome.status == RAISED:
+                    self.idle.append(connection)
+                    raise error_from(outcome.text)
         arguments = Arguments(text, (), shared=self.shared)
         path = "/v1/call/" + function
         response, connection = self.exchange(path, function, arguments, (call, outcome, connection))

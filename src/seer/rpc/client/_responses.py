@@ -25,7 +25,7 @@ class Response:
 
     Attributes:
         status: The HTTP status.
-        plain: Whether it is a result without buffers on a connection that stays open.
+        plain: Whether it is JSON without buffers, on a connection that stays open.
         epoch: The incarnation of the interface that answered; empty where a proxy did.
         text: The JSON text.
         body: The whole body, for inline buffers.
@@ -54,10 +54,9 @@ class ResponseReader:
 
     __slots__ = (
         "_body",
-        "_epoch",
         "_filled",
         "_json_size",
-        "_prefix",
+        "_known",
         "_rest",
         "_value",
         "_wanted",
@@ -65,8 +64,7 @@ class ResponseReader:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._prefix = b"\0"
-        self._epoch = ""
+        self._known: dict[bytes, tuple[bytes, int, str]] = {}
         self._value: Response | None = None
         self._body: bytearray | None = None
         self._filled = 0
@@ -79,16 +77,22 @@ class ResponseReader:
         Raises:
             WireError: It is not a response of the gate.
         """
-        prefix = self._prefix
-        if data.startswith(prefix) and not self._rest and self._body is None:
+        known = self._known.get(data[9:12])
+        if known is not None and not self._rest and self._body is None:
             # The usual answer: the same head as the last time but for the length.
+            prefix, status, epoch = known
             start = len(prefix)
             end = data.find(b"\r\n\r\n", start, start + 24)
             length = data[start:end]
-            if end > 0 and length.isdigit() and len(data) - end - 4 == int(length):
-                response = Response(200)
+            if (
+                end > 0
+                and data.startswith(prefix)
+                and length.isdigit()
+                and len(data) - end - 4 == int(length)
+            ):
+                response = Response(status)
                 response.plain = True
-                response.epoch = self._epoch
+                response.epoch = epoch
                 response.text = data[end + 4 :]
                 return response
         if self._body is not None:
@@ -172,7 +176,6 @@ class ResponseReader:
             slots = headers.get(b"seer-slots")
             if slots is not None:
                 response.slots = parse_slots(slots)
-        elif status == 200 and lines[-1].startswith(b"content-length: "):
-            self._prefix = head[: len(head) - len(length)]
-            self._epoch = response.epoch
+        elif not response.close and lines[-1].startswith(b"content-length: "):
+            self._known[line[9:12]] = head[: len(head) - len(length)], status, response.epoch
         return response

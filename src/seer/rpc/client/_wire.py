@@ -27,6 +27,8 @@ INLINE_ALIGN = 16
 SLOT_ALIGN = 64
 SHARE_FROM = 256 * 1024
 """Buffers of at least this many bytes travel through shared memory where both ends can."""
+RAISED = 500
+"""The status of an answer that says what a function raised."""
 KEEP_ALIVE = 10.0
 """Seconds between two interim `102 Processing` of a call that is still running."""
 

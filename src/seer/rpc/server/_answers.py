@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from seer.rpc._wire import head_prefix
+from seer.rpc._wire import head_prefix, response_head
+from seer.rpc.client._wire import RAISED
 
 from ._failures import gate_failure
 from ._replies import Reply, plain_message
@@ -32,6 +33,7 @@ class Answers:
     Attributes:
         prefix: The lines that follow the status line of every answer.
         ok: The beginning of the usual answer, up to its length.
+        raised: The same for what a function raised.
     """
 
     def __init__(
@@ -43,10 +45,8 @@ class Answers:
         self.epoch = epoch
         self.loop = loop
         self.prefix = head_prefix(epoch)
-        self.ok = (
-            b"HTTP/1.1 200 OK\r\n" + self.prefix + b"content-type: application/json\r\n"
-            b"content-length: "
-        )
+        self.ok = response_head(200, self.prefix, 0)[: -len(b"0\r\n\r\n")]
+        self.raised = response_head(RAISED, self.prefix, 0)[: -len(b"0\r\n\r\n")]
         self._observe = observe
 
     def answer(self, connection: Connection, result: object) -> None:

@@ -13,6 +13,7 @@ import sys
 import time
 
 from seer.rpc._values import _encode  # pyright: ignore[reportPrivateUsage]
+from seer.rpc.client._wire import RAISED
 
 from ._calls import DONE, RUNNING, SMALL, Call
 from ._execute import PASS_ON, uses_gpu
@@ -52,6 +53,7 @@ class Direct:
         self._blind = executor.scrubber is not None
         self._shared = executor.shared
         self._ok = gate.ok
+        self._raised = gate.raised
 
     def run(
         self, connection: Connection, request: Request, body: bytes | bytearray, entry: Entry
@@ -91,7 +93,7 @@ class Direct:
         if call.beat_at < loop.wake_at:
             loop.wake_at = call.beat_at
         serial = loop.enter()
-        self._lane.run_begun(call, self.complete)
+        self._lane.run_begun(call, self)
         loop.leave(serial)
         return True
 
@@ -108,21 +110,38 @@ class Direct:
             executor.finish(call, MAIN_LANE, executor.result(call, value), ended)
             return
         text = b'{"result":%s}' % text
+        self._count(call, len(text), ended)
+        self._finish(call, b"%s%d\r\n\r\n%s" % (self._ok, len(text), text), text, ended)
+        if self._recorder is not None:
+            self._shared.end(MAIN_LANE)
+            self._recorder.add(call, Reply(200, text), ended, ended - call.started_at)
+
+    def failed(self, call: Call, error: BaseException, ended: float) -> None:
+        """Answer with what the function raised."""
+        executor = self._executor
+        reply = executor.failure(call, error)
+        if reply.status != RAISED or call.tally.limited:
+            executor.finish(call, MAIN_LANE, reply, ended)
+            return
+        text = reply.text
+        self._count(call, len(text), ended)
+        self._finish(call, b"%s%d\r\n\r\n%s" % (self._raised, len(text), text), reply, ended)
+        if self._recorder is not None:
+            self._shared.end(MAIN_LANE)
+            self._recorder.add(call, reply, ended, ended - call.started_at)
+
+    def _count(self, call: Call, size: int, ended: float) -> None:
         seconds = ended - call.started_at
         tally = call.tally
         tally.calls += 1
         tally.seconds += seconds
-        tally.size += call.bytes_in + len(text)
+        tally.size += call.bytes_in + size
         if "torch" in sys.modules and uses_gpu():
             tally.gpu_seconds += seconds
         if tally.calls >= PASS_ON:
             tally.pass_on()
-        self._finish(call, text, ended)
-        if self._recorder is not None:
-            self._shared.end(MAIN_LANE)
-            self._recorder.add(call, Reply(200, text), ended, seconds)
 
-    def _finish(self, call: Call, text: bytes, now: float) -> None:
+    def _finish(self, call: Call, answer: bytes, kept: Reply | bytes, now: float) -> None:
         """Send the answer and keep it, as `Gate.finish` does."""
         owner = call.owner
         with owner.lock:
@@ -131,11 +150,12 @@ class Direct:
             call.state = DONE
             del owner.calls[call.id]
             waiting, call.connections = call.connections, []
-            owner.results.add(call.id, call.entry.name, text, now)
+            owner.results.add(call.id, call.entry.name, kept, now)
         for connection in waiting:
             connection.busy = False
             connection.call = None
             if connection.closing:
-                self._gate.send_reply(connection, Reply(200, text))
+                reply = Reply(200, kept) if isinstance(kept, bytes) else kept
+                self._gate.send_reply(connection, reply)
             else:
-                connection.send(b"%s%d\r\n\r\n%s" % (self._ok, len(text), text))
+                connection.send(answer)

@@ -19,6 +19,7 @@ from seer.rpc._budget import charge, check_bytes, seconds_left
 from seer.rpc._handles import Handle, part_of
 from seer.rpc._pool import Pool
 from seer.rpc._values import decode, encode
+from seer.rpc.client._wire import RAISED
 
 from ._calls import QUEUED, RUNNING
 from ._failures import Stopped, gate_failure, raised_text
@@ -188,7 +189,7 @@ class Executor:
         if call.cause and isinstance(error, Stopped):
             return self.refusal(stop_error(call, _monotonic()))
         text = raised_text(error, tracebacks=self.tracebacks, skip=1)
-        return Reply(500, self.scrubbed(text), type(error).__name__)
+        return Reply(RAISED, self.scrubbed(text), type(error).__name__)
 
     def scrubbed(self, text: bytes) -> bytes:
         """The text without the names of hidden models."""

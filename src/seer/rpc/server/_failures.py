@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import json
+from json.encoder import encode_basestring_ascii as _quoted
 
 from seer.errors import (
     ArgumentError,
@@ -26,7 +27,6 @@ from seer.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
-    from typing import Any
 
 STATUS: dict[type[BaseException], int] = {
     ArgumentError: 422,
@@ -78,32 +78,23 @@ def raised_text(error: BaseException, *, tracebacks: bool, skip: int) -> bytes:
         message = f"<the exception's text could not be made: {type(problem).__name__}>"
     if len(message) > _MAX_MESSAGE:
         message = message[:_MAX_MESSAGE] + f"... ({len(message)} characters)"
-    details: dict[str, Any] = {
-        "type": "RemoteError",
-        "name": kind.__name__,
-        "bases": builtin_bases(kind),
-        "message": message,
-    }
-    if tracebacks:
-        details["traceback"] = render(error, skip)
-    try:
-        return json.dumps({"error": details}).encode()
-    except UnicodeEncodeError:
-        return json.dumps({"error": details}, ensure_ascii=True).encode()
+    trace = f',"traceback":{_quoted(render(error, skip))}' if tracebacks else ""
+    return f'{{"error":{{{_class_text(kind)},"message":{_quoted(message)}{trace}}}}}'.encode()
 
 
-_bases: dict[type[BaseException], list[str]] = {}
+_classes: dict[type[BaseException], str] = {}
 
 
-def builtin_bases(kind: type[BaseException]) -> list[str]:
-    """The names of the builtin exceptions that `kind` is or derives from, nearest first."""
-    names = _bases.get(kind)
-    if names is None:
+def _class_text(kind: type[BaseException]) -> str:
+    """What an error says of its class: the name, and the builtin ones that it derives from."""
+    text = _classes.get(kind)
+    if text is None:
         names = [c.__name__ for c in kind.__mro__ if getattr(builtins, c.__name__, None) is c]
         names = [n for n in names if n not in ("object", "BaseException", "Exception")]
-        if len(_bases) < 1000:
-            _bases[kind] = names
-    return names
+        text = json.dumps({"type": "RemoteError", "name": kind.__name__, "bases": names})[1:-1]
+        if len(_classes) < 1000:
+            _classes[kind] = text
+    return text
 
 
 def render(error: BaseException, skip: int) -> str:

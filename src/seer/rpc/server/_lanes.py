@@ -21,9 +21,9 @@ from ._queue import FairQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
+    from ._direct import Direct
     from ._execute import Executor
     from ._streams import Streamer
 
@@ -71,13 +71,19 @@ class MainLane:
             return
         call: Call = job
         if self._executor.begin(call, MAIN_LANE, self):
-            self.run_begun(call, self._complete)
+            self.run_begun(call, self)
 
-    def _complete(self, call: Call, value: Any, ended: float) -> None:
+    def complete(self, call: Call, value: Any, ended: float) -> None:
+        """Answer with what the function gave."""
         self._executor.complete(call, MAIN_LANE, value, ended)
 
-    def run_begun(self, call: Call, complete: Callable[[Call, Any, float], None]) -> None:
-        """Run a call that is marked as running, and have `complete` send what it gives."""
+    def failed(self, call: Call, error: BaseException, ended: float) -> None:
+        """Answer with what the function raised."""
+        executor = self._executor
+        executor.finish(call, MAIN_LANE, executor.failure(call, error), ended)
+
+    def run_begun(self, call: Call, way: MainLane | Direct) -> None:
+        """Run a call that is marked as running, and have `way` answer it."""
         executor = self._executor
         entry = call.entry
         try:
@@ -98,12 +104,10 @@ class MainLane:
             except BaseException as error:
                 # Whatever a function raises, SystemExit too, is its caller's to see.
                 self._inside = None
-                ended = _monotonic()
-                reply = executor.failure(call, error)
-                executor.finish(call, MAIN_LANE, reply, ended)
+                way.failed(call, error, _monotonic())
                 executor.check_poisoned(error)
                 return
-            complete(call, value, _monotonic())
+            way.complete(call, value, _monotonic())
         except Stopped as stopped:
             # The signal came between the function's last step and ours.
             executor.finish(call, MAIN_LANE, executor.failure(call, stopped), _monotonic())

@@ -33,7 +33,7 @@ PARK_AFTER = 20
 SLICE = 0.002
 """Seconds of queued calls the main thread runs before it looks at the sockets again."""
 
-SPINS = 60
+SPINS = 100
 """Looks at the sockets, about a microsecond each, before whoever leads sleeps."""
 REST = 32
 """Times that it sleeps at once after a spin that came to nothing; twice as many after each."""
@@ -84,6 +84,8 @@ class Loop:
         self._park = allocate_lock()
         self._park.acquire()
         self._stopping = False
+        self._alone = False
+        self._last = -1
         self._spin = 1
         self._rest = REST
         self._posted: deque[Callable[[], None]] = deque()
@@ -131,10 +133,14 @@ class Loop:
         else:
             timeout = 0.0
         handlers = self._handlers
-        found = self._look() if block and self._spin > 0 else []
+        found = self._look() if block and self._alone and self._spin > 0 else []
         if not found:
             found = self.epoll.poll(timeout, 64)
             self._spin += 1
+        if found:
+            # With several callers at once the cores are better left to them.
+            self._alone = len(found) == 1 and found[0][0] == self._last
+            self._last = found[0][0]
         led = self._main_leads
         self.batch += 1
         self.direct = led
