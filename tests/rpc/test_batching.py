@@ -7,12 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from seer.errors import DeadlineExceededError
+from seer.rpc.client import deadline
 from tests.rpc.serving import HOLD, SOON, Served, holding, run_together, serving
 
 pytestmark = pytest.mark.full
 
 SOURCE = (
     """
+    import asyncio
     from collections.abc import Sequence
 
     batches = []
@@ -43,6 +46,28 @@ SOURCE = (
     @expose(batch=8, batch_wait=0.05)
     def failing(x: list[int]) -> list[int]:
         raise RuntimeError("all of it")
+
+    @expose(batch=8, batch_wait=0.05)
+    def placed(x: list[int], factor: int, more: list[int] = (5,), /, *, plus: int = 0) -> list[int]:
+        batches.append(list(x))
+        return [a * factor + b + plus for a, b in zip(x, more, strict=True)]
+
+    @expose(batch=8, batch_wait=0.05)
+    def gap(factor: int = 3, x: list[int] = (4,), /) -> list[int]:
+        return [item * factor for item in x]
+
+    @expose(batch=8, batch_wait=0.05)
+    async def awaited(x: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        batches.append(list(x))
+        return [ValueError("odd") if item % 2 else item for item in x]
+
+    @expose(batch=8)
+    async def endless(x: list[int]) -> list[int]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            batches.append(["stopped"])
 
     @expose(batch=8, batch_wait=600)
     def patient(x: list[int]) -> list[int]:
@@ -115,6 +140,27 @@ def test_calls_wait_for_nobody_who_could_not_join(served: Served) -> None:
 
     assert run_together(call, 2) == [list(range(10))] * 2
     assert time.monotonic() - begin < SOON
+
+
+def test_positional_only_parameters_stay_in_their_places(served: Served) -> None:
+    gate = served.gate()
+    assert gate.call("placed", (2, 10)) == 25
+    assert gate.call("placed", (2, 10, 1), {"plus": 100}) == 121
+    assert (gate.call("gap"), gate.call("gap", (5,)), gate.call("gap", (5, 6))) == (12, 20, 30)
+
+
+def test_async_functions_are_batched_too(served: Served) -> None:
+    results = call_all(served, "awaited", list(range(16)))
+    assert results[::2] == list(range(0, 16, 2))
+    assert all(isinstance(error, ValueError) for error in results[1::2])
+    assert [len(batch) for batch in served.gate().call("seen")] == [8, 8]
+
+
+def test_an_async_batch_is_stopped_at_its_deadline(served: Served) -> None:
+    gate = served.gate()
+    with pytest.raises(DeadlineExceededError), deadline(0.3):
+        gate.call("endless", (1,))
+    assert gate.call("seen") == [["stopped"]]
 
 
 def test_calls_that_differ_in_a_shared_argument_run_apart(served: Served) -> None:

@@ -155,6 +155,23 @@ def test_a_batched_function_can_be_called_and_checked(load_text: Load) -> None:
         tools.check_batch("f", calls)
 
 
+async def test_an_async_batched_function_can_be_awaited_and_checked(load_text: Load) -> None:
+    tools = load_text("""
+        import asyncio
+        wrong = 0
+        @expose(batch=4)
+        async def f(xs: list[int], k: int, /, *, more: list[int] = (1,)) -> list[int]:
+            await asyncio.sleep(0)
+            return [x * k + m + wrong * len(xs) for x, m in zip(xs, more, strict=True)]
+    """)
+    assert await tools.f(2, 10) == 21
+    tools.check_batch("f", [(1, 3), (2, 3)])
+    module: Any = tools.module
+    module.wrong = 1
+    with pytest.raises(AssertionError, match=r"f\(\) call 0: result is 6 in the batch, 5 alone"):
+        tools.check_batch("f", [(1, 3), (2, 3)])
+
+
 @pytest.mark.parametrize(
     ("together", "alone", "message"),
     [

@@ -214,6 +214,11 @@ class _Reader:
         """Turn the hints over lists into those of one call."""
         if streams:
             self.problems.append(f"{self.name}(): a generator cannot be batched")
+        if (self.options.max_concurrency or 1) > 1:
+            self.problems.append(
+                f"{self.name}(): batch= and max_concurrency= do not go together; batches run one "
+                "at a time"
+            )
         for parameter in parameters:
             if parameter.kind in ("var_positional", "var_keyword"):
                 self.problems.append(f"{self.name}(): *args and **kwargs cannot be batched")
@@ -222,6 +227,9 @@ class _Reader:
                 parameter.hint = parameter.hint.args[0] if parameter.hint.args else ANY
                 if parameter.default is not None:
                     self._item_default(parameter)
+            elif parameter.kind == "positional_only" and parameter.default is not None:
+                # What comes after it must find it in its place.
+                self.item_defaults[parameter.name] = self.defaults[parameter.name]
         if not any(parameter.batched for parameter in parameters):
             self.problems.append(
                 f"{self.name}(): with batch={self.options.batch} at least one parameter must be a "

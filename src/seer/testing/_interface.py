@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
+from seer._sync import run_sync
 from seer.errors import ResultError, UnknownFunctionError
 from seer.rpc._handles import Handle, HandleTable
 from seer.rpc._interface import Interface, load
@@ -101,11 +102,19 @@ class LoadedInterface:
         """
         function = self._function(name)
         bound = [self._bind(function, *_split(call)) for call in calls]
-        together = self._run_batch(function, bound)
+        together = self._check_one(function, bound)
         for i, one in enumerate(bound):
-            (alone,) = self._run_batch(function, [one])
+            (alone,) = self._check_one(function, [one])
             place = _difference(together[i], alone, f"{name}() call {i}: result", rtol, atol)
             assert place is None, place
+
+    def _check_one(
+        self, function: Function, calls: list[tuple[list[Any], dict[str, Any]]]
+    ) -> list[Any]:
+        results = self._call_batch(function, calls)
+        if function.is_async:
+            results = run_sync(results)
+        return self._each(function, results, len(calls))
 
     def _function(self, name: str) -> Function:
         function = self._interface.functions.get(name)
@@ -119,7 +128,10 @@ class LoadedInterface:
     def _call(self, function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         arguments = self._bind(function, args, kwargs)
         if function.options.batch > 1:
-            return self._run_batch(function, [arguments])[0]
+            results = self._call_batch(function, [arguments])
+            if function.is_async:
+                return self._await_batch(function, results)
+            return self._each(function, results, 1)[0]
         target = cast("Callable[..., Any]", function.target)
         positional, named = arguments
         result = target(*positional, **named)
@@ -135,6 +147,9 @@ class LoadedInterface:
 
     async def _await(self, function: Function, result: Any) -> Any:
         return self._received(function, await result)
+
+    async def _await_batch(self, function: Function, results: Any) -> Any:
+        return self._each(function, await results, 1)[0]
 
     def _stream(self, function: Function, result: Any) -> Iterator[Any]:
         for item in result:
@@ -171,9 +186,8 @@ class LoadedInterface:
     def _restore_handle(self, found: dict[str, Any]) -> Handle:
         return self._handles.get(found["id"])
 
-    def _run_batch(
-        self, function: Function, calls: list[tuple[list[Any], dict[str, Any]]]
-    ) -> list[Any]:
+    def _call_batch(self, function: Function, calls: list[tuple[list[Any], dict[str, Any]]]) -> Any:
+        """What the function gives for these calls together; to be awaited if it is async."""
         names = [p.name for p in function.parameters]
         defaults = function.item_defaults
         given = [{**defaults, **dict(zip(names, args, strict=False)), **kw} for args, kw in calls]
@@ -183,9 +197,12 @@ class LoadedInterface:
                 arguments[parameter.name] = [one[parameter.name] for one in given]
         only = [p.name for p in function.parameters if p.kind == "positional_only"]
         positional = [arguments.pop(name) for name in only if name in arguments]
-        results = cast("Callable[..., Any]", function.target)(*positional, **arguments)
-        if not isinstance(results, (list, tuple)) or len(cast("list[Any]", results)) != len(calls):
-            raise ResultError(f"{function.name}() must return a list of {len(calls)}, one per call")
+        return cast("Callable[..., Any]", function.target)(*positional, **arguments)
+
+    def _each(self, function: Function, results: Any, count: int) -> list[Any]:
+        """The results of the calls of a batch, as their callers get them."""
+        if not isinstance(results, (list, tuple)) or len(cast("list[Any]", results)) != count:
+            raise ResultError(f"{function.name}() must return a list of {count}, one per call")
         for result in cast("list[Any]", results):
             if isinstance(result, Exception):  # what the gate gives to this call's caller alone
                 raise result

@@ -15,6 +15,7 @@ from ._streams import MAX_UNSENT, STALL, unread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from ._calls import Call
@@ -33,7 +34,7 @@ class AsyncLane:
         self._streamer = streamer
         self._lanes = list(range(FIRST_LANE, LANES))
         self._tasks: dict[Call, asyncio.Task[None]] = {}
-        self._gates: dict[str, asyncio.Semaphore] = {}
+        self._gates: dict[tuple[str, int], asyncio.Semaphore] = {}
         self._any = asyncio.Semaphore(len(self._lanes))
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="seer-async", daemon=True).start()
@@ -41,6 +42,34 @@ class AsyncLane:
     def submit(self, call: Call) -> None:
         """Start a call, or queue it where its function is at its bound."""
         self._loop.call_soon_threadsafe(self._start, call)
+
+    def blocking(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
+        """A plain function that runs an async one on the loop and waits until it has ended."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            task: asyncio.Task[Any] | None = None
+            ended = threading.Event()
+
+            def start() -> None:
+                nonlocal task
+                task = self._loop.create_task(function(*args, **kwargs))
+                task.add_done_callback(lambda _: ended.set())
+
+            def cancel() -> None:
+                if task is not None:
+                    task.cancel()
+
+            self._loop.call_soon_threadsafe(start)
+            try:
+                ended.wait()
+            except BaseException:
+                self._loop.call_soon_threadsafe(cancel)
+                ended.wait()
+                raise
+            assert task is not None
+            return task.result()
+
+        return run
 
     def interrupt(self, call: Call) -> None:
         """Cancel the call's task."""
@@ -59,9 +88,11 @@ class AsyncLane:
     async def _bounded(self, call: Call) -> None:
         options = call.entry.options
         most = options.max_concurrency or FIRST_LANE
-        gate = self._gates.get(call.entry.name)
+        # A file that was loaded again may say another number.
+        bound = (call.entry.name, most)
+        gate = self._gates.get(bound)
         if gate is None:
-            gate = self._gates[call.entry.name] = asyncio.Semaphore(most)
+            gate = self._gates[bound] = asyncio.Semaphore(most)
         async with gate, self._any:
             lane = self._lanes.pop()
             try:

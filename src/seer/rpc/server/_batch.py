@@ -64,7 +64,7 @@ class Gather:
             for p in function.parameters
             if p.kind in ("positional_only", "positional_or_keyword")
         ]
-        self._positional_only = {p.name for p in function.parameters if p.kind == "positional_only"}
+        self._positional_only = [p.name for p in function.parameters if p.kind == "positional_only"]
 
     def submit(self, call: Call) -> None:
         """Add a call; on the leading thread."""
@@ -167,7 +167,7 @@ class Batch:
         executor: Executor,
         lane: MainLane,
         shared: dict[str, Any],
-        positional_only: set[str],
+        positional_only: list[str],
     ) -> None:
         self._entry = entry
         self._executor = executor
@@ -201,7 +201,7 @@ class Batch:
         arguments: dict[str, Any] = dict(self._shared)
         for name in self._items[0]:
             arguments[name] = [item[name] for item in self._items]
-        args = [arguments.pop(name) for name in list(arguments) if name in self._positional_only]
+        args = [arguments.pop(name) for name in self._positional_only]
         started = _monotonic()
         error: BaseException | None = None
         values: list[Any] = []

@@ -69,10 +69,10 @@ class Entry:
         self.returns_handle = function is not None and function.returns.kind == "handle"
         self.streams = function is not None and function.is_generator
         self.runner: Any = None
-        if function is not None and function.is_async:
-            self.lane = "async"
-        elif options.batch > 1:
+        if options.batch > 1:
             self.lane = "batch"
+        elif function is not None and function.is_async:
+            self.lane = "async"
         elif options.max_concurrency is not None and options.max_concurrency > 1:
             self.lane = "threads"
         else:

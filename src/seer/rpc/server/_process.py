@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from seer.rpc._interface import Interface
 
+    from ._async import AsyncLane
     from ._batch import Gather
     from ._calls import Call
     from ._channel import Channel
@@ -111,7 +112,7 @@ class InterfaceProcess(GateProcess):
         self._shared = shared
         self._queue = FairQueue()
         self._lanes: list[ThreadLanes] = []
-        self._async: Any = None
+        self._async: AsyncLane | None = None
         self._next_lane = 1
         self.loop = Loop(
             next_job=self._queue.pop,
@@ -204,14 +205,12 @@ class InterfaceProcess(GateProcess):
                 self._lanes.append(lanes)
                 entry.runner = lanes
             elif entry.lane == "async":
-                if self._async is None:
-                    from ._async import AsyncLane
-
-                    self._async = AsyncLane(self._executor, self._streamer)
-                entry.runner = self._async
+                entry.runner = self._async_lane()
             elif entry.lane == "batch":
                 from ._batch import Gather
 
+                if entry.function is not None and entry.function.is_async:
+                    entry.target = self._async_lane().blocking(entry.target)
                 gather = Gather(entry, self._executor, self._main, self._gather_ready)
                 gathers.append(gather)
                 entry.runner = gather
@@ -220,6 +219,13 @@ class InterfaceProcess(GateProcess):
         self.gate.expose(entries, json.dumps({"result": interface.schema()}).encode())
         for lanes in old:
             lanes.close()
+
+    def _async_lane(self) -> AsyncLane:
+        if self._async is None:
+            from ._async import AsyncLane
+
+            self._async = AsyncLane(self._executor, self._streamer)
+        return self._async
 
     def _take_lanes(self, count: int) -> int:
         # Lanes only say who runs what; beyond 63 threads they are shared.
