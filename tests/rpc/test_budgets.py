@@ -7,7 +7,7 @@ import pytest
 
 from seer.errors import BudgetExceededError
 from seer.rpc import Budget
-from tests.rpc.serving import SOON, run_together, serving
+from tests.rpc.serving import SOON, ControlFailed, run_together, serving
 
 SOURCE = """
     import time
@@ -159,6 +159,50 @@ def test_the_controller_changes_a_budget_while_it_is_served() -> None:
         served.control("POST", "/v1/budget", message)
         assert gate.call("small", (1,)) == 1
         assert served.control("GET", "/v1/budget")["callers"]["a"]["calls"] == 2
+
+
+@full
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_a_functions_budget_that_was_changed_outlives_reloads_and_restarts(replicas: int) -> None:
+    budgets = {"small": {"calls": 3}}
+    with serving(
+        SOURCE, replicas=replicas, restart="on-failure", function_budgets=budgets
+    ) as served:
+        gate = served.gate()
+
+        def change(name: str, **limits: float) -> None:
+            message = {"scope": "function", "name": name, "budget": limits}
+            served.control("POST", "/v1/budget", message)
+
+        def limits(name: str) -> dict[str, float]:
+            return gate.budget()["functions"][name]["limit"]
+
+        change("small", calls=5)
+        change("rare", seconds=60)
+        served.control("POST", "/v1/reload")
+        # What the file says holds where the change says nothing.
+        assert (limits("small"), limits("rare")) == ({"calls": 5}, {"calls": 3, "seconds": 60})
+        change("rare", calls=4)
+        served.control("POST", "/v1/reload")
+        assert limits("rare") == {"calls": 4}
+        served.kill_interface()
+        with pytest.raises(ConnectionError):
+            gate.call("small", (1,))
+        assert [gate.call("rare") for _ in range(4)] == [1, 1, 1, 1]
+        with pytest.raises(BudgetExceededError, match="'rare'"):
+            gate.call("rare")
+        assert (limits("small"), limits("rare")) == ({"calls": 5}, {"calls": 4})
+
+
+@full
+@pytest.mark.parametrize(
+    ("scope", "name"), [("function", "smal"), ("caller", "nobody"), ("world", "")]
+)
+def test_a_budget_for_what_does_not_exist_is_refused(scope: str, name: str) -> None:
+    with serving(SOURCE) as served:
+        message = {"scope": scope, "name": name, "budget": {"calls": 1}}
+        with pytest.raises(ControlFailed, match=f"there is no {scope} '{name}'"):
+            served.control("POST", "/v1/budget", message)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from seer.rpc._schema import Function
+
 MAX_REPLICAS = 256
 RESTARTS = ("never", "on-failure")
 
@@ -64,6 +66,7 @@ class ServerConfig:
         restart: `never` or `on-failure`.
         budget: Of the whole interface.
         function_budgets: Of single functions.
+        changed_budgets: Of single functions, as they were changed since; not a part of the file.
         record: Folder to record calls in; empty for no record.
         record_results: Whether the record holds results too, or digests of them only.
         grace: Seconds between telling a function to stop and killing the process.
@@ -77,6 +80,7 @@ class ServerConfig:
         "blind",
         "budget",
         "callers",
+        "changed_budgets",
         "control",
         "drain",
         "file",
@@ -128,6 +132,7 @@ class ServerConfig:
         self.restart = restart
         self.budget = budget or Budget()
         self.function_budgets = function_budgets or {}
+        self.changed_budgets: dict[str, Budget] = {}
         self.record = record
         self.record_results = record_results
         self.grace = grace
@@ -143,7 +148,7 @@ class ServerConfig:
             ValueError: It is malformed.
         """
         found: dict[str, Any] = json.loads(text)
-        unknown = sorted(set(found) - set(cls.__slots__))
+        unknown = sorted({*found} - ({*cls.__slots__} - {"changed_budgets"}))
         if unknown:
             raise ValueError(f"the server's configuration has no {unknown[0]!r}")
         found["callers"] = list(map(CallerConfig.from_json, found.get("callers") or []))
@@ -151,3 +156,17 @@ class ServerConfig:
         budgets: dict[str, Any] = found.get("function_budgets") or {}
         found["function_budgets"] = {k: Budget.from_json(v) for k, v in budgets.items()}
         return cls(**found)
+
+    def budget_of(self, function: Function) -> Budget:
+        """The limits of one function: of the file's `max_calls` and the budget the lower one.
+
+        A budget that was changed since is the last word on all that it limits.
+        """
+        most = function.options.max_calls
+        changed = self.changed_budgets.get(function.name)
+        budget = changed or self.function_budgets.get(function.name, Budget())
+        if most is None or (changed is not None and changed.calls is not None):
+            return budget
+        limits = budget.to_json()
+        limits["calls"] = min(limits.get("calls", most), most)
+        return Budget.from_json(limits)

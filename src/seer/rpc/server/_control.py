@@ -223,8 +223,8 @@ class Control:
         scope, name = found["scope"], found.get("name", "")
         if scope == "interface":
             supervisor.config.budget = budget
-        elif scope == "function":
-            supervisor.config.function_budgets[name] = budget
+        elif scope == "function" and name in _functions(supervisor.schema):
+            supervisor.config.changed_budgets[name] = budget
         elif scope == "caller" and name in supervisor.callers:
             supervisor.callers[name][1].budget = budget
         else:
@@ -323,6 +323,10 @@ class Control:
             note = f"lost calls could not be recorded: {error}"
             self._supervisor.notes.append({"kind": "record", "message": note})
         self.wake_records()
+
+
+def _functions(schema: dict[str, Any] | None) -> set[str]:
+    return set() if schema is None else {function["name"] for function in schema["functions"]}
 
 
 _ROUTES = frozenset(

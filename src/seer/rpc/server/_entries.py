@@ -87,7 +87,7 @@ class Entry:
 def make_entries(
     functions: Mapping[str, Function],
     *,
-    budgets: Mapping[str, Budget] | None,
+    budget_of: Callable[[Function], Budget],
     shared: Shared,
     places: dict[str, int],
 ) -> dict[str, Entry]:
@@ -95,14 +95,13 @@ def make_entries(
 
     Args:
         functions: The functions, with their targets.
-        budgets: Budgets of single functions, beside what `max_calls` says; None for no limits at
-            all, where somebody else has counted the calls already.
+        budget_of: Gives the limits of a function.
         shared: Where meters count.
         places: Numbers of the functions' meters, kept over reloads and restarts; grows here.
     """
     entries: dict[str, Entry] = {}
     for name, function in functions.items():
-        meter, place = function_meter(function, budgets=budgets, shared=shared, places=places)
+        meter, place = function_meter(function, budget_of(function), shared=shared, places=places)
         assert function.target is not None
         bind = function.binder(plain=False)
         entry = Entry(name, function.target, bind, function.options, meter, function, place)
@@ -112,20 +111,10 @@ def make_entries(
 
 
 def function_meter(
-    function: Function,
-    *,
-    budgets: Mapping[str, Budget] | None,
-    shared: Shared,
-    places: dict[str, int],
+    function: Function, budget: Budget, *, shared: Shared, places: dict[str, int]
 ) -> tuple[Meter, int]:
     """The meter of one function, and its place; see `make_entries`."""
     name = function.name
-    budget = Budget() if budgets is None else budgets.get(name, Budget())
-    most = function.options.max_calls
-    if most is not None and budgets is not None:
-        limits = budget.to_json()
-        limits["calls"] = min(limits.get("calls", most), most)
-        budget = Budget.from_json(limits)
     place = places.setdefault(name, len(places) + 1)
     base = shared.meter_base(FIRST_FUNCTION + place)
     return Meter(f"function {name!r}", budget, shared.cells, base, flat=True), place

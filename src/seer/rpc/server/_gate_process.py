@@ -148,9 +148,10 @@ class GateProcess:
         if message["scope"] == "interface":
             self.gate.meter.budget = budget
         elif message["scope"] == "function":
+            self._config.changed_budgets[message["name"]] = budget
             entry = self.gate.entries.get(message["name"])
-            if entry is not None:
-                entry.meter.budget = budget
+            if entry is not None and entry.function is not None:
+                entry.meter.budget = self._config.budget_of(entry.function)
         else:
             caller = self.gate.callers.get(message["name"])
             if caller is not None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from seer.rpc._interface import Interface
+    from seer.rpc._schema import Function
 
     from ._async import AsyncLane
     from ._batch import Gather
@@ -181,8 +182,8 @@ class InterfaceProcess(GateProcess):
     def _due(self, now: float) -> None:
         self.gate.due(now)
 
-    def _function_budgets(self) -> dict[str, Budget] | None:
-        return self._config.function_budgets
+    def _budget_of(self, function: Function) -> Budget:
+        return self._config.budget_of(function)
 
     # --- the interface, first and after reloads ----------------------------------------------
 
@@ -192,7 +193,7 @@ class InterfaceProcess(GateProcess):
 
         entries = make_entries(
             interface.functions,
-            budgets=self._function_budgets(),
+            budget_of=self._budget_of,
             shared=self._shared,
             places=self._places,
         )

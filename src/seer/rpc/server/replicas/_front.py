@@ -147,11 +147,9 @@ class Front(GateProcess):
         schema = Schema.from_json(about["schema"])
         entries: dict[str, Entry] = {}
         for name, function in schema.functions.items():
+            budget = self._config.budget_of(function)
             meter, place = function_meter(
-                function,
-                budgets=self._config.function_budgets,
-                shared=self._shared,
-                places=self._places,
+                function, budget, shared=self._shared, places=self._places
             )
             entries[name] = Entry(
                 name, _elsewhere, _elsewhere, function.options, meter, function, place
