@@ -36,7 +36,9 @@ sys.stdin.read()
 
 def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    env = {**os.environ, "XDG_STATE_HOME": str(state)}
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    env = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(temporary)}
     controller = subprocess.Popen(
         [sys.executable, "-c", CONTROLLER, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -61,6 +63,7 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
     assert list((state / "seer" / "machines").iterdir()) == []
     sessions = state / "seer" / "sessions"
     wait_until(lambda: not any(map(Path.is_dir, sessions.iterdir())), "no folder of a session")
+    wait_until(lambda: not any(temporary.iterdir()), "no temporary folder")
     assert str(state) not in Path("/proc/self/mountinfo").read_text()
     assert str(state) not in Path("/proc/net/unix").read_text()
 

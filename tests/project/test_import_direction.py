@@ -28,6 +28,10 @@ ORDER = [
     "console",
     "_redact",
     "_sync",
+    "_transient",
+    "_janitor",
+    "_places",
+    "_addresses",
     "errors",
 ]
 

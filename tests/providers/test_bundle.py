@@ -62,7 +62,7 @@ def test_many_at_once_make_one(tmp_path: Path) -> None:
         made = set(pool.map(bundle, [files] * 32))
     assert len(made) == 1
     assert [path.name for path in made.pop().parent.iterdir()] != []
-    drafts = list((tmp_path / "cache/seer/bundles").glob(".draft-*"))
+    drafts = list((tmp_path / "cache/seer/bundles").glob("draft-*"))
     assert not drafts
 
 

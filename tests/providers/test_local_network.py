@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from seer._places import state_dir
 from seer.errors import ConfigError, IsolationError, ProviderError
 from seer.providers import Machine, MachineSpec, Network, get_provider
 from seer.providers._local_record import machines_dir
-from seer.providers._places import state_dir
 
 pytestmark = pytest.mark.full
 

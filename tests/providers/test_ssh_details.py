@@ -29,6 +29,7 @@ from seer.providers import Machine, MachineSpec
 from seer.providers.ssh import SshProvider
 from seer.testing.provider_contract._subject import eventually
 from seer.testing.sshd import SshServer
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-details")]
 
@@ -411,12 +412,13 @@ import sys
 from seer._sync import run_sync
 from seer.providers import MachineSpec, get_provider
 machine = run_sync(get_provider("ssh").start(MachineSpec(lease=float(sys.argv[1]))))
-print(machine.id, flush=True)
+way = run_sync(machine.reach("/run/seer/gate.sock"))
+print(machine.id, way.path, flush=True)
 sys.stdin.read()
 """
 
 
-def test_an_orphan_is_listed_as_one_and_ends_with_its_lease(
+def test_an_orphan_is_listed_as_one_and_ends_with_its_lease_and_its_ways(
     server: SshServer, provider: SshProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in server.environment().items():
@@ -429,10 +431,12 @@ def test_an_orphan_is_listed_as_one_and_ends_with_its_lease(
     )
     assert first.stdin is not None and first.stdout is not None
     with first.stdin, first.stdout:
-        machine_id = first.stdout.readline().strip()
+        machine_id, way = first.stdout.readline().split()
+        assert Path(way).is_socket()
         assert [status.id for status in run_sync(provider.list())] == [machine_id]
         first.kill()
         first.wait()
+        wait_until(lambda: not Path(way).parent.exists(), "the way's folder is gone")
         run_sync(eventually(lambda: _is_idle(provider), "the orphan has ended", within=34))
 
 

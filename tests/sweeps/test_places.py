@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -277,6 +279,11 @@ def test_nodes_without_the_folders_get_the_experiment_and_send_everything_back(
         assert not small["value.root"].startswith(str(apart))
         assert large["outcome"] == "failed"
         assert "too large to be brought back" in large["error"] and "noise" in large["error"]
+        kept = re.search(r"kept on the node, as '(.+?)'", large["error"])
+        assert kept is not None
+        # Nothing is lost, so it is the reader of these words who removes it.
+        assert (Path(kept[1]) / "output.txt").is_file()
+        shutil.rmtree(kept[1])
     assert rows["small", 0]["value.root"] == rows["small", 1]["value.root"]
     assert found["cost"] == pytest.approx(0.5)  # from records that came back
     assert found["output"] == ["hidden files: []\n"] * 2

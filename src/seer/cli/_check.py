@@ -4,12 +4,12 @@ import ast
 import dataclasses
 import inspect
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from seer._transient import TransientFolder
 from seer.cli._codes import FOUND
 from seer.cli._options import interface_argument, json_option, machine_options, print_json
 from seer.cli._target import Around, started
@@ -47,9 +47,9 @@ def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
     """Load an interface file in a jail, and say what an agent could call, and what is doubtful."""
     source = interface.read_text(encoding="utf-8", errors="replace")
     doubts = secrets_in(source)
-    with tempfile.TemporaryDirectory(prefix="seer-check-") as scratch:
+    with TransientFolder("check") as scratch:
         if tiny:
-            around["models"] = (*around["models"], *stand_ins(source, Path(scratch)))
+            around["models"] = (*around["models"], *stand_ins(source, scratch))
         with started(interface, Around(**around)) as served:
             found = served.scoped.describe(served.library.name)
     doubts += [*found.warnings, *_undocumented(found)]

@@ -1,10 +1,10 @@
 """`seer demo`: the template's experiment, from a folder that is gone afterwards."""
 
-import tempfile
 from pathlib import Path
 
 import click
 
+from seer._transient import TransientFolder
 from seer.cli._init import create
 from seer.cli._options import runs_option
 from seer.cli._run import run_program, show
@@ -17,8 +17,8 @@ def command(root: Path | None) -> int:
 
     It is what `seer init` makes, run with the scripted agent; the record is kept.
     """
-    with tempfile.TemporaryDirectory(prefix="seer-demo-") as scratch:
-        folder = create(Path(scratch, "demo"))
+    with TransientFolder("demo") as scratch:
+        folder = create(scratch / "demo")
         code, made = run_program(folder / "main.py", root=root)
     show(made)
     return code

@@ -6,12 +6,11 @@ or error.
 
 import contextlib
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from seer._transient import TransientFolder
 from seer.environment._process import run_program
 from seer.environment._secrets import Secrets
 from seer.errors import RepoError
@@ -85,7 +84,7 @@ class Git:
         fd = os.memfd_create("seer-token", 0)
         self._stack.callback(os.close, fd)
         os.write(fd, token.encode() + b"\n")
-        folder = self._stack.enter_context(_private_folder())
+        folder = self._stack.enter_context(TransientFolder("git"))
         script = folder / "askpass"
         script.write_text(_ASKPASS)
         script.chmod(0o700)
@@ -137,12 +136,3 @@ class Git:
             advice = "git failed"
         said = self._secrets.redact(words)[-2000:]
         return RepoError(f"repo {self.url!r}: {advice}\n{said}")
-
-
-@contextlib.contextmanager
-def _private_folder() -> Generator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="seer-git-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

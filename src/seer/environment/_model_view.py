@@ -15,15 +15,16 @@ import logging
 import os
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seer._places import cache_dir
+from seer._transient import TransientFolder
 from seer.environment import _blinding
-from seer.environment._paths import cache_dir, cache_key, locked
+from seer.environment._paths import cache_key, locked
 from seer.errors import ModelError
 
 logger = logging.getLogger(__name__)
@@ -208,8 +209,7 @@ class _Builder:
             self._needles = self._gather(secrets)
 
     def build(self, folder: Path) -> None:
-        draft = Path(tempfile.mkdtemp(prefix="draft-", dir=folder.parent))
-        try:
+        with TransientFolder("draft", inside=folder.parent) as draft:
             chosen = self._choose() if self._label is not None else self._files
             for file in chosen:
                 target = draft / file.name
@@ -222,9 +222,6 @@ class _Builder:
                 binds = folder.with_suffix(".binds")
                 binds.write_text(json.dumps(self._binds))
             draft.rename(folder)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
 
     def _gather(self, secrets: Set[str]) -> _blinding.Needles:
         """All names, with those that the files themselves give as their origin."""

@@ -16,7 +16,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
-from seer.environment._paths import cache_dir
+from seer._places import cache_dir
 
 _CHUNK = 8 << 20
 _REMEMBERED = 10_000

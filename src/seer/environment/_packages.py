@@ -13,7 +13,6 @@ import os
 import platform
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,8 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from seer._places import cache_dir
+from seer._transient import TransientFolder
 from seer.environment._assemble import open_folders, take_over, write_skeleton
 from seer.environment._indexes import IndexSettings, read_index_settings
 from seer.environment._installed import (
@@ -32,7 +33,7 @@ from seer.environment._installed import (
     link_package,
     write_stubs,
 )
-from seer.environment._paths import cache_dir, locked
+from seer.environment._paths import locked
 from seer.environment._process import run_program
 from seer.environment._uv import BuildFailed, UvBuild, resolve_offline
 from seer.errors import PackageError
@@ -74,13 +75,13 @@ async def build_environment(
     environment = root / key
     async with locked(root / f"{key}.lock"):
         if not environment.is_dir():
-            draft = Path(tempfile.mkdtemp(prefix="draft-", dir=root))
+            draft = await asyncio.to_thread(TransientFolder, "draft", inside=root)
             try:
-                await _Build(wanted, settings, draft, say).run()
-                await asyncio.to_thread((draft / "env").rename, environment)
+                await _Build(wanted, settings, draft.path, say).run()
+                await asyncio.to_thread((draft.path / "env").rename, environment)
                 await asyncio.to_thread(_prune, root)
             finally:
-                await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
+                await asyncio.to_thread(draft.remove)
         os.utime(environment)
     return environment
 

@@ -1,4 +1,4 @@
-"""Where Seer keeps what can be made again, and locks that hold between processes."""
+"""The secret key of Seer's cache, and locks that hold between processes."""
 
 import asyncio
 import fcntl
@@ -8,17 +8,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from seer._places import cache_dir
+
 _KEY_BYTES = 32
-
-
-def cache_dir() -> Path:
-    """Seer's cache folder: `$XDG_CACHE_HOME/seer`, or `~/.cache/seer`. Made private if new."""
-    root = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG rules say that a relative path is to be ignored.
-    base = Path(root) if root.startswith("/") else Path.home() / ".cache"
-    folder = base / "seer"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
 
 
 def cache_key() -> bytes:

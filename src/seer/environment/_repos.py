@@ -12,14 +12,15 @@ import os
 import re
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer._places import cache_dir
+from seer._transient import TransientFolder
 from seer.environment._config import RepoConfig
 from seer.environment._git import Git
-from seer.environment._paths import cache_dir, locked
+from seer.environment._paths import locked
 from seer.environment._repo_url import clone_url
 from seer.environment._secrets import load_secrets
 from seer.errors import RepoError
@@ -82,11 +83,10 @@ class _Mirror:
     async def fetch(self) -> tuple[str, str | None]:
         """Make sure that the ref is here. Its commit, and the branch if it is one."""
         if not self.path.is_dir():
-            draft = self.path.with_name(f"mirror-{os.getpid()}.draft")
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(mode=0o700, parents=True)
-            await self._git.run("init", "--quiet", "--bare", "--template=", ".", cwd=draft)
-            draft.rename(self.path)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with TransientFolder("draft", inside=self.path.parent) as draft:
+                await self._git.run("init", "--quiet", "--bare", "--template=", ".", cwd=draft)
+                draft.rename(self.path)
         for left in self.path.glob("*.lock"):
             # Of a git that was killed: whoever uses the mirror holds its lock of ours.
             left.unlink(missing_ok=True)
@@ -174,8 +174,7 @@ _FETCH = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--no-writ
 
 async def _check_out(git: Git, mirror: Path, target: Path, commit: str, branch: str | None) -> None:
     """Make a checkout in a temporary folder, then give it its name."""
-    draft = Path(tempfile.mkdtemp(prefix="draft-", dir=target.parent))
-    try:
+    with TransientFolder("draft", inside=target.parent) as draft:
         await git.run("init", "--quiet", "--template=", ".", cwd=draft)
         kept = f"refs/seer/kept/{commit}"
         await git.run(*_FETCH, "--update-shallow", str(mirror), kept, cwd=draft)
@@ -184,9 +183,6 @@ async def _check_out(git: Git, mirror: Path, target: Path, commit: str, branch: 
         await git.run("remote", "add", "origin", git.url, cwd=draft)
         await asyncio.to_thread(_tidy, draft)
         await asyncio.to_thread(draft.rename, target)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
 
 
 def _tidy(checkout: Path) -> None:

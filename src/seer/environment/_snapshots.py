@@ -11,12 +11,12 @@ import logging
 import os
 import re
 import secrets
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seer._transient import TransientFolder
 from seer.environment._config import SandboxConfig
 from seer.environment._note import config_from_dict, config_to_dict
 from seer.errors import SnapshotError
@@ -79,8 +79,8 @@ async def take_snapshot(started: "Started", description: str) -> str:
     snapshot_id = f"snap-{secrets.token_hex(8)}"
     store = snapshots_dir()
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = store / f".{snapshot_id}"
-    draft.mkdir(mode=0o700)
+    scratch = TransientFolder("draft", inside=store)
+    draft = scratch.path
     try:
         for part, folder in _folders(machine).items():
             await _pack(machine, folder, draft / f"{part}.tar")
@@ -94,7 +94,7 @@ async def take_snapshot(started: "Started", description: str) -> str:
     except OSError as error:
         raise SnapshotError(f"the snapshot could not be written: {error}") from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        await asyncio.to_thread(scratch.remove)
     logger.info("snapshot %s of %s taken", snapshot_id, machine.id)
     return snapshot_id
 

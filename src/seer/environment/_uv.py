@@ -8,13 +8,13 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from seer._places import cache_dir
+from seer._transient import TransientFolder
 from seer.environment._build_jail import PYTHON, BuildFolder, BuildJail
 from seer.environment._indexes import IndexSettings
-from seer.environment._paths import cache_dir
 from seer.environment._process import Finished, run_program
 from seer.errors import PackageError
 from seer.isolation import Mount, interpreter_mounts
@@ -59,8 +59,7 @@ async def resolve_offline(
     Returns:
         The pins, or None where that is not possible.
     """
-    with tempfile.TemporaryDirectory(prefix="seer-resolve-") as name:
-        folder = Path(name)
+    with TransientFolder("resolve") as folder:
         (folder / "wanted.in").write_text("\n".join(requirements) + "\n")
         (folder / "out.txt").write_text("\n".join(pins) + "\n")
         ended = await run_program(
@@ -69,7 +68,7 @@ async def resolve_offline(
                 *("--find-links", str(stubs), "--python", sys.executable, "--no-cache"),
                 *("--output-file", "out.txt", "wanted.in"),
             ],
-            env={"PATH": os.defpath, "HOME": name},
+            env={"PATH": os.defpath, "HOME": str(folder)},
             cwd=folder,
         )
         return _pins(folder / "out.txt") if ended.exit_code == 0 else None

@@ -11,12 +11,12 @@ import os
 import platform
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from seer._transient import TransientFolder
 from seer.environment._config import RepoConfig
 from seer.environment._model_view import ModelSource, View
 from seer.environment._models import ModelsHere, OnBytes
@@ -117,9 +117,9 @@ class WorkshopElsewhere(Workshop):
                 f"{self._host.name} has no uv, and this host's is for {platform.machine()} while "
                 f"that one is {machine}; install it there: python3 -m pip install uv"
             )
-        with tempfile.TemporaryDirectory(prefix="seer-uv-") as name:
-            await asyncio.to_thread(shutil.copy, find_uv(), Path(name, "uv"))
-            return str(await self._host.push(Path(name)) / "uv")
+        with TransientFolder("uv") as folder:
+            await asyncio.to_thread(shutil.copy, find_uv(), folder / "uv")
+            return str(await self._host.push(folder) / "uv")
 
     async def packages(
         self,
@@ -142,10 +142,10 @@ class WorkshopElsewhere(Workshop):
                 raise
             logger.warning("%s reaches no package index; it gets wheels from here", self._host.name)
             target = await self._ask("target", {})
-            with tempfile.TemporaryDirectory(prefix="seer-wheels-") as name:
-                await collect_wheels(requirements, Path(name), target, on_progress=on_progress)
+            with TransientFolder("wheels") as folder:
+                await collect_wheels(requirements, folder, target, on_progress=on_progress)
                 on_progress("sending wheels")
-                wheels = await self._host.push(Path(name))
+                wheels = await self._host.push(folder)
             found = await self._ask("packages", {**request, "wheels": str(wheels)}, on_message=show)
         return Path(found) if found is not None else None
 

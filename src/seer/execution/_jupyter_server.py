@@ -169,8 +169,11 @@ class JupyterServer:
 
     async def _spawn(self, notebook: Path, key: str) -> None:
         home = str(self._folder)
+        # Jupyter and its libraries leave folders where temporary files are.
+        (self._folder / "tmp").mkdir(mode=0o700, exist_ok=True)
         env = {
             "HOME": home,
+            "TMPDIR": f"{home}/tmp",
             "PATH": os.environ.get("PATH", os.defpath),
             "JUPYTER_NO_CONFIG": "1",
             "JUPYTER_CONFIG_DIR": f"{home}/config",

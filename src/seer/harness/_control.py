@@ -11,11 +11,12 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from seer._addresses import address
 from seer.errors import ConfigError, RunControlError, SeerError
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ def control_run(
     if len(line) > LONGEST:
         raise ConfigError("text", f"{len(line)} bytes", f"must be at most {LONGEST} bytes")
     try:
-        with _beneath(folder) as path, socket.socket(socket.AF_UNIX) as client:
+        with address(folder / NAME) as path, socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_PATIENCE)
             client.connect(path)
             client.sendall(line)
@@ -123,7 +124,7 @@ def _handle(
 def _listen(folder: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
     try:
-        with _beneath(folder) as path:
+        with address(folder / NAME) as path:
             listener.bind(path)
         (folder / NAME).chmod(0o600)
         listener.listen(16)
@@ -131,13 +132,3 @@ def _listen(folder: Path) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-@contextmanager
-def _beneath(folder: Path) -> Generator[str, None, None]:
-    """A path to the socket that is short enough for the kernel, however long the folder's is."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}/{NAME}"
-    finally:
-        os.close(fd)

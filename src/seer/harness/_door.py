@@ -14,6 +14,8 @@ from typing import cast
 
 import anyio
 
+from seer._addresses import address
+
 logger = logging.getLogger(__name__)
 
 
@@ -40,11 +42,8 @@ class Door:
         self._plan = plan
         self._pid: int | None = None
         self._listener = socket.socket(socket.AF_UNIX)
-        handle = os.open(folder, os.O_PATH)
-        try:
-            self._listener.bind(f"/proc/self/fd/{handle}/door")
-        finally:
-            os.close(handle)
+        with address(folder / "door") as where:
+            self._listener.bind(where)
         self._listener.listen(1)
         self._listener.setblocking(False)
         self._task = asyncio.create_task(self._serve())

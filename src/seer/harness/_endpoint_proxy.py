@@ -6,13 +6,14 @@ well be on loopback or in a private network (a model server of one's own), and n
 
 import asyncio
 import logging
-import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
+
+from seer._addresses import address
 
 logger = logging.getLogger(__name__)
 
@@ -125,11 +126,8 @@ class EndpointProxy:
 
 def _listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX)
-    handle = os.open(path.parent, os.O_PATH)  # the path may be too long for an address
-    try:
-        listener.bind(f"/proc/self/fd/{handle}/{path.name}")
-    finally:
-        os.close(handle)
+    with address(path) as where:
+        listener.bind(where)
     path.chmod(0o666)
     return listener
 

@@ -5,7 +5,6 @@ are made visible before a terminal sees them.
 """
 
 import asyncio
-import os
 import re
 import sys
 from abc import ABC, abstractmethod
@@ -14,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from seer._places import state_dir
 from seer.console import say
 from seer.errors import MissingExtraError
 
@@ -173,5 +173,4 @@ def open_terminal() -> Terminal:
     """The terminal of this process, or plain lines where it has none."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return LineTerminal()
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return PromptTerminal(history=state / "seer" / "chat_history")
+    return PromptTerminal(history=state_dir() / "chat_history")

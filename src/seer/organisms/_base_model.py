@@ -10,7 +10,6 @@ import importlib.util
 import logging
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,10 @@ def _convert(gguf: Path, folder: Path) -> None:
             f"{error.name} is needed to convert the base model; run: pip install 'seer[interp]'"
         ) from error
     logger.info("converting the base model to safetensors (once)")
-    draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".draft-"))
+    # The caller holds the lock, so what is there already is of a process that was killed.
+    draft = folder.with_name(".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(mode=0o700)
     try:
         source = {"gguf_file": gguf.name, "local_files_only": True}
         loaded = transformers.AutoModelForCausalLM.from_pretrained(

@@ -8,14 +8,13 @@ once, so that no start pays for that.
 import hashlib
 import os
 import py_compile
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from seer.providers._places import cache_dir
+from seer._places import cache_dir
+from seer._transient import TransientFolder
 
 
 def bundle(files: Mapping[str, Path]) -> Path:
@@ -45,8 +44,7 @@ def _digest(files: tuple[tuple[str, Path], ...]) -> str:
 
 def _make(folder: Path, files: Mapping[str, Path]) -> None:
     folder.parent.mkdir(mode=0o700, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
-    try:
+    with TransientFolder("draft", inside=folder.parent) as draft:
         for name, source in files.items():
             target = draft / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -69,5 +67,3 @@ def _make(folder: Path, files: Mapping[str, Path]) -> None:
             # Another process was first; its copy is the same.
             if not folder.is_dir():
                 raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)

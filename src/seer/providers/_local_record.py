@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
+from seer._places import state_dir
 from seer.isolation import BackendName
-from seer.providers._places import state_dir
 from seer.providers._spec import Layout
 
 _TAIL = 1024 * 1024

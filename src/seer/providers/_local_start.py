@@ -16,6 +16,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer._addresses import address
+from seer._places import state_dir
 from seer.errors import IsolationError, ProviderError
 from seer.isolation import (
     JAIL_UIDS,
@@ -46,7 +48,6 @@ from seer.providers._local_folder import (
 )
 from seer.providers._local_record import LocalRecord, machines_dir, write_record
 from seer.providers._machine import wire
-from seer.providers._places import state_dir
 from seer.providers._spec import MachineSpec
 from seer.providers._sweep import being_made, lock_folder
 
@@ -295,15 +296,13 @@ def _fill(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
 
 def _listen(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
     try:
-        sock.bind(f"/proc/self/fd/{folder}/{path.name}")
+        with address(path) as where:
+            sock.bind(where)
         sock.listen(4096)
     except BaseException:
         sock.close()
         raise
-    finally:
-        os.close(folder)
     return sock
 
 

@@ -8,12 +8,10 @@ breaks is closed here, and the caller, who has its calls' ids, may come again.
 import asyncio
 import contextlib
 import logging
-import shutil
 import socket
-import tempfile
-import weakref
-from pathlib import Path
 
+from seer._addresses import address
+from seer._transient import TransientFolder
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._base import Channel, Machine, Way
 from seer.providers._channel import StreamChannel
@@ -23,6 +21,7 @@ from seer.providers._wire_io import READ_LIMIT
 logger = logging.getLogger(__name__)
 
 _CHUNK = 256 * 1024
+_SOCKET = "gate.sock"
 
 
 class Relay(Way):
@@ -30,34 +29,36 @@ class Relay(Way):
 
     relayed = True
 
-    def __init__(self, machine: Machine, target: str, listener: socket.socket, path: Path) -> None:
-        super().__init__(path)
+    def __init__(
+        self, machine: Machine, target: str, listener: socket.socket, folder: TransientFolder
+    ) -> None:
+        super().__init__(folder.path / _SOCKET)
         self._machine = machine
         self._target = target
         self._listener = listener
         self._passing: set[asyncio.Task[None]] = set()
-        # A forgotten one goes with this process.
-        self._remove = weakref.finalize(self, shutil.rmtree, path.parent, ignore_errors=True)
+        self._folder = folder
         self._accepting = asyncio.create_task(self._accept())
 
     @classmethod
     async def open(cls, machine: Machine, target: str) -> "Relay":
         """Listen in a fresh folder for connections to `target` in the machine."""
         # Short: tools such as curl take no path of more than 107 bytes.
-        folder = Path(tempfile.mkdtemp(prefix="seer-gate-"))
+        folder = TransientFolder("gate")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.setblocking(False)
         try:
-            path = folder / "gate.sock"
-            listener.bind(str(path))
+            path = folder.path / _SOCKET
+            with address(path) as where:
+                listener.bind(where)
             # The folder is closed to others; a jail sees the socket and nothing else of it.
             path.chmod(0o666)
             listener.listen(512)
         except BaseException:
             listener.close()
-            shutil.rmtree(folder)
+            folder.remove()
             raise
-        return cls(machine, target, listener, path)
+        return cls(machine, target, listener, folder)
 
     async def close(self) -> None:
         """Stop listening, and break every connection."""
@@ -66,7 +67,7 @@ class Relay(Way):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
-        self._remove()
+        self._folder.remove()
 
     async def _accept(self) -> None:
         loop = asyncio.get_running_loop()

@@ -14,10 +14,10 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
+from seer._places import state_dir
 from seer.providers._groups import remove_group, remove_nameless_groups
 from seer.providers._local_record import how_it_ended, machines_dir
 from seer.providers._machine.cleaning import record_end, remove_tree
-from seer.providers._places import state_dir
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from seer._addresses import address
 from seer._redact import Redactor
 from seer.errors import GateError, ProtocolError, ReplayDivergenceError
 from seer.rpc._wire import Request, WireError, head_prefix, parse_request
@@ -26,7 +27,6 @@ from seer.rpc.server._attached import Attached
 from seer.rpc.server._failures import STATUS, error_text
 from seer.rpc.server._replies import Reply, plain_message
 from seer.rpc.server._streams import recorded_stream
-from seer.runs._addresses import address
 from seer.runs._calls import GateCall
 from seer.runs._replay_match import Tapes
 from seer.runs._scrub import scrub_bytes

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seer._addresses import address
+from seer._transient import TransientFolder
 from seer.errors import GateError, InterfaceDiedError, ReplayDivergenceError
 from seer.providers import (
     Channel,
@@ -29,11 +31,9 @@ from seer.rpc._wire import WireError
 from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader, split_chunk
 from seer.rpc.client._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
-from seer.runs._addresses import address
 from seer.runs._calls import GateCall
 from seer.runs._replay_gate import Answered, Asked, ReplayGate
 from seer.runs._replay_machine import GateMaker, SocketChannel
-from seer.runs._transient import TransientFolder
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class LiveAfterMachine(Machine):
         self._real = real
         self._make_gate = make_gate
         self._takeover = takeover
-        self._folder = TransientFolder("seer-replay-")
+        self._folder = TransientFolder("replay")
         self._interfaces: dict[str, ReplayGate] = {}
         self._callers: dict[str, str] = {}
         self._paths: dict[str, Path] = {}

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequenc
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from seer._addresses import address
+from seer._transient import TransientFolder
 from seer.errors import ProviderError, RemoteFileError, SandboxLostError, SandboxStateError
 from seer.providers import (
     Channel,
@@ -28,9 +30,7 @@ from seer.providers import (
     Stream,
     TerminalSize,
 )
-from seer.runs._addresses import address
 from seer.runs._replay_gate import ReplayGate
-from seer.runs._transient import TransientFolder
 
 GateMaker = Callable[[str, Callable[[str], Path]], ReplayGate]
 """Makes the gate for an interface's name, given where paths of the machine lie on the host."""
@@ -55,7 +55,7 @@ class ReplayMachine(Machine):
         self.id = f"replay-{secrets.token_hex(8)}"
         self.note = spec.note
         self._make_gate = make_gate
-        self._folder = TransientFolder("seer-replay-")
+        self._folder = TransientFolder("replay")
         self._root = self._folder.path
         for folder in (_LAYOUT.workdir, _LAYOUT.run, _LAYOUT.tmp, _LAYOUT.home):
             self._host(folder).mkdir(parents=True, exist_ok=True)

@@ -4,12 +4,12 @@ The model is hidden: nothing that the agent can reach tells which organism it is
 read here, in the controller, after the agent has ended.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seer._transient import TransientFolder
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.errors import AnswerError
 from seer.execution import create_local_session
@@ -83,13 +83,13 @@ async def investigate(
     )
     settings: dict[str, object] = {**_DEFAULTS, **(config or {})}
     scoped = ScopedSandbox(SandboxConfig(models=[hidden], **settings))  # pyright: ignore[reportArgumentType]
-    with tempfile.TemporaryDirectory(prefix="seer-investigate-") as spare:
+    with TransientFolder("investigate") as spare:
         try:
             await scoped.astart()
             tools: Any = await scoped.aserve(str(interface), expose_as="library", name="tools")
             session = create_local_session(
                 workspace=Workspace(libraries=[tools, *libraries]),
-                workspace_dir=str(workspace_dir or Path(spare, "workspace")),
+                workspace_dir=str(workspace_dir or spare / "workspace"),
             )
             said = ""
             run = run_agent(

@@ -80,7 +80,10 @@ class _Lifeline:
 
 def _start(order: dict[str, Any], home: Path) -> "subprocess.Popen[bytes]":
     program = Path(order["program"])
-    home.mkdir(parents=True, exist_ok=True)
+    if order["remove"]:
+        home.mkdir(mode=0o700)
+    else:
+        home.mkdir(parents=True, exist_ok=True)
     inside = {name: str(home / path) for name, path in order["paths"].items()}
     with (home / "output.txt").open("wb") as output:
         return subprocess.Popen(

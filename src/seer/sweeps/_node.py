@@ -10,6 +10,7 @@ import fcntl
 import io
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -67,7 +68,8 @@ def work(task: Task) -> Iterator[dict[str, Any] | bytes]:
     order["program"] = str(source / Path(order["program"]).relative_to(task["source"]))
     shared = _is_shared(task)
     if not shared:
-        order["home"] = tempfile.mkdtemp(prefix="seer-sweep-")
+        # The guard makes it, since the guard removes it.
+        order["home"] = str(Path(tempfile.gettempdir(), f"seer-sweep-{secrets.token_hex(6)}"))
         order["remove"] = True
     home = Path(order["home"])
     with _guarded(task["guard"], order) as guard:
@@ -104,7 +106,10 @@ def _experiment(task: Task, ray: Any) -> Path:
     with (copies / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not copy.is_dir():
-            with tempfile.NamedTemporaryFile(dir=copies) as packed:
+            for left in copies.glob(".*"):
+                # Of one that was killed: whoever makes a copy holds the lock.
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            with tempfile.NamedTemporaryFile(prefix=".", dir=copies) as packed:
                 packed.write(ray.get(task["archive"][0]))
                 packed.flush()
                 unpack(Path(packed.name), copy)
@@ -136,7 +141,9 @@ def _guarded(source: str, order: dict[str, Any]) -> Generator["subprocess.Popen[
         # Ray's request to end comes as an exception; the program gets its time all the same.
         with contextlib.suppress(BrokenPipeError):
             guard.stdin.close()
-        guard.wait()
+        if guard.wait() < 0 and order["remove"]:
+            # It was killed before it could.
+            shutil.rmtree(order["home"], ignore_errors=True)
         guard.stdout.close()
 
 

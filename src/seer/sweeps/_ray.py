@@ -8,22 +8,20 @@ import contextlib
 import importlib
 import logging
 import os
-import shutil
 import socket
-import tempfile
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seer._transient import TransientFolder
 from seer.errors import ConfigError, MissingExtraError, ProviderError
 from seer.sweeps._place import Runner, to_its_end
 from seer.sweeps._tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
-_FOLDER = "seer-ray-sweep-"
 _PATIENCE = 15.0
 """Seconds to wait for an answer from a cluster's address."""
 
@@ -116,8 +114,8 @@ def _connected(place: Ray) -> Generator[Any]:
     with contextlib.ExitStack() as stack:
         own: dict[str, Any] = {}
         if address == "local":
-            files = _own_folder()
-            stack.callback(shutil.rmtree, files, ignore_errors=True)
+            # Where temporary files are: the addresses of Ray's sockets have 107 bytes.
+            files = stack.enter_context(TransientFolder("ray"))
             own = {"include_dashboard": False, "_temp_dir": str(files)}
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **own)
@@ -125,18 +123,6 @@ def _connected(place: Ray) -> Generator[Any]:
             raise ProviderError(f"Ray at {address!r} cannot be reached: {error}") from error
         stack.callback(ray.shutdown)
         yield ray
-
-
-def _own_folder() -> Path:
-    """For the files of a Ray of our own; those of processes that were killed are removed."""
-    # Short: the addresses of Ray's sockets have 107 bytes.
-    base = Path(tempfile.gettempdir())
-    for left in base.glob(f"{_FOLDER}*"):
-        if not Path(f"/proc/{left.name.removeprefix(_FOLDER)}").exists():
-            shutil.rmtree(left, ignore_errors=True)
-    folder = base / f"{_FOLDER}{os.getpid()}"
-    folder.mkdir(mode=0o700)
-    return folder
 
 
 def _refuse_client(address: str) -> None:

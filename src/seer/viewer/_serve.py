@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from seer._sync import run_sync
+from seer._transient import remove_at_end
 from seer.console import say
 from seer.errors import ConfigError
 from seer.runs import runs_root
@@ -165,6 +166,8 @@ def _doorstep(viewer: Viewer) -> Generator[Path, None, None]:
     folder = viewer.runs_folder if viewer.runs_folder.is_dir() else None
     number, name = tempfile.mkstemp(prefix="viewer-", suffix=".html", dir=folder)
     path = Path(name)
+    # Whoever closes the terminal's window kills the viewer.
+    remove_at_end(path)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:
             file.write(f'<meta http-equiv="refresh" content="0;url={viewer.url}">')

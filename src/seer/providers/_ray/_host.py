@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from seer._places import state_dir
 from seer.errors import (
     ProviderError,
     SandboxLostError,
@@ -16,7 +17,6 @@ from seer.errors import (
     SeerError,
 )
 from seer.providers._machine.cleaning import record_end
-from seer.providers._places import state_dir
 from seer.providers._ray._driver import Driver
 from seer.providers._ray._link import RayLink
 from seer.providers._ray._options import RayOptions

@@ -12,14 +12,12 @@ import importlib
 import json
 import os
 import secrets
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from seer._transient import TransientFolder
 from seer.providers._ray import actor as actor_module
 
 NAMESPACE = "seer"
@@ -29,7 +27,6 @@ _SLOW_LOOK = 20.0
 _OBJECT_STORE = 80 << 20
 _END_PATIENCE = 30.0
 _LONG = 1 << 30
-_FOLDER = "seer-ray-own-"
 
 
 class Driver:
@@ -43,7 +40,7 @@ class Driver:
             say: Writes a line to the controller.
         """
         self._say = say
-        self._folder = "" if address else _own_folder()
+        self._folder = None if address else TransientFolder("ray")
         self._ray: Any = importlib.import_module("ray")
         self._name = secrets.token_hex(8)
         self._actors: dict[str, Any] = {}
@@ -52,7 +49,7 @@ class Driver:
         own: dict[str, Any] = {
             "include_dashboard": False,
             "object_store_memory": _OBJECT_STORE,
-            "_temp_dir": self._folder,
+            "_temp_dir": str(self._folder.path) if self._folder else None,
         }
         self._ray.init(
             address or "local",
@@ -67,8 +64,8 @@ class Driver:
     def close(self) -> None:
         """Disconnect; a Ray that was started here ends."""
         self._ray.shutdown()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            self._folder.remove()
 
     def obey(self, request: Mapping[str, Any]) -> None:
         """Do what a request asks for, and answer."""
@@ -237,18 +234,6 @@ class Driver:
         )
         asked = task.remote(request["root"], request["machine"])
         return self._ray.get(asked, timeout=_SLOW_LOOK)
-
-
-def _own_folder() -> str:
-    """A folder for a Ray of our own; those of processes that were killed are removed."""
-    base = Path(tempfile.gettempdir())
-    for left in base.glob(f"{_FOLDER}*"):
-        pid = left.name.removeprefix(_FOLDER)
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
-    folder = base / f"{_FOLDER}{os.getpid()}"
-    folder.mkdir(mode=0o700)
-    return str(folder)
 
 
 def _words(error: BaseException) -> str:

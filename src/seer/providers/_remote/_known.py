@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from seer.providers._places import state_dir
+from seer._places import state_dir
 
 
 def remember(provider: str, place: str, options: Mapping[str, object]) -> None:

@@ -30,15 +30,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from seer import errors
+from seer._addresses import address
+from seer._places import cache_dir, state_dir
 from seer.errors import HostFullError, HostUnsuitableError, SandboxNotFoundError, SeerError
 from seer.isolation import Mount, is_rented
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._local_start import Born
-from seer.providers._places import cache_dir, state_dir
 from seer.providers._remote import gpus
-from seer.providers._remote.launched import launch_elsewhere, running, serve_on_node
+from seer.providers._remote.launched import launch_elsewhere, running
 from seer.providers._remote.launched import status as status_of
+from seer.providers._remote.node import serve_on_node
 from seer.providers._spec import MachineSpec
 from seer.providers._sweep import sweep
 from seer.providers.local import LocalProvider, launch
@@ -200,7 +202,8 @@ def _listening(names: Sequence[str]) -> Generator[dict[str, socket.socket]]:
         for name in names:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             gate = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            gate.bind(str(folder / f"{name}.sock"))
+            with address(folder / f"{name}.sock") as where:
+                gate.bind(where)
             # The folder is closed to others; in the jail the socket is all there is of it.
             (folder / f"{name}.sock").chmod(0o666)
             gate.listen(512)
@@ -212,7 +215,8 @@ def _remove_unserved(folder: Path) -> None:
     for path in folder.glob("*.sock"):
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with probe, contextlib.suppress(OSError):
-            probe.connect(str(path))
+            with address(path) as where:
+                probe.connect(where)
             return
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -220,12 +224,11 @@ def _remove_unserved(folder: Path) -> None:
 def _spawn_porter(
     folder: Path, control: int, lease: float, *, gates: Mapping[str, socket.socket] | None = None
 ) -> None:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-    try:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         # A porter that was killed leaves its socket.
         (folder / "porter.sock").unlink(missing_ok=True)
-        listener.bind(f"/proc/self/fd/{inside}/porter.sock")
+        with address(folder / "porter.sock") as where:
+            listener.bind(where)
         listener.listen(64)
         code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_PORTER}"
         numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
@@ -241,9 +244,6 @@ def _spawn_porter(
             pass_fds=(listener.fileno(), *passed, *([control] if control >= 0 else [])),
             start_new_session=True,
         )
-    finally:
-        listener.close()
-        os.close(inside)
 
 
 def _find(machine_id: str) -> dict[str, object]:
@@ -265,14 +265,12 @@ def _find(machine_id: str) -> dict[str, object]:
 
 
 def _is_served(folder: Path) -> bool:
-    inside = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.connect(f"/proc/self/fd/{inside}/porter.sock")
-    except OSError:
-        return False
-    finally:
-        os.close(inside)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            with address(folder / "porter.sock") as where:
+                probe.connect(where)
+        except OSError:
+            return False
     return True
 
 

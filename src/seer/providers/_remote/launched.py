@@ -1,13 +1,11 @@
 """Machines that a launcher starts, on a node where only the launcher can put programs.
 
-On the host: start a head with the launcher, and find those that run. On the node: start the machine
-as anywhere, with its state on the node's own disk, and carry wires to its porter until it ends.
+This is the host's part: start a head with the launcher, and find those that run. The node's is
+`node`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import os
 import secrets
@@ -18,27 +16,19 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from seer._addresses import address
+from seer._places import state_dir
 from seer.errors import ProviderError
-from seer.providers._local_record import how_it_ended
 from seer.providers._machine import wire
-from seer.providers._places import state_dir
 from seer.providers._remote import frames
-from seer.providers._remote.trunk import NOTE, Trunk
 
 _HEAD = "from seer_remote.head import main; main()"
 _STATUS_PATIENCE = 10.0
 _ANSWER = "answer.json"
-
-BringUp = Callable[[Mapping[str, Any]], Coroutine[Any, Any, dict[str, object]]]
-
-
-# --- on the host -------------------------------------------------------------------------------
 
 
 def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str, object]:
@@ -58,7 +48,8 @@ def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str
     file = os.memfd_create("seer-request")
     try:
         os.pwrite(file, json.dumps(request).encode(), 0)
-        listener.bind(str(folder / "porter.sock"))
+        with address(folder / "porter.sock") as where:
+            listener.bind(where)
         listener.listen(64)
         head = _spawn_head(request["launcher"], program, listener.fileno(), file, said)
         os.close(said)
@@ -135,7 +126,8 @@ def running() -> list[dict[str, Any]]:
 def _is_alive(folder: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
-            probe.connect(str(folder / "porter.sock"))
+            with address(folder / "porter.sock") as where:
+                probe.connect(where)
         except OSError:
             return False
     return True
@@ -146,7 +138,8 @@ def status(porter: str) -> tuple[bool, bool] | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(_STATUS_PATIENCE)
         try:
-            peer.connect(porter)
+            with address(Path(porter)) as where:
+                peer.connect(where)
             asked = wire.encode({"op": "status"})
             request = struct.pack(">I", len(asked) + 1) + wire.REQUEST + asked
             token = secrets.token_bytes(frames.TOKEN_BYTES)
@@ -171,61 +164,3 @@ def _read_status(peer: socket.socket) -> tuple[bool, bool] | None:
             held = wire.get_int(fields, "holders") > 0
             return bool(wire.get_int(fields, "detached")), held
     return None
-
-
-# --- on the node -------------------------------------------------------------------------------
-
-
-def serve_on_node(bring_up: BringUp) -> None:
-    """Start the machine that comes in the request, and carry wires to it until it ends."""
-    trunk = Trunk(os.dup(0), os.dup(1))
-    os.dup2(os.open("/dev/null", os.O_RDWR), 1)
-    first = trunk.receive()
-    if first is None:
-        return
-    base = os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir()
-    state = tempfile.mkdtemp(prefix="seer-", dir=base)
-    os.environ["XDG_STATE_HOME"] = state
-    try:
-        answer = asyncio.run(bring_up(json.loads(first[1])))
-        trunk.send(NOTE, json.dumps({"ok": answer}).encode())
-        _Node(trunk, str(answer["porter"]), str(answer["id"])).run()
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
-
-
-class _Node:
-    def __init__(self, trunk: Trunk, porter: str, machine_id: str) -> None:
-        self._trunk = trunk
-        self._porter = porter
-        self._id = machine_id
-        self._keeper = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._keeper.connect(str(Path(porter).with_name("keeper.sock")))
-
-    def run(self) -> None:
-        carrying = threading.Thread(target=self._carry, daemon=True)
-        carrying.start()
-        with contextlib.suppress(OSError):
-            while self._keeper.recv(4096):
-                continue
-        known = how_it_ended(self._id)
-        reason = known[0] if known is not None else "its keeper was killed"
-        with contextlib.suppress(OSError):
-            self._trunk.send(NOTE, json.dumps({"ended": reason}).encode())
-
-    def _carry(self) -> None:
-        self._trunk.run(lambda _: None, self._accept)
-        # Whoever launched this is gone, so the machine must not stay.
-        asked = wire.encode({"op": "terminate", "reason": "its launcher is gone"})
-        with contextlib.suppress(OSError):
-            self._keeper.sendall(struct.pack(">I", len(asked) + 1) + wire.REQUEST + asked)
-
-    def _accept(self, number: int) -> None:
-        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            peer.connect(self._porter)
-        except OSError:
-            peer.close()
-            self._trunk.send(number, b"")
-            return
-        self._trunk.add(number, peer)

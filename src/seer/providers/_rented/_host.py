@@ -6,6 +6,7 @@ import logging
 import os
 import time
 
+from seer._places import state_dir
 from seer.errors import (
     PreemptedError,
     ProviderError,
@@ -14,7 +15,6 @@ from seer.errors import (
     SeerError,
 )
 from seer.providers._machine.cleaning import record_end
-from seer.providers._places import state_dir
 from seer.providers._remote._host import RemoteHost
 from seer.providers._remote._link import Link
 from seer.providers._remote._machine import RemoteMachine

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncssh
 
-from seer.providers._places import state_dir
+from seer._places import state_dir
 
 _NAME = "seer"
 

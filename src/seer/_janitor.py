@@ -1,4 +1,4 @@
-"""Removes the private folders of a process that was killed before it could do so itself.
+"""Removes what a process that was killed could not remove itself: its transient files and folders.
 
 A tiny process beside the one that owns them: it waits at a pipe for its owner's end, which comes
 whatever the owner dies of. A script of the standard library alone, and also a module: what tells
@@ -11,20 +11,18 @@ import shutil
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 _PATIENCE = 10.0
 """Seconds; what still writes into a folder at its owner's end stops within moments."""
 
 
 def sweep(root: str) -> None:
-    """Remove folders whose process has ended without doing so."""
+    """Remove folders in `root` whose process has ended without doing so."""
     with locked(root), os.scandir(root) as entries:
         for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                continue
-            if not _is_alive(entry.path):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.is_dir(follow_symlinks=False) and not _is_alive(entry.path):
+                _remove(entry.path)
 
 
 @contextmanager
@@ -46,8 +44,8 @@ def open_lock(folder: str) -> int:
 def _is_alive(folder: str) -> bool:
     try:
         lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False  # killed while making it, or just now removing it
+    except (FileNotFoundError, NotADirectoryError):
+        return False  # has none, was killed while making it, or is just now removing it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -57,16 +55,24 @@ def _is_alive(folder: str) -> bool:
     return False
 
 
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+        os.unlink(path)  # noqa: PTH108
+    shutil.rmtree(path, ignore_errors=True)
+
+
 def main() -> None:
-    """Read folders from standard input, one a line; at its end remove those that are left."""
-    folders = {line.rstrip("\n") for line in sys.stdin}
+    """Read paths from standard input, each with a zero byte behind it; at its end remove them."""
+    # What follows the last zero byte was cut off, and so is no path of the owner's.
+    paths = {os.fsdecode(path) for path in sys.stdin.buffer.read().split(b"\0")[:-1]}
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
-        folders = {folder for folder in folders if os.path.lexists(folder)}
-        if not folders:
+        paths = {path for path in paths if os.path.lexists(path)}
+        if not paths:
             return
-        for root in {os.path.dirname(folder) for folder in folders}:  # noqa: PTH120
-            sweep(root)
+        for path in paths:
+            if not _is_alive(path):
+                _remove(path)
         time.sleep(0.1)
 
 
