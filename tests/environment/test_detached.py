@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,12 +36,29 @@ import sys
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.rpc import Budget
 scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local", timeout=120)).start()
-tools = scoped.serve(sys.argv[1], name="tools", budget=Budget(calls=1000)).connect()
+tools = scoped.serve(
+    sys.argv[1],
+    name="tools",
+    budget=Budget(calls=1000),
+    function_budgets={"count": Budget(calls=900)},
+    caller_budget=Budget(calls=800),
+).connect()
 assert tools.count("first") == 1
 scoped.detach()
 assert tools.count("second") == 2
 print(scoped.sandbox_id)
 """
+
+
+def again(scoped: ScopedSandbox, file: Path) -> Any:
+    """The interface that was left behind; other options would be refused."""
+    return scoped.serve(
+        file,
+        name="tools",
+        budget=Budget(calls=1000),
+        function_budgets={"count": Budget(calls=900)},
+        caller_budget=Budget(calls=800),
+    ).connect()
 
 
 @pytest.fixture
@@ -61,7 +79,8 @@ def test_another_process_uses_an_interface_that_was_left_running(
     sandbox_id, file = left_behind
     with ScopedSandbox.from_id(sandbox_id, provider="local") as scoped:
         assert scoped.served == ("tools",)
-        tools = scoped.serve(file, name="tools", budget=Budget(calls=1000)).connect()
+        tools = again(scoped, file)
+        assert tools.budget()["caller"]["limit"] == {"calls": 800}
         # The same process as before: it has counted all along, and it is not held up by output
         # that nobody reads.
         for expected in range(3, 60):
@@ -74,7 +93,7 @@ def test_an_interface_that_died_meanwhile_can_be_served_again(
     sandbox_id, file = left_behind
     scoped = ScopedSandbox.from_id(sandbox_id, provider="local")
     try:
-        tools = scoped.serve(file, name="tools", budget=Budget(calls=1000)).connect()
+        tools = again(scoped, file)
         with pytest.raises(CallLostError):
             tools.leave()
         scoped.detach()

@@ -9,7 +9,14 @@ import pytest
 from PIL import Image
 
 from seer.environment import SandboxConfig, ScopedSandbox
-from seer.errors import BudgetExceededError, CallLostError, HandleError, InterfaceRestartedError
+from seer.errors import (
+    BudgetExceededError,
+    CallLostError,
+    ConfigError,
+    HandleError,
+    InterfaceRestartedError,
+    SandboxStateError,
+)
 from seer.rpc import Budget
 
 pytestmark = pytest.mark.full
@@ -120,6 +127,58 @@ def test_budgets_of_interface_and_function_hold_and_can_be_seen(
     assert second.count() == 5
     with pytest.raises(BudgetExceededError, match="count"):
         second.count()
+
+
+def test_each_caller_and_each_function_has_its_own_budget(
+    sandbox: ScopedSandbox, tmp_path: Path
+) -> None:
+    budgets = {"count": Budget(calls=4), "leave": Budget(seconds=60)}
+    library = serve(
+        sandbox,
+        tmp_path,
+        COUNTER,
+        "shared_out",
+        function_budgets=budgets,
+        caller_budget=Budget(calls=3),
+    )
+    first: Any = library.connect()
+    second: Any = library.connect()
+    assert [first.count() for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(BudgetExceededError, match="this caller"):
+        first.count()
+    assert second.count() == 4
+    with pytest.raises(BudgetExceededError, match="'count'"):
+        second.count()
+    assert second.budget()["functions"]["leave"]["limit"] == {"seconds": 60}
+
+    used = sandbox.usage("shared_out")
+    assert (used.interface["calls"], used.functions["count"]["calls"]) == (4, 4)
+    one, two = used.callers
+    assert [used.callers[name]["calls"] for name in (one, two)] == [3, 1]
+    sandbox.set_budget("shared_out", Budget(calls=6), function="count")
+    sandbox.set_budget("shared_out", Budget(), caller=one)
+    sandbox.reload("shared_out")
+    assert [first.count(), second.count()] == [1, 2]
+    sandbox.set_budget("shared_out", Budget(calls=6))
+    for tools in (first, second):
+        with pytest.raises(BudgetExceededError, match="used up"):
+            tools.count()
+
+
+def test_budgets_of_what_does_not_exist_are_refused(sandbox: ScopedSandbox, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'cuont': is not exposed; exposed: count, leave"):
+        serve(sandbox, tmp_path, COUNTER, "misspelt", function_budgets={"cuont": Budget(calls=1)})
+    with pytest.raises(ConfigError, match="must be a Budget"):
+        serve(sandbox, tmp_path, COUNTER, "misspelt", caller_budget={"calls": 1})
+    serve(sandbox, tmp_path, COUNTER, "misspelt")
+    with pytest.raises(ConfigError, match="there is no function 'cuont'"):
+        sandbox.set_budget("misspelt", Budget(calls=1), function="cuont")
+    with pytest.raises(ConfigError, match="there is no caller 'nobody'"):
+        sandbox.set_budget("misspelt", Budget(calls=1), caller="nobody")
+    with pytest.raises(ConfigError, match="beside function"):
+        sandbox.set_budget("misspelt", Budget(calls=1), caller="x", function="count")
+    with pytest.raises(SandboxStateError, match="no interface 'other'"):
+        sandbox.usage("other")
 
 
 def test_an_interface_that_died_is_started_again_and_callers_hear_of_it(

@@ -10,6 +10,7 @@ from seer.environment._description import (
     CopyDescription,
     FunctionDescription,
     InterfaceDescription,
+    InterfaceUsage,
 )
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._output import Output
@@ -22,6 +23,7 @@ __all__ = [
     "ExecutionMode",
     "FunctionDescription",
     "InterfaceDescription",
+    "InterfaceUsage",
     "ModelConfig",
     "ModelHandle",
     "Output",

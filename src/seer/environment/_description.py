@@ -53,6 +53,17 @@ class InterfaceDescription:
     """Its copies, where it is served with several."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class InterfaceUsage:
+    """What was used of a served interface: `calls`, `seconds`, `gpu_seconds` and `bytes`, each."""
+
+    interface: dict[str, float]
+    functions: dict[str, dict[str, float]]
+    """By name."""
+    callers: dict[str, dict[str, float]]
+    """By the names that the gate gives them: the session's, say, and a number."""
+
+
 def describe(
     schema: Schema, warnings: tuple[str, ...], copies: tuple[CopyDescription, ...] = ()
 ) -> InterfaceDescription:

@@ -59,17 +59,29 @@ def _to_json(request: ServeRequest) -> dict[str, Any]:
         "file": str(request.file),
         "models": dict(request.models),
         "hidden": dict(request.hidden),
-        "budget": None if request.budget is None else request.budget.to_json(),
+        "budget": _limits(request.budget),
+        "caller_budget": _limits(request.caller_budget),
+        "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
         "origins": [asdict(origin) for origin in request.origins],
         "packages": dict(request.packages),
     }
 
 
 def _from_json(data: dict[str, Any]) -> ServeRequest:
-    budget = data.pop("budget")
+    budgets: dict[str, Any] = data.pop("function_budgets")
     return ServeRequest(
         file=Path(data.pop("file")),
-        budget=None if budget is None else Budget.from_json(budget),
+        budget=_budget(data.pop("budget")),
+        caller_budget=_budget(data.pop("caller_budget")),
+        function_budgets={name: Budget.from_json(limits) for name, limits in budgets.items()},
         origins=tuple(ModelOrigin(**origin) for origin in data.pop("origins")),
         **data,
     )
+
+
+def _limits(budget: Budget | None) -> dict[str, float] | None:
+    return None if budget is None else budget.to_json()
+
+
+def _budget(limits: dict[str, float] | None) -> Budget | None:
+    return None if limits is None else Budget.from_json(limits)

@@ -2,26 +2,26 @@
 
 import importlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self, assert_never, cast, overload
 
 from seer._sync import on_loop, run_sync
 from seer.console import progress
 from seer.environment._config import SandboxConfig
-from seer.environment._description import InterfaceDescription, describe
+from seer.environment._description import InterfaceDescription, InterfaceUsage, describe
 from seer.environment._detached import find_interfaces, release_interfaces
 from seer.environment._recorded import BehindDoor, note_door
 from seer.environment._sandbox import Sandbox
+from seer.environment._serve_options import ServeOptions, check_budget, check_number
 from seer.environment._served import GATE_FILES, Served, ServeRequest
-from seer.errors import ConfigError, SandboxStateError, ServeError
+from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
 from seer.providers import Network, bundle
 from seer.rpc._budget import Budget
 from seer.rpc._docs import render_prompt, render_skill
 from seer.rpc._ship import client_bundle, server_bundle
 from seer.rpc._stub import render
-from seer.rpc.server._config import MAX_REPLICAS, check_replicas
 from seer.workspace import Library, Skill
 
 ExposeAs = Literal["library", "mcp", "prompt", "skill"]
@@ -85,6 +85,8 @@ class ScopedSandbox(Sandbox):
         restart: Restart = "never",
         tracebacks: bool = True,
         replicas: int = 1,
+        function_budgets: Mapping[str, Budget] | None = None,
+        caller_budget: Budget | None = None,
     ) -> Library: ...
     @overload
     def serve(
@@ -97,6 +99,8 @@ class ScopedSandbox(Sandbox):
         restart: Restart = "never",
         tracebacks: bool = True,
         replicas: int = 1,
+        function_budgets: Mapping[str, Budget] | None = None,
+        caller_budget: Budget | None = None,
     ) -> McpConfig: ...
     @overload
     def serve(
@@ -109,6 +113,8 @@ class ScopedSandbox(Sandbox):
         restart: Restart = "never",
         tracebacks: bool = True,
         replicas: int = 1,
+        function_budgets: Mapping[str, Budget] | None = None,
+        caller_budget: Budget | None = None,
     ) -> str: ...
     @overload
     def serve(
@@ -121,6 +127,8 @@ class ScopedSandbox(Sandbox):
         restart: Restart = "never",
         tracebacks: bool = True,
         replicas: int = 1,
+        function_budgets: Mapping[str, Budget] | None = None,
+        caller_budget: Budget | None = None,
     ) -> Skill: ...
     def serve(
         self,
@@ -132,6 +140,8 @@ class ScopedSandbox(Sandbox):
         restart: Restart = "never",
         tracebacks: bool = True,
         replicas: int = 1,
+        function_budgets: Mapping[str, Budget] | None = None,
+        caller_budget: Budget | None = None,
     ) -> Library | McpConfig | str | Skill:
         """Load an interface file in the sandbox and serve its exposed functions.
 
@@ -149,15 +159,23 @@ class ScopedSandbox(Sandbox):
             replicas: How many copies of the interface to run, each with a GPU of its own as far as
                 there are several. Functions with `stateful=False` run in the least loaded copy; all
                 else of a caller's stays in one. With two or more, `scale` can change the number.
+            function_budgets: What may be used of single functions, by all callers together.
+            caller_budget: What each caller (a session, an MCP server, `connect()`) may use.
 
         Raises:
             ServeError: The file cannot be served; with file, line and reason.
             ConfigError: An argument has a value that cannot work.
             SandboxStateError: The sandbox does not run.
         """
-        return run_sync(
-            self._serve(file_path, expose_as, name, budget, restart, tracebacks, replicas)
+        options = ServeOptions(
+            budget=budget,
+            restart=restart,
+            tracebacks=tracebacks,
+            replicas=replicas,
+            function_budgets=dict(function_budgets or {}),
+            caller_budget=caller_budget,
         )
+        return run_sync(self._serve(Path(file_path), expose_as, name, options))
 
     async def aserve(
         self,
@@ -169,25 +187,29 @@ class ScopedSandbox(Sandbox):
         restart: Restart = "never",
         tracebacks: bool = True,
         replicas: int = 1,
+        function_budgets: Mapping[str, Budget] | None = None,
+        caller_budget: Budget | None = None,
     ) -> Library | McpConfig | str | Skill:
         """The twin of `serve`."""
-        return await on_loop(
-            self._serve(file_path, expose_as, name, budget, restart, tracebacks, replicas)
+        options = ServeOptions(
+            budget=budget,
+            restart=restart,
+            tracebacks=tracebacks,
+            replicas=replicas,
+            function_budgets=dict(function_budgets or {}),
+            caller_budget=caller_budget,
         )
+        return await on_loop(self._serve(Path(file_path), expose_as, name, options))
 
     async def _serve(
-        self,
-        file_path: str | os.PathLike[str],
-        expose_as: ExposeAs,
-        name: str | None,
-        budget: Budget | None,
-        restart: Restart,
-        tracebacks: bool,
-        replicas: int,
+        self, file: Path, expose_as: ExposeAs, name: str | None, options: ServeOptions
     ) -> Library | McpConfig | str | Skill:
-        request = self._request(
-            Path(file_path), expose_as, name, budget, restart, tracebacks, replicas
-        )
+        running = self._running
+        if expose_as not in ("library", "mcp", "prompt", "skill"):
+            raise ConfigError(
+                "serve(expose_as=)", expose_as, "must be 'library', 'mcp', 'prompt' or 'skill'"
+            )
+        request = options.request(file, name, running)
         served = self._served.get(request.name)
         if served is None:
             served = await self._load(request)
@@ -200,44 +222,6 @@ class ScopedSandbox(Sandbox):
                 "choose another name",
             )
         return await self._present(served, expose_as)
-
-    def _request(
-        self,
-        file: Path,
-        expose_as: str,
-        name: str | None,
-        budget: Budget | None,
-        restart: str,
-        tracebacks: bool,
-        replicas: int,
-    ) -> ServeRequest:
-        running = self._running
-        if expose_as not in ("library", "mcp", "prompt", "skill"):
-            raise ConfigError(
-                "serve(expose_as=)", expose_as, "must be 'library', 'mcp', 'prompt' or 'skill'"
-            )
-        if restart not in ("never", "on-failure"):
-            raise ConfigError("serve(restart=)", restart, "must be 'never' or 'on-failure'")
-        _check_replicas("serve(replicas=)", replicas)
-        if not file.is_file():
-            raise ServeError("there is no such file", file=str(file))
-        name = name if name is not None else file.stem
-        if not name.isidentifier():
-            raise ConfigError(
-                "serve(name=)", name, "must be a Python identifier, so that it can be imported"
-            )
-        return ServeRequest(
-            file=file.absolute(),
-            name=name,
-            models=running.model_paths,
-            hidden=running.hidden_names,
-            budget=budget,
-            restart=restart,
-            tracebacks=tracebacks and not running.hidden_names,
-            replicas=replicas,
-            origins=running.origins,
-            packages=running.packages,
-        )
 
     async def _load(self, request: ServeRequest) -> Served:
         with progress(f"serve {request.name}") as display, display.phase("interface") as phase:
@@ -308,7 +292,7 @@ class ScopedSandbox(Sandbox):
         await on_loop(self._scale(name, replicas))
 
     async def _scale(self, name: str, replicas: int) -> None:
-        _check_replicas("scale(replicas=)", replicas)
+        check_number("scale(replicas=)", replicas)
         served = self._find(name)
         if served.request.replicas == 1:
             raise SandboxStateError(
@@ -316,6 +300,62 @@ class ScopedSandbox(Sandbox):
                 " with replicas=2 or more, which can be scaled to any number later"
             )
         await served.scale(replicas)
+
+    def set_budget(
+        self,
+        name: str,
+        budget: Budget,
+        *,
+        function: str | None = None,
+        caller: str | None = None,
+    ) -> None:
+        """Replace a budget of an interface while it is served; what was used stays counted.
+
+        It holds until it is replaced again, also after a reload or a restart.
+
+        Args:
+            name: The interface's name.
+            budget: The new limits; `Budget()` for none.
+            function: Whose budget to replace; its `calls` count instead of `max_calls`.
+            caller: Whose budget to replace, by its name in `usage`. With neither, the interface's.
+
+        Raises:
+            ConfigError: There is no such function or caller, or both are given.
+            SandboxStateError: No interface of this name is served.
+        """
+        run_sync(self._set_budget(name, budget, function, caller))
+
+    async def aset_budget(
+        self,
+        name: str,
+        budget: Budget,
+        *,
+        function: str | None = None,
+        caller: str | None = None,
+    ) -> None:
+        """The twin of `set_budget`."""
+        await on_loop(self._set_budget(name, budget, function, caller))
+
+    async def _set_budget(
+        self, name: str, budget: Budget, function: str | None, caller: str | None
+    ) -> None:
+        served = self._find(name)
+        check_budget("set_budget(budget=)", budget)
+        if function is not None and caller is not None:
+            raise ConfigError("set_budget(caller=)", caller, "cannot be given beside function=")
+        try:
+            await served.control.set_budget(budget, function=function, caller=caller)
+        except ProtocolError as error:
+            what = "set_budget(caller=)" if function is None else "set_budget(function=)"
+            raise ConfigError(what, caller or function, str(error)) from None
+
+    def usage(self, name: str) -> InterfaceUsage:
+        """What was used of an interface so far: in all, by function and by caller.
+
+        Raises:
+            SandboxStateError: No interface of this name is served.
+        """
+        return InterfaceUsage(**run_sync(self._find(name).control.used()))
 
     @overload
     def present(self, name: str, expose_as: Literal["library"] = "library") -> Library: ...
@@ -351,13 +391,6 @@ class ScopedSandbox(Sandbox):
             known = ", ".join(self._served) or "none"
             raise SandboxStateError(f"no interface {name!r} is served here; there are: {known}")
         return served
-
-
-def _check_replicas(what: str, replicas: object) -> None:
-    try:
-        check_replicas(replicas)
-    except ValueError:
-        raise ConfigError(what, replicas, f"must be a whole number, 1 to {MAX_REPLICAS}") from None
 
 
 class _Closable(Protocol):

@@ -18,7 +18,7 @@ from typing import Any
 
 from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
-from seer.errors import RemoteFileError, ServeError
+from seer.errors import ConfigError, RemoteFileError, ServeError
 from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
 from seer.rpc._control import GateControl
@@ -44,6 +44,9 @@ class ServeRequest:
     hidden: Mapping[str, str]
     """Names that no agent may learn -> what they are called instead."""
     budget: Budget | None = None
+    function_budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
+    caller_budget: Budget | None = None
+    """What each caller may use."""
     restart: str = "never"
     tracebacks: bool = True
     replicas: int = 1
@@ -121,12 +124,13 @@ class Served:
             await self._launch()
             with self._as_the_user_knows_it():
                 found = await self._ready()
+            self._learn(found)
+            self._check_functions()
         except BaseException:
             await self.stop()
             raise
         finally:
             self._on_line = None
-        self._learn(found)
         return self
 
     @classmethod
@@ -155,8 +159,9 @@ class Served:
 
         Args:
             label: What records and listings call it.
-            budget: What this caller may use.
+            budget: What this caller may use; by default what `serve` says for each.
         """
+        budget = budget if budget is not None else self.request.caller_budget
         self._callers += 1
         # Of its own, also among callers that an earlier controller made.
         number = f"{self._callers}-{self._mark}" if self._mark else f"{self._callers}"
@@ -216,7 +221,9 @@ class Served:
             "schema": self.schema.to_json(),
             "source": self.schema.source_hash,
             "file": str(request.file),
-            "budget": request.budget.to_json() if request.budget is not None else {},
+            "budget": _limits(request.budget),
+            "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
+            "caller_budget": _limits(request.caller_budget),
             "models": [asdict(origin) for origin in request.origins],
             "packages": dict(request.packages),
             "machine": self._machine.about(),
@@ -260,7 +267,8 @@ class Served:
             "hidden": dict(request.hidden),
             "tracebacks": request.tracebacks,
             "restart": request.restart,
-            "budget": request.budget.to_json() if request.budget is not None else {},
+            "budget": _limits(request.budget),
+            "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
             "record": f"{self.folder}/record" if request.record else "",
         }
         if request.replicas > 1:
@@ -331,6 +339,14 @@ class Served:
                         self._on_line(text)
         return await process.wait()
 
+    def _check_functions(self) -> None:
+        for name in self.request.function_budgets:
+            if name not in self.schema.functions:
+                known = ", ".join(self.schema.functions)
+                raise ConfigError(
+                    "serve(function_budgets=)", name, f"is not exposed; exposed: {known}"
+                )
+
     def _learn(self, found: dict[str, Any]) -> None:
         self.schema = Schema.from_json(found["schema"])
         here = str(self.request.file)
@@ -340,3 +356,7 @@ class Served:
 
     async def _connect(self) -> Channel:
         return await self._machine.connect(f"{self.folder}/control.sock")
+
+
+def _limits(budget: Budget | None) -> dict[str, float]:
+    return {} if budget is None else budget.to_json()

@@ -1,0 +1,81 @@
+"""How to serve an interface, as the user says it, checked before anything starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.environment._served import ServeRequest
+from seer.environment._start import Started
+from seer.errors import ConfigError, ServeError
+from seer.rpc._budget import Budget
+from seer.rpc.server._config import MAX_REPLICAS, check_replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """The options of `ScopedSandbox.serve`; see there."""
+
+    budget: Budget | None
+    restart: str
+    tracebacks: bool
+    replicas: int
+    function_budgets: Mapping[str, Budget]
+    caller_budget: Budget | None
+
+    def request(self, file: Path, name: str | None, running: Started) -> ServeRequest:
+        """What to serve in a sandbox that runs.
+
+        Raises:
+            ConfigError: An option has a value that cannot work.
+            ServeError: There is no such file.
+        """
+        if self.restart not in ("never", "on-failure"):
+            raise ConfigError("serve(restart=)", self.restart, "must be 'never' or 'on-failure'")
+        check_number("serve(replicas=)", self.replicas)
+        check_budget("serve(budget=)", self.budget)
+        check_budget("serve(caller_budget=)", self.caller_budget)
+        for function, budget in self.function_budgets.items():
+            check_budget(f"serve(function_budgets=)[{function!r}]", budget)
+        if not file.is_file():
+            raise ServeError("there is no such file", file=str(file))
+        name = name if name is not None else file.stem
+        if not name.isidentifier():
+            raise ConfigError(
+                "serve(name=)", name, "must be a Python identifier, so that it can be imported"
+            )
+        return ServeRequest(
+            file=file.absolute(),
+            name=name,
+            models=running.model_paths,
+            hidden=running.hidden_names,
+            budget=self.budget,
+            function_budgets=self.function_budgets,
+            caller_budget=self.caller_budget,
+            restart=self.restart,
+            tracebacks=self.tracebacks and not running.hidden_names,
+            replicas=self.replicas,
+            origins=running.origins,
+            packages=running.packages,
+        )
+
+
+def check_budget(what: str, budget: object) -> None:
+    """Check a budget.
+
+    Raises:
+        ConfigError: It is neither one nor None; `what` says where it was given.
+    """
+    if budget is not None and not isinstance(budget, Budget):
+        raise ConfigError(what, budget, "must be a Budget, such as Budget(calls=100)")
+
+
+def check_number(what: str, replicas: object) -> None:
+    """Check a number of copies.
+
+    Raises:
+        ConfigError: It is none; `what` says where it was given.
+    """
+    try:
+        check_replicas(replicas)
+    except ValueError:
+        raise ConfigError(what, replicas, f"must be a whole number, 1 to {MAX_REPLICAS}") from None
