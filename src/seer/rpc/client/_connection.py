@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections import deque
 
 from ...errors import ProtocolError
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
-SPINS = 80
-"""Looks at the socket, about a microsecond each, before a call sleeps."""
+_monotonic = time.monotonic
+AWAKE = 0.0001
+"""Seconds that a call looks for its answer before it sleeps."""
 REST = 32
 """Calls that sleep at once after a spin that came to nothing; twice as many after each further."""
 LONGEST_REST = 4096
@@ -42,10 +44,10 @@ class Connection:
 
     __slots__ = (
         "_mappings",
+        "_naps",
         "_poll",
         "_reader",
         "_rest",
-        "_spin",
         "_timeout",
         "closing",
         "released",
@@ -61,7 +63,7 @@ class Connection:
         self._reader = ResponseReader()
         self._mappings: dict[int, Mapping] = {}
         self._timeout = 0.0
-        self._spin = 1
+        self._naps = 0
         self._rest = REST
         self._poll = select.poll()
         self._poll.register(connected.fileno(), select.POLLIN)
@@ -98,10 +100,10 @@ class Connection:
                 raise
             return response
         self.sent = True
-        if self._spin > 0:
-            self._wait_awake()
+        if self._naps:
+            self._naps -= 1
         else:
-            self._spin += 1
+            self._wait_awake()
         return self.read()
 
     def exchange_small(self, message: bytes) -> Response:
@@ -109,10 +111,10 @@ class Connection:
         self.sent = False
         self.socket.sendall(message)
         self.sent = True
-        if self._spin > 0:
-            self._wait_awake()
+        if self._naps:
+            self._naps -= 1
         else:
-            self._spin += 1
+            self._wait_awake()
         data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, ANCILLARY)
         if data and not ancillary:
             response = self._reader.feed(data)
@@ -128,13 +130,15 @@ class Connection:
         gate run where both share a core. If nothing comes, the next calls do not try: where many
         callers wait, looking takes the time of those who have something to do.
         """
-        for _ in range(SPINS):
-            if self._poll.poll(0):
-                self._spin = 1
+        poll = self._poll.poll
+        until = _monotonic() + AWAKE
+        # By the clock, not by looks: where others wait for the core, yielding takes a while.
+        while _monotonic() < until:
+            if poll(0):
                 self._rest = REST
                 return
             os.sched_yield()
-        self._spin = -self._rest
+        self._naps = self._rest
         self._rest = min(2 * self._rest, LONGEST_REST)
 
     def _send(self, parts: list[Any], descriptors: list[int]) -> None:

@@ -33,8 +33,8 @@ PARK_AFTER = 20
 SLICE = 0.002
 """Seconds of queued calls the main thread runs before it looks at the sockets again."""
 
-SPINS = 100
-"""Looks at the sockets, about a microsecond each, before whoever leads sleeps."""
+AWAKE = 0.0001
+"""Seconds that whoever leads looks for the next request of a caller before it sleeps."""
 REST = 32
 """Times that it sleeps at once after a spin that came to nothing; twice as many after each."""
 LONGEST_REST = 4096
@@ -86,7 +86,7 @@ class Loop:
         self._stopping = False
         self._alone = False
         self._last = -1
-        self._spin = 1
+        self._naps = 0
         self._rest = REST
         self._posted: deque[Callable[[], None]] = deque()
         self._doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -133,12 +133,10 @@ class Loop:
         else:
             timeout = 0.0
         handlers = self._handlers
-        found = self._look() if block and self._alone and self._spin > 0 else []
+        found = self._look() if block else []
         if not found:
             found = self.epoll.poll(timeout, 64)
-            self._spin += 1
         if found:
-            # With several callers at once the cores are better left to them.
             self._alone = len(found) == 1 and found[0][0] == self._last
             self._last = found[0][0]
         led = self._main_leads
@@ -162,17 +160,24 @@ class Loop:
         """Look for events a few times before sleeping; what was found.
 
         A caller that has its answer often calls again at once, and waking a sleeping core takes
-        longer than a small call does. The client does the same, see its `Connection`.
+        longer than a small call does. The client does the same, see its `Connection`. With several
+        callers at once the cores are better left to them.
         """
+        if not self._alone:
+            return []
+        if self._naps:
+            self._naps -= 1
+            return []
         poll = self.epoll.poll
-        for _ in range(SPINS):
+        until = _monotonic() + AWAKE
+        # By the clock, not by looks: where others wait for the core, yielding takes a while.
+        while _monotonic() < until:
             found = poll(0, 64)
             if found:
-                self._spin = 1
                 self._rest = REST
                 return found
             os.sched_yield()
-        self._spin = -self._rest
+        self._naps = self._rest
         self._rest = min(2 * self._rest, LONGEST_REST)
         return []
 
