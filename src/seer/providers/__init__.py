@@ -1,16 +1,9 @@
 """Machines, wherever they come from: one small protocol, and the providers that keep it."""
 
-from seer.providers._base import (
-    CAPTURE_LIMIT,
-    Channel,
-    Host,
-    Listener,
-    Machine,
-    Process,
-    Provider,
-    Way,
-)
+from seer.providers._base import Host, Machine, Provider
 from seer.providers._bundle import bundle
+from seer.providers._exec import CAPTURE_LIMIT
+from seer.providers._parts import Channel, Listener, Process, Way
 from seer.providers._registry import (
     get_provider,
     provider_names,

@@ -4,15 +4,13 @@ Everything richer (models, packages, serving, sessions) is written once, above, 
 Every provider passes `seer.testing.provider_contract`.
 """
 
-import asyncio
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from seer.errors import SandboxLostError, SandboxStateError
+from seer.providers._exec import CAPTURE_LIMIT, run_to_end
+from seer.providers._parts import Channel, Listener, Process, Way
 from seer.providers._spec import (
     ExecResult,
     FileStatus,
@@ -20,153 +18,8 @@ from seer.providers._spec import (
     MachineSpec,
     MachineStatus,
     OnOutput,
-    Stream,
     TerminalSize,
 )
-
-logger = logging.getLogger(__name__)
-
-CAPTURE_LIMIT = 256 * 1024 * 1024
-"""How much of each stream `Machine.exec` keeps, unless told otherwise."""
-_START_PATIENCE = 30.0
-
-
-class Channel(ABC):
-    """A byte stream to or from a socket in the machine."""
-
-    @abstractmethod
-    async def read(self, n: int = 65536) -> bytes:
-        """Read at most `n` bytes; `b""` at the end.
-
-        Raises:
-            SandboxLostError: The machine, or the way to it, is gone.
-        """
-
-    @abstractmethod
-    async def write(self, data: bytes) -> None:
-        """Write all of `data`, waiting while the other side is slow.
-
-        Raises:
-            SandboxLostError: The machine, or the way to it, is gone.
-        """
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Close both directions. Closing twice is harmless."""
-
-
-class Listener(ABC):
-    """Accepts what programs in the machine connect to one Unix socket: an async iterator.
-
-    Use it as an async context manager: the socket is there once it is entered, and is removed on
-    the way out.
-    """
-
-    def __aiter__(self) -> Self:
-        """Itself."""
-        return self
-
-    @abstractmethod
-    async def __anext__(self) -> Channel:
-        """The next connection; ends when the listener is closed."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Stop listening and remove the socket. Closing twice is harmless."""
-
-    async def __aenter__(self) -> Self:
-        """Itself, bound."""
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close it."""
-        await self.close()
-
-
-class Process(ABC):
-    """A command running in the machine. Closing it kills its whole process tree."""
-
-    @abstractmethod
-    def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        """What it prints, as it prints it; ends when both streams are closed.
-
-        They are closed for it once the command itself has ended and all it had printed is
-        delivered: what it left in the background lives on, but is not waited for. A command that
-        prints more than a buffer's worth waits for its reader. Iterate once.
-        """
-
-    @abstractmethod
-    async def write(self, data: bytes) -> None:
-        """Feed its standard input, waiting while the command is slow to take it.
-
-        Raises:
-            SandboxStateError: It was started without standard input, or has ended.
-            SandboxLostError: The machine is gone.
-        """
-
-    @abstractmethod
-    async def close_stdin(self) -> None:
-        """End its standard input."""
-
-    @abstractmethod
-    async def signal(self, number: int) -> None:
-        """Send a signal to its process group."""
-
-    @abstractmethod
-    async def wait(self) -> int:
-        """Its exit code, once it has ended. Negative: that signal.
-
-        Raises:
-            SandboxLostError: The machine ended first.
-        """
-
-    @abstractmethod
-    async def kill(self) -> None:
-        """Kill it and everything it started, also what has left its session.
-
-        What it had printed until then can still be read. Harmless once it has ended.
-
-        Raises:
-            SandboxLostError: The machine is gone, or does not obey.
-        """
-
-    @abstractmethod
-    async def resize(self, size: TerminalSize) -> None:
-        """Tell a command in a terminal the terminal's new size; harmless for others."""
-
-    @abstractmethod
-    async def release(self) -> None:
-        """Let it live on: from here it ends by itself or with its machine.
-
-        What it prints from now on is lost, and nothing more can be done with this object. Used
-        with `Machine.detach`, for services that outlive their controller.
-
-        Raises:
-            SandboxStateError: It has ended.
-            SandboxLostError: The machine is gone.
-        """
-
-    @abstractmethod
-    async def close(self) -> None:
-        """Let go of it: if it still runs, it is killed with everything it started."""
-
-
-class Way:
-    """A socket of a machine, as a file of this host."""
-
-    relayed = False
-    """Whether bytes are passed on: no descriptors go through, and the line may break."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    async def close(self) -> None:
-        """Close it; what it leads to stays. Closing twice is harmless."""
 
 
 class Machine(ABC):
@@ -292,7 +145,7 @@ class Machine(ABC):
         """What bounds it, as plain data for the records of runs. No secrets."""
         return {"id": self.id, "provider": self.provider}
 
-    async def reach(self, path: str) -> "Way":
+    async def reach(self, path: str) -> Way:
         """Make a Unix socket of the machine available as a file of this host.
 
         Where they share a host that is the socket itself; else one that passes every connection
@@ -324,76 +177,14 @@ class Machine(ABC):
         Past `timeout` the whole process tree is killed and the result says so. Of each stream the
         first `capture_limit` bytes are kept, then a mark; `on_output` gets everything.
         """
-        try:
-            # A machine that does not even start a command within its time is not one any more.
-            async with asyncio.timeout(None if timeout is None else timeout + _START_PATIENCE):
-                process = await self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None)
-        except TimeoutError:
-            raise SandboxLostError(
-                f"the sandbox did not start {argv[0]!r} within {timeout} + {_START_PATIENCE:g} s; "
-                f"terminate it"
-            ) from None
-        captured = {"stdout": _Capture(capture_limit), "stderr": _Capture(capture_limit)}
-
-        async def collect() -> int:
-            async for stream, data in process.output():
-                captured[stream].add(data)
-                if on_output is not None:
-                    on_output(stream, data)
-            return await process.wait()
-
-        collecting = asyncio.create_task(collect())
-        feeding = asyncio.create_task(_feed(process, stdin)) if stdin is not None else None
-        try:
-            finished, _ = await asyncio.wait({collecting}, timeout=timeout)
-            if not finished:
-                await process.kill()
-            exit_code = await collecting
-        finally:
-            tasks: list[asyncio.Task[Any]] = [collecting]
-            if feeding is not None:
-                tasks.append(feeding)
-            for task in tasks:
-                task.cancel()
-            await process.close()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return ExecResult(
-            exit_code=exit_code,
-            stdout=captured["stdout"].value(),
-            stderr=captured["stderr"].value(),
-            timed_out=not finished,
-            truncated=any(capture.truncated for capture in captured.values()),
+        return await run_to_end(
+            lambda: self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None),
+            argv[0],
+            stdin=stdin,
+            timeout=timeout,
+            on_output=on_output,
+            capture_limit=capture_limit,
         )
-
-
-class _Capture:
-    """The first bytes of a stream, and whether there were more."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-        self.truncated = False
-
-    def add(self, data: bytes) -> None:
-        kept = data[: self._limit - self._size]
-        if kept:
-            self._parts.append(kept)
-            self._size += len(kept)
-        self.truncated = self.truncated or len(kept) < len(data)
-
-    def value(self) -> bytes:
-        mark = b"\n[output cut here: more than %d bytes]\n" % self._limit
-        return b"".join(self._parts) + (mark if self.truncated else b"")
-
-
-async def _feed(process: Process, data: bytes) -> None:
-    try:
-        await process.write(data)
-        await process.close_stdin()
-    except SandboxStateError:
-        # A command need not read all of its input before it ends.
-        logger.debug("a command ended before it had read its input")
 
 
 class Host(ABC):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from seer.errors import SandboxLostError
-from seer.providers._base import Channel
+from seer.providers._parts import Channel
 from seer.providers._wire_io import Lost
 
 

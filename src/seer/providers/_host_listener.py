@@ -8,8 +8,8 @@ import stat
 
 from seer.errors import PathEscapeError, RemoteFileError
 from seer.isolation import open_beneath
-from seer.providers._base import Channel, Listener
 from seer.providers._channel import StreamChannel
+from seer.providers._parts import Channel, Listener
 from seer.providers._wire_io import READ_LIMIT, Lost
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from seer.errors import SandboxLostError
-from seer.providers._base import Way
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import LocalRecord, Seen
+from seer.providers._parts import Way
 from seer.providers._stewarded import StewardMachine
 
 _LAST_WORDS = 3.0

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from seer.errors import IsolationError, PathEscapeError, RemoteFileError
 from seer.isolation import connect_beneath
-from seer.providers._base import Channel, Listener
 from seer.providers._channel import StreamChannel
 from seer.providers._host_listener import HostListener
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._kept import CountedProtocol, KeptMachine
 from seer.providers._local_record import LocalRecord, how_it_ended
+from seer.providers._parts import Channel, Listener
 from seer.providers._wire_io import READ_LIMIT, Connection
 
 

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from seer.errors import SandboxLostError, SandboxStateError
-from seer.providers._base import Process
 from seer.providers._machine import wire
+from seer.providers._parts import Process
 from seer.providers._spec import Stream, TerminalSize
 from seer.providers._wire_io import Connection, broken, decoded
 

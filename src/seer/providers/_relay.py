@@ -13,8 +13,9 @@ import socket
 from seer._addresses import address
 from seer._transient import TransientFolder
 from seer.errors import RemoteFileError, SandboxLostError
-from seer.providers._base import Channel, Machine, Way
+from seer.providers._base import Machine
 from seer.providers._channel import StreamChannel
+from seer.providers._parts import Channel, Way
 from seer.providers._splice import splice
 from seer.providers._wire_io import READ_LIMIT
 

@@ -13,9 +13,10 @@ from contextlib import asynccontextmanager
 from typing import Literal
 
 from seer.errors import RemoteFileError, SandboxLostError
-from seer.providers._base import Channel, Listener, Machine, Process
+from seer.providers._base import Machine
 from seer.providers._channel import StreamChannel
 from seer.providers._machine import wire
+from seer.providers._parts import Channel, Listener, Process
 from seer.providers._process import StewardProcess
 from seer.providers._spec import FileKind, FileStatus, TerminalSize
 from seer.providers._wire_io import Connection, broken, remote_error
