@@ -361,6 +361,51 @@ def test_an_answer_that_cannot_be_read_leaves_its_connection_to_one_caller(tmp_p
         assert gate.call("f") == 2
 
 
+def stream_slowly(listener: socket.socket, signs: int) -> None:
+    """Answer `GET /v1/health`, then stream two items with signs of life in between."""
+    health = b"HTTP/1.1 200 OK\r\nseer-gate: 1\r\nseer-epoch: e\r\ncontent-length: 13\r\n\r\n"
+    head = (
+        b"HTTP/1.1 200 OK\r\nseer-gate: 1\r\nseer-epoch: e\r\n"
+        b"content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    connected, _ = listener.accept()
+    with connected:
+        connected.recv(65536)
+        connected.sendall(health + b'{"result":{}}')
+        connected.recv(65536)
+        connected.sendall(head + b'b\r\n{"item":1}\n\r\n')
+        pause = threading.Event()
+        for _ in range(signs):
+            pause.wait(0.1)
+            connected.sendall(b"1\r\n\n\r\n")
+        if signs:
+            connected.sendall(b'b\r\n{"item":2}\n\r\nd\r\n{"end":null}\n\r\n0\r\n\r\n')
+        while connected.recv(65536):
+            continue
+
+
+@pytest.mark.parametrize("signs", [8, 0])
+def test_a_stream_lasts_as_long_as_there_are_signs_of_life(
+    signs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seer.rpc.client._link.SILENCE", 0.3)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        server = threading.Thread(target=stream_slowly, args=(listener, signs))
+        server.start()
+        with connect("x", f"path:{tmp_path / 's'}") as gate:
+            items = gate.stream("hours", ())
+            assert next(items) == 1
+            if signs:
+                assert list(items) == [2]
+            else:
+                with pytest.raises(CallLostError, match="no sign of life"):
+                    next(items)
+        server.join(5)
+        assert not server.is_alive()
+
+
 def test_no_class_is_ever_looked_up_by_a_name_off_the_wire() -> None:
     def arrived(name: str, bases: list[str]) -> Exception:
         text = pickle_free_json(name, bases)

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -17,6 +17,7 @@ from seer.errors import (
     InterfaceRestartedError,
 )
 from seer.rpc.client import Gate, deadline
+from seer.rpc.client._streams import ChunkReader
 from tests.rpc.serving import HOLD, SOON, Served, holding, http, read_answer, serving, wait_until
 
 pytestmark = pytest.mark.full
@@ -25,6 +26,7 @@ SOURCE = (
     """
     import os
     import time
+    from collections.abc import AsyncIterator
 
     log = []
 
@@ -80,6 +82,13 @@ SOURCE = (
         while not all(map(os.path.exists, releases)):
             time.sleep(0.005)
         return releases
+
+    @expose
+    async def dripping(seconds: float) -> AsyncIterator[int]:
+        import asyncio
+        for i in range(2):
+            yield i
+            await asyncio.sleep(seconds)
 
     @expose
     def endless():
@@ -302,15 +311,28 @@ def test_one_call_of_a_batch_past_its_deadline_does_not_stop_the_others(served: 
     assert results[1:] == [str(release)]
 
 
-def test_a_long_call_gets_signs_of_life(served: Served) -> None:
+def test_long_calls_and_streams_get_signs_of_life(served: Served) -> None:
+    with called(served, "nap") as call, called(served, "dripping") as stream:
+        assert call.recv(100) == b"HTTP/1.1 102 Processing\r\n\r\n"
+        assert read_answer(call)[0] == 200
+        came = b""
+        while not came.endswith(b"0\r\n\r\n"):
+            came += stream.recv(1000)
+    assert came.count(b"HTTP/1.1") == 1
+    chunks = ChunkReader().feed(came.partition(b"\r\n\r\n")[2])
+    assert chunks == [b'{"item":0}\n', b'{"item":1}\n', b'{"end":null}\n', None]
+    assert came.count(b"\r\n1\r\n\n\r\n") == 2
+
+
+@contextmanager
+def called(served: Served, function: str) -> Generator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connected:
         connected.settimeout(30)
         connected.connect(str(served.socket_path("a")))
         body = b"[[10.3],{}]"
-        head = b"POST /v1/call/nap HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body)
-        connected.sendall(head + body)
-        assert connected.recv(100) == b"HTTP/1.1 102 Processing\r\n\r\n"
-        assert read_answer(connected)[0] == 200
+        head = f"POST /v1/call/{function} HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
+        connected.sendall(head.encode() + body)
+        yield connected
 
 
 def test_an_inner_deadline_only_shortens_the_outer(served: Served) -> None:

@@ -263,6 +263,8 @@ class Gate(Link):
         if isinstance(error, WireError):
             return ProtocolError(str(error))
         lost = Attempts(function, 0.0)
+        if isinstance(error, TimeoutError):
+            return lost.silent()
         lost.lost(OSError(), sent=True)
         try:
             self.health()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_CHUNK = 1 << 30
+ALIVE = b"\n"
+"""A chunk that says only that the function still runs."""
 
 
 class ChunkReader:
@@ -23,7 +25,7 @@ class ChunkReader:
         self._wanted = -1
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """Take bytes; the chunks that are whole now. None is the end.
+        """Take bytes; the chunks that are whole now, without signs of life. None is the end.
 
         Raises:
             WireError: It is not chunked as HTTP says.
@@ -51,7 +53,8 @@ class ChunkReader:
             if bytes(self._buffer[self._wanted : size]) != b"\r\n":
                 raise WireError("a chunk of the stream has another size than it says")
             del self._buffer[:size]
-            found.append(chunk if self._wanted else None)
+            if chunk != ALIVE:
+                found.append(chunk if self._wanted else None)
             self._wanted = -1
 
 

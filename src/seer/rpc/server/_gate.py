@@ -18,6 +18,7 @@ from seer.errors import (
 from seer.rpc._budget import Meter, Tally, admit, give_back
 from seer.rpc._pool import Allowance, Pool, Spares
 from seer.rpc._wire import Request, WireError
+from seer.rpc.client._streams import ALIVE
 from seer.rpc.client._wire import KEEP_ALIVE
 
 from ._answers import Answers
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 MAX_PENDING = 2 << 30
 """Bytes of request bodies that one caller may have on their way or in use."""
 _PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
+_STILL_STREAMING = b"%x\r\n%s\r\n" % (len(ALIVE), ALIVE)
 _CALL = "/v1/call/"
 _monotonic = time.monotonic
 
@@ -368,9 +370,7 @@ class Gate(Answers):
                     continue
                 if now >= call.beat_at:
                     call.beat_at = now + KEEP_ALIVE
-                    for connection in list(call.connections):
-                        if not call.streaming:
-                            connection.send(_PROCESSING)
+                    _show_life(call)
                 next_at = min(next_at, call.expires, call.beat_at)
                 if call.lost_at:
                     next_at = min(next_at, call.lost_at + call.linger)
@@ -401,6 +401,15 @@ class Gate(Answers):
             if reply.slot is not None and reply.pool is connection.pool:
                 connection.slot_calls[reply.slot.index] = call.id
             self.send_reply(connection, reply)
+
+
+def _show_life(call: Call) -> None:
+    """Let those who wait for a call know that it goes on."""
+    # Under the lock, so that it comes neither before the head of a stream nor after its end.
+    with call.owner.lock:
+        if call.state != DONE:
+            for connection in call.connections:
+                connection.send(_STILL_STREAMING if call.streaming else _PROCESSING)
 
 
 def _never(*_request: object) -> bool:

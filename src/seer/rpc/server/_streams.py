@@ -107,11 +107,12 @@ class Streamer:
     def _send_chunk(self, call: Call, data: bytes) -> None:
         """Send a chunk, and the head before the first one."""
         framed = b"%x\r\n%s\r\n" % (len(data), data)
-        if not call.streaming:
-            call.streaming = True
-            framed = self._head() + framed
-        for connection in call.connections[:1]:
-            connection.send(framed)
+        with call.owner.lock:
+            if not call.streaming:
+                call.streaming = True
+                framed = self._head() + framed
+            for connection in call.connections[:1]:
+                connection.send(framed)
 
     def _head(self) -> bytes:
         return stream_head(self._executor.gate.prefix)
