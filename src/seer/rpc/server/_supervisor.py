@@ -15,14 +15,16 @@ import signal
 import socket
 import time
 
-from seer.rpc._budget import Budget, Meter, charge
 from seer.rpc._wire import Request
 
 from ._child import Child, new_epoch
 from ._control import Control
 from ._failures import error_text
+from ._last_moments import LastMoments
 from ._mini import MiniConnection, Poller
-from ._shared import FIRST_CALLER, FIRST_FUNCTION, Shared
+from ._questions import Questions
+from ._restarts import Restarts
+from ._shared import FIRST_CALLER, Shared
 from ._sockets import CallerSockets
 
 TYPE_CHECKING = False
@@ -30,14 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from seer.rpc._budget import Budget
+
     from ._channel import Channel
     from ._config import CallerConfig, ServerConfig
     from .replicas._supervision import Replicas
 
 TICK = 0.2
 """Seconds between two looks at deadlines."""
-MAX_RESTARTS = 5
-RESTART_WINDOW = 60.0
 
 
 class Supervisor:
@@ -68,11 +70,10 @@ class Supervisor:
         self.places: dict[str, int] = {}
         self._poller = Poller()
         self.sockets = CallerSockets(self._poller, self._answer, self._shown_epoch)
-        self._starts: list[float] = []
+        self._recent = Restarts()
         self._restart_at = float("inf")
         self._stopping = False
-        self._asked: dict[int, Callable[[dict[str, Any]], None]] = {}
-        self._number = 0
+        self._questions = Questions()
         self._control = Control(self, self._poller)
         self._given_up = ""
         self._about: dict[str, Any] = {}
@@ -146,7 +147,7 @@ class Supervisor:
     def _start(self) -> None:
         self.shared.reset_lanes()
         self.sockets.answer(True)
-        self._starts.append(time.monotonic())
+        self._recent.started(time.monotonic())
         if self.replicas is None:
             self._fork(self._run_interface)
         else:
@@ -236,7 +237,9 @@ class Supervisor:
             elif op == "recorded":
                 self._control.wake_records()
             elif op == "answer":
-                self._on_answer(message)
+                if "schema" in message:
+                    self._adopt(message)
+                self._questions.answer(message)
         return True
 
     def _on_ready(self, message: dict[str, Any]) -> None:
@@ -266,22 +269,15 @@ class Supervisor:
             continue
         for fd in (child.pidfd, child.channel.fileno(), child.stderr):
             self._poller.unwatch(fd)
-        names = {place: name for name, place in self.places.items()}
-        running = [
-            (caller, names.get(place, "handle.fetch"), call, since)
-            for caller, place, call, since in self.shared.running()
-        ]
-        self._charge_lost(running)
-        last = [names[place] for place in self.shared.last() if place in names]
-        self.ended = self.describe_end(child, child.reap(), running, last)
+        last = LastMoments(self.shared, self.places)
+        last.charge()
+        self.ended = self.describe_end(child, last)
         self.child = None
         if self.replicas is not None:
             self.replicas.end_all("the process that serves their callers has ended")
-        for answer in self._asked.values():
-            answer({"error": {"message": f"the interface has ended: {self.ended}"}})
-        self._asked = {}
+        self._questions.fail(f"the interface has ended: {self.ended}")
         if not self._stopping:
-            self._after_end(running, child.tail())
+            self._after_end(last.running, child.tail())
 
     def fail_to_start(self, failure: dict[str, Any] | None, ended: str, tail: str) -> None:
         """The copies could not be started, so that nothing can be served."""
@@ -314,17 +310,18 @@ class Supervisor:
             self._control.wake_ready()
             return
         self._control.record_lost(running, self.ended)
+        restart_at = None
+        if self.config.restart == "on-failure" and self.failure is None:
+            restart_at = self._recent.next(time.monotonic())
         if self._given_up:
             self.ended = self._given_up
             self.state = "dead"
             self.sockets.answer(True)
-        elif self.config.restart == "on-failure" and self.failure is None and self._may_restart():
+        elif restart_at is not None:
             self.state = "restarting"
             self.epoch = new_epoch()
             self.restarts += 1
-            # At once the first time; the more often lately, the later.
-            lately = len(self._starts) - 1
-            self._restart_at = time.monotonic() + (min(0.1 * 2**lately, 3.0) if lately else 0.0)
+            self._restart_at = restart_at
             self.sockets.answer(True)
         else:
             if self.failure is not None:
@@ -341,42 +338,11 @@ class Supervisor:
         """Whether callers must not see anything of the interface's inside."""
         return bool(self.config.blind or self.config.hidden)
 
-    def _may_restart(self) -> bool:
-        since = time.monotonic() - RESTART_WINDOW
-        self._starts = [when for when in self._starts if when > since]
-        return len(self._starts) <= MAX_RESTARTS
-
-    def describe_end(
-        self,
-        child: Child,
-        ended: str,
-        running: list[tuple[int, str, str, float]],
-        last: list[str],
-    ) -> str:
-        """How a process ended, with what is known of its last moments and may be told."""
-        if running:
-            names = ", ".join(sorted({f"{function}()" for _, function, _, _ in running}))
-            ended += f", while it ran {names}"
-        elif last:
-            names = ", ".join(sorted({f"{function}()" for function in last}))
-            ended += f", during or after a call of {names}"
-        if self.config.tracebacks and not self._blind:
-            tail = child.tail(5)
-            if tail:
-                ended += f"; its last output was:\n{tail}"
-        return ended
-
-    def _charge_lost(self, running: list[tuple[int, str, str, float]]) -> None:
-        """Count the time of calls that died with the process."""
-        now = time.monotonic()
-        cells = self.shared.cells
-        for index, function, _, since in running:
-            bases = [self.shared.meter_base(0), self.shared.meter_base(FIRST_CALLER + index)]
-            if function in self.places:
-                place = FIRST_FUNCTION + self.places[function]
-                bases.append(self.shared.meter_base(place))
-            meters = tuple(Meter("", Budget(), cells, base) for base in bases)
-            charge(meters, now - since)
+    def describe_end(self, child: Child, last: LastMoments) -> str:
+        """How a process ended, with what may be told of its last moments; it is reaped."""
+        ended = child.reap()
+        told = self.config.tracebacks and not self._blind
+        return last.add_to(ended, child.tail(5) if told else "")
 
     def _tick(self, now: float) -> None:
         child = self.child
@@ -404,21 +370,7 @@ class Supervisor:
         if child is None:
             answered({"error": {"message": f"the interface is not running: {self.ended}"}})
             return
-        self._number += 1
-        self._asked[self._number] = answered
-        message = {**message, "n": self._number, "descriptors": len(descriptors or [])}
-        try:
-            child.channel.send(message, descriptors)
-        except OSError:
-            del self._asked[self._number]
-            answered({"error": {"message": "the interface has just ended"}})
-
-    def _on_answer(self, message: dict[str, Any]) -> None:
-        answered = self._asked.pop(message["to"], None)
-        if "schema" in message:
-            self._adopt(message)
-        if answered is not None:
-            answered(message)
+        self._questions.ask(child.channel, message, answered, descriptors)
 
     def _answer(self, connection: MiniConnection, request: Request, _body: bytes) -> None:
         if self.state in ("dead", "failed"):

@@ -14,6 +14,7 @@ import time
 from itertools import count
 
 from seer.rpc.server._child import Child, new_epoch
+from seer.rpc.server._last_moments import LastMoments
 from seer.rpc.server._shared import Shared
 
 from ._copy_child import DRAINING, ENDING, READY, STARTING, Copy
@@ -215,13 +216,8 @@ class Replicas:
             self._adjust()
 
     def _describe(self, copy: Copy) -> str:
-        names = {place: name for name, place in copy.places.items()}
-        running = [
-            (caller, names.get(place, "handle.fetch"), call, since)
-            for caller, place, call, since in copy.shared.running()
-        ]
-        last = [names[place] for place in copy.shared.last() if place in names]
-        return self._supervisor.describe_end(copy.child, copy.child.reap(), running, last)
+        last = LastMoments(copy.shared, copy.places)
+        return self._supervisor.describe_end(copy.child, last)
 
     def _fail_to_start(self, copy: Copy, ended: str) -> None:
         """A copy could not load the interface before there was a front: nothing is served."""
