@@ -18,7 +18,11 @@ from typing import Any, cast
 import hypothesis
 import pytest
 
-_ROOT = Path(tempfile.mkdtemp(prefix="seer-"))
+# Beside each other: the process that hands out tests to workers has one too, and they inherit its
+# environment. Short, since addresses of sockets are.
+_PLACE = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+_ROOT = Path(tempfile.mkdtemp(prefix="suite-", dir=_PLACE))
+_TEMPORARY = _ROOT / "tmp"
 _SOME_FULL = re.compile(r"mark\.full\b|\bMARKS\b")
 _ALL_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
 _MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_ALIASES", "HF_TOKEN")
@@ -28,6 +32,14 @@ def pytest_configure() -> None:
     """Point Seer's folders away from the user's, before anything reads them."""
     for name in ("XDG_STATE_HOME", "XDG_DATA_HOME"):
         os.environ[name] = str(_ROOT / name.split("_")[1].lower())
+    # For temporary files of this process's tests alone, and of the programs that they start, some
+    # of them as other users: what is in it at the end was left over.
+    _TEMPORARY.mkdir(exist_ok=True)
+    _TEMPORARY.chmod(0o1777)
+    _ROOT.chmod(0o711)
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_TEMPORARY)
+    # A cache that torch keeps there for all programs of a user, by its own design.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_ROOT / "torch")
     os.environ["SEER_PROGRESS"] = "off"
     # A shell starts what runs in its background without interrupts, which tests are about too.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,6 +54,12 @@ def pytest_configure() -> None:
     # A few of each in every run, whatever else the machine does; campaigns try the many.
     hypothesis.settings.register_profile("suite", max_examples=40, deadline=None)
     hypothesis.settings.load_profile("suite")
+
+
+def pytest_unconfigure() -> None:
+    """Remove this process's folder."""
+    tempfile.tempdir = None
+    shutil.rmtree(_ROOT, ignore_errors=True)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -94,15 +112,19 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left() -> Generator[None]:
-    """After the last test: no process, no mount and no machine's folder of ours."""
+    """After the last test: no process, no mount, no machine's and no temporary folder of ours."""
     yield
-    left = [*_machines(), *_processes(), *_mounts()]
-    shutil.rmtree(_ROOT, ignore_errors=True)
+    left = [*_machines(), *_temporary(), *_processes(), *_mounts()]
     assert not left, "left over by the tests:\n" + "\n".join(left)
 
 
 def _machines() -> list[str]:
     return [f"folder {path}" for path in _ROOT.glob("state/seer/machines/*")]
+
+
+def _temporary() -> list[str]:
+    """What tests, and the programs they started, left where temporary files are."""
+    return [f"temporary {path}" for path in _TEMPORARY.iterdir()]
 
 
 def _processes() -> list[str]:
