@@ -56,9 +56,10 @@ SOURCE = """
 """
 
 
-@pytest.fixture(scope="module")
-def served() -> Generator[Served]:
-    with serving(SOURCE, callers={"a": {}, "b": {}, "c": {}}) as served:
+@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "copies"])
+def served(request: pytest.FixtureRequest) -> Generator[Served]:
+    callers: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
+    with serving(SOURCE, callers=callers, replicas=request.param) as served:
         yield served
 
 

@@ -14,6 +14,7 @@ from tests.rpc.serving import ControlFailed, Served, http, serving, wait_until
 pytestmark = pytest.mark.full
 
 SOURCE = """
+    import os
     import weakref
     import numpy as np
     from seer.rpc import Handle
@@ -41,12 +42,16 @@ SOURCE = """
     @expose
     def count() -> int:
         return sum(ref() is not None for ref in live)
+
+    @expose(stateful=False)
+    def count_here() -> list[int]:
+        return [os.getpid(), count()]
 """
 
 
-@pytest.fixture
-def served() -> Generator[Served]:
-    with serving(SOURCE, callers={"a": {}, "b": {}}) as served:
+@pytest.fixture(params=[1, 2], ids=["one process", "copies"])
+def served(request: pytest.FixtureRequest) -> Generator[Served]:
+    with serving(SOURCE, callers={"a": {}, "b": {}}, replicas=request.param) as served:
         yield served
 
 
@@ -122,8 +127,18 @@ def test_another_caller_can_neither_use_nor_free_nor_guess_it(served: Served) ->
 def test_handles_end_with_their_caller(served: Served) -> None:
     gate = served.gate("a")
     handle = gate.call("make", (4,))
+    other = served.gate("b")
+    counts: dict[int, int] = {}
+
+    def left() -> int:
+        # Whichever copy answers; the last word of each counts.
+        pid, count = other.call("count_here")
+        counts[pid] = count
+        return sum(counts.values())
+
+    wait_until(lambda: left() == 1)
     served.control("POST", "/v1/remove/a")
-    wait_until(lambda: served.gate("b").call("count") == 0)
+    wait_until(lambda: left() == 0)
     del handle
 
 
