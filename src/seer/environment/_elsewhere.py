@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from seer.environment._config import RepoConfig
+from seer.environment._model_download import download
 from seer.environment._model_view import ModelSource, make_view
-from seer.environment._models import download
 from seer.environment._names import model_slug
 from seer.environment._origins import package_versions
 from seer.environment._packages import (

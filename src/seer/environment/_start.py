@@ -7,7 +7,6 @@ with its name and reason, and leaves nothing running.
 import asyncio
 import dataclasses
 import logging
-import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from seer.console import Phase, Progress, progress
 from seer.environment._config import ExecutionMode, SandboxConfig
+from seer.environment._fill import REPOS, check_out, copy_files
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._models import PreparedModel, model_handles, prepare_models
 from seer.environment._note import Note, read_note, write_note
@@ -25,7 +25,7 @@ from seer.environment._repos import PreparedRepo
 from seer.environment._secrets import Secrets, load_secrets
 from seer.environment._snapshots import Snapshot, restore_snapshot
 from seer.environment._workshop import Workshop, WorkshopElsewhere
-from seer.errors import RepoError, SandboxNotFoundError, SeerError, StartError
+from seer.errors import SandboxNotFoundError, SeerError, StartError
 from seer.isolation import Mount
 from seer.providers import (
     Host,
@@ -33,14 +33,11 @@ from seer.providers import (
     MachineSpec,
     Network,
     Provider,
-    Stream,
     get_provider,
     resolve_provider,
 )
 
 logger = logging.getLogger(__name__)
-
-_REPOS = "/seer/repos"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,7 +254,7 @@ class _Starter:
             packages=self._versions,
         )
         mounts = [*self._mounts, *(mount for model in models for mount in model.mounts)]
-        mounts += [Mount(repo.host_path, f"{_REPOS}/{repo.name}") for repo in repos]
+        mounts += [Mount(repo.host_path, f"{REPOS}/{repo.name}") for repo in repos]
         return dataclasses.replace(
             self._bare_spec(),
             note=write_note(note),
@@ -302,10 +299,10 @@ class _Starter:
             async with self._in_phase(display, "files"):
                 if self._snapshot is not None:
                     await restore_snapshot(machine, self._snapshot)
-                await _copy_files(machine, config)
+                await copy_files(machine, config)
         for repo, wanted in zip(repos, config.repos, strict=not self._provider.runs_nothing):
             async with self._in_phase(display, f"repo {repo.name}") as phase:
-                await _check_out(machine, repo, wanted.install, phase)
+                await check_out(machine, repo, wanted.install, phase)
         return _started(machine, read_note(machine.note))
 
 
@@ -364,46 +361,3 @@ def _repo_handles(config: SandboxConfig, repos: Sequence[PreparedRepo]) -> tuple
         )
         for repo, wanted in zip(repos, config.repos, strict=False)
     )
-
-
-async def _copy_files(machine: Machine, config: SandboxConfig) -> None:
-    for source, target in config.files:
-        mode = 0o755 if os.access(source, os.X_OK) else 0o644
-        await machine.write_file(target, await asyncio.to_thread(source.read_bytes), mode=mode)
-    for source, target in config.dirs:
-        await machine.make_dir(target)
-        for file in sorted(source.rglob("*")):
-            there = f"{target}/{file.relative_to(source).as_posix()}"
-            if file.is_symlink():
-                logger.warning("a link is not copied into the sandbox: %s", file)
-            elif file.is_dir():
-                await machine.make_dir(there)
-            elif file.is_file():
-                data = await asyncio.to_thread(file.read_bytes)
-                await machine.write_file(there, data, mode=file.stat().st_mode & 0o777)
-
-
-async def _check_out(
-    machine: Machine, repo: PreparedRepo, install: str | None, phase: Phase
-) -> None:
-    """Copy a repository, inside the machine, to where its agent may change it."""
-    source = machine.path(f"{_REPOS}/{repo.name}")
-    argv = ["cp", "-a", "--no-preserve=ownership", "--reflink=auto", source, repo.name]
-    copied = await machine.exec(argv)
-    if copied.exit_code != 0:
-        raise RepoError(f"repository {repo.name!r}: {copied.stderr.decode(errors='replace')}")
-    if install is None:
-        return
-    phase.say(install)
-
-    def show(stream: Stream, data: bytes) -> None:
-        lines = data.decode(errors="replace").strip().splitlines()
-        if lines:
-            phase.say(lines[-1])
-
-    result = await machine.exec(["/bin/bash", "-ec", install], cwd=repo.name, on_output=show)
-    if result.exit_code != 0:
-        words = (result.stderr or result.stdout).decode(errors="replace").strip()[-4000:]
-        raise RepoError(
-            f"repository {repo.name!r}: {install!r} exited with {result.exit_code}\n{words}"
-        )

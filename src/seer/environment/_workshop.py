@@ -18,8 +18,9 @@ from typing import Any
 
 from seer._transient import TransientFolder
 from seer.environment._config import RepoConfig
+from seer.environment._model_download import OnBytes
 from seer.environment._model_view import ModelSource, View
-from seer.environment._models import ModelsHere, OnBytes
+from seer.environment._models import ModelsHere
 from seer.environment._origins import package_versions
 from seer.environment._packages import (
     build_environment,

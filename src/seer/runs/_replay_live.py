@@ -32,8 +32,9 @@ from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader, split_chunk
 from seer.rpc.client._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from seer.runs._calls import GateCall
-from seer.runs._replay_gate import Answered, Asked, ReplayGate
+from seer.runs._replay_gate import Answered, ReplayGate
 from seer.runs._replay_machine import GateMaker, SocketChannel
+from seer.runs._replay_requests import Asked
 
 logger = logging.getLogger(__name__)
 

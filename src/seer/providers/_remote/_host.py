@@ -28,7 +28,7 @@ from seer.providers._local_record import parse_record
 from seer.providers._remote._kit import bootstrap, kit
 from seer.providers._remote._link import Link, Ran
 from seer.providers._remote._machine import RemoteMachine
-from seer.providers._remote.host import write_spec
+from seer.providers._remote.specs import write_spec
 from seer.providers._spec import MachineSpec, MachineStatus
 
 logger = logging.getLogger(__name__)

@@ -21,19 +21,16 @@ import shutil
 import socket
 import subprocess
 import sys
-import tarfile
-import tempfile
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
 from seer import errors
 from seer._addresses import address
-from seer._places import cache_dir, state_dir
+from seer._places import state_dir
 from seer.errors import HostFullError, HostUnsuitableError, SandboxNotFoundError, SeerError
-from seer.isolation import Mount, is_rented
+from seer.isolation import is_rented
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._local_start import Born
@@ -41,6 +38,8 @@ from seer.providers._remote import gpus
 from seer.providers._remote.launched import launch_elsewhere, running
 from seer.providers._remote.launched import status as status_of
 from seer.providers._remote.node import serve_on_node
+from seer.providers._remote.specs import read_spec
+from seer.providers._remote.store import has, keep
 from seer.providers._spec import MachineSpec
 from seer.providers._sweep import sweep
 from seer.providers.local import LocalProvider, launch
@@ -50,7 +49,6 @@ _MAIN = "from seer.providers._remote.host import main; main()"
 _PORTER = "from seer_remote.porter import main; main()"
 _EXTRA = "remote.json"
 _KIT = Path(__file__).parents[3]
-_STORE_LIFE = 30 * 86400
 
 
 def main() -> None:
@@ -294,36 +292,6 @@ def _ended(machine_id: str) -> str | None:
     return known[0] if known is not None else None
 
 
-def read_spec(given: Mapping[str, Any]) -> MachineSpec:
-    """A spec from what `write_spec` made of it."""
-    values = dict(given)
-    values["mounts"] = tuple(
-        Mount(Path(source), target, writable=writable)
-        for source, target, writable in values["mounts"]
-    )
-    for name in ("workdir", "python_env"):
-        values[name] = Path(values[name]) if values[name] is not None else None
-    if not isinstance(values["network"], str):
-        values["network"] = tuple(values["network"])
-    return MachineSpec(**values)
-
-
-def write_spec(spec: MachineSpec) -> dict[str, object]:
-    """A spec as plain data. It leaves out what means nothing on another host."""
-    left_out = {"gates", "relayed", "options", "host", "devices", "lifeline"}
-    values: dict[str, object] = {
-        field.name: getattr(spec, field.name)
-        for field in fields(spec)
-        if field.name not in left_out
-    }
-    values["env"], values["path_env"] = dict(spec.env), dict(spec.path_env)
-    values["mounts"] = [(str(m.source), m.target, m.writable) for m in spec.mounts]
-    for name in ("workdir", "python_env"):
-        path: Path | None = getattr(spec, name)
-        values[name] = str(path) if path is not None else None
-    return values
-
-
 # --- GPUs --------------------------------------------------------------------------------------
 
 
@@ -342,47 +310,6 @@ def _taken() -> set[int]:
         with contextlib.suppress(OSError, ValueError):
             taken.update(json.loads(file.read_text())["devices"] or ())
     return taken
-
-
-# --- files -------------------------------------------------------------------------------------
-
-
-def _has(name: str) -> str | None:
-    folder = cache_dir() / "store" / name
-    if not folder.is_dir():
-        return None
-    os.utime(folder)
-    return str(folder)
-
-
-def _store(name: str) -> str:
-    """Unpack a tar from standard input, under a name that says what is in it."""
-    store = cache_dir() / "store"
-    store.mkdir(mode=0o700, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=store))
-    try:
-        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-            # Interpreters older than 3.11.4 have no filters, and need none: it comes from us.
-            archive.extraction_filter = getattr(tarfile, "tar_filter", None)
-            archive.extractall(draft)
-        draft.chmod(0o755)
-        with contextlib.suppress(FileExistsError, OSError):
-            draft.rename(store / name)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    _prune(store)
-    _prune(_KIT.parent)
-    found = _has(name)
-    if found is None:
-        raise errors.ProviderError(f"the copy {name!r} could not be put in its place")
-    return found
-
-
-def _prune(store: Path) -> None:
-    for folder in store.iterdir():
-        with contextlib.suppress(OSError):
-            if folder.lstat().st_mtime < time.time() - _STORE_LIFE:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- programs ----------------------------------------------------------------------------------
@@ -407,7 +334,7 @@ _OPERATIONS: dict[str, Callable[..., object]] = {
     "find": _find,
     "list": _list,
     "ended": _ended,
-    "has": _has,
-    "store": _store,
+    "has": has,
+    "store": keep,
     "run": _run,
 }

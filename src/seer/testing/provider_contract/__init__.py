@@ -16,14 +16,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from seer._sync import run_sync
 from seer.errors import SeerError
 from seer.providers import MachineSpec, Provider
-from seer.testing.provider_contract import _commands, _files, _lifetime, _sockets
+from seer.testing.provider_contract import _commands, _endings, _files, _lifetime, _sockets
 from seer.testing.provider_contract._subject import Subject
 
 __all__ = ["ProviderContract"]
 
 _CHECKS: Mapping[str, Callable[[Subject], Awaitable[None]]] = {
     check.__name__: check
-    for module in (_commands, _files, _sockets, _lifetime)
+    for module in (_commands, _endings, _files, _sockets, _lifetime)
     for check in module.CHECKS
 }
 _PATIENCE = 150.0

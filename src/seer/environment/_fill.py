@@ -1,0 +1,63 @@
+"""What is put into a machine once it runs: the user's files, and repositories to work in."""
+
+import asyncio
+import logging
+import os
+
+from seer.console import Phase
+from seer.environment._config import SandboxConfig
+from seer.environment._repos import PreparedRepo
+from seer.errors import RepoError
+from seer.providers import Machine, Stream
+
+logger = logging.getLogger(__name__)
+
+REPOS = "/seer/repos"
+
+
+async def copy_files(machine: Machine, config: SandboxConfig) -> None:
+    """Copy the files and folders that a configuration names; links are not copied."""
+    for source, target in config.files:
+        mode = 0o755 if os.access(source, os.X_OK) else 0o644
+        await machine.write_file(target, await asyncio.to_thread(source.read_bytes), mode=mode)
+    for source, target in config.dirs:
+        await machine.make_dir(target)
+        for file in sorted(source.rglob("*")):
+            there = f"{target}/{file.relative_to(source).as_posix()}"
+            if file.is_symlink():
+                logger.warning("a link is not copied into the sandbox: %s", file)
+            elif file.is_dir():
+                await machine.make_dir(there)
+            elif file.is_file():
+                data = await asyncio.to_thread(file.read_bytes)
+                await machine.write_file(there, data, mode=file.stat().st_mode & 0o777)
+
+
+async def check_out(
+    machine: Machine, repo: PreparedRepo, install: str | None, phase: Phase
+) -> None:
+    """Copy a repository, inside the machine, to where its agent may change it.
+
+    Raises:
+        RepoError: It could not be copied, or its install command failed.
+    """
+    source = machine.path(f"{REPOS}/{repo.name}")
+    argv = ["cp", "-a", "--no-preserve=ownership", "--reflink=auto", source, repo.name]
+    copied = await machine.exec(argv)
+    if copied.exit_code != 0:
+        raise RepoError(f"repository {repo.name!r}: {copied.stderr.decode(errors='replace')}")
+    if install is None:
+        return
+    phase.say(install)
+
+    def show(stream: Stream, data: bytes) -> None:
+        lines = data.decode(errors="replace").strip().splitlines()
+        if lines:
+            phase.say(lines[-1])
+
+    result = await machine.exec(["/bin/bash", "-ec", install], cwd=repo.name, on_output=show)
+    if result.exit_code != 0:
+        words = (result.stderr or result.stdout).decode(errors="replace").strip()[-4000:]
+        raise RepoError(
+            f"repository {repo.name!r}: {install!r} exited with {result.exit_code}\n{words}"
+        )
