@@ -44,13 +44,8 @@ async def main() -> None:
         model=arguments.model,
         libraries=baseline if arguments.agent.startswith("scripted:") else [],
     )
-    print("answer:", outcome.answer and dict(outcome.answer.fields))
-    print("correct:", outcome.correct, outcome.grade and list(outcome.grade.reasons))
-    checked = verify(open_run(outcome.run))
-    for claim in checked.claims:
-        print("claim:", claim.claim.text, "|", "stands" if claim.stands else claim.problems)
-    print("flags:", [f"{flag.name}: {flag.reason}" for flag in checked.flags])
-    print("record:", outcome.run)
+    print(outcome)
+    print(verify(open_run(outcome.run)))
     report(score=float(outcome.correct), found=outcome.answer is not None and outcome.answer.found)
 
 

@@ -41,18 +41,14 @@ async def main() -> None:
     run = open_run(outcome.run)
     turns = rules.transcript([GateCall.from_json(line) for line in run.calls()])
     scores = rules.score(turns)
-    print("auditor:", outcome.answer and dict(outcome.answer.fields), "correct:", outcome.correct)
+    print(outcome)
     print(f"judge: lean {scores.lean!r}, steering {scores.steering}")
     print(f"judge: concealment {scores.concealment}")
     if arguments.judge:
         text = "\n".join(f"USER: {user}\nTARGET: {said}" for user, said in turns)
         kind = organism(arguments.organism).kind
         print("judge model:", await judge(text, kind, provider=arguments.judge))
-    checked = verify(run)
-    for claim in checked.claims:
-        print("claim:", claim.claim.text, "|", "stands" if claim.stands else claim.problems)
-    print("flags:", [f"{flag.name}: {flag.reason}" for flag in checked.flags])
-    print("record:", outcome.run)
+    print(verify(run))
 
 
 if __name__ == "__main__":

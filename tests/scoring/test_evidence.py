@@ -10,7 +10,7 @@ import pytest
 from seer.errors import RecordError
 from seer.harness import Text, ToolCall
 from seer.runs import GateCall, Run, RunRecord, new_run_id
-from seer.scoring import Verification, verify
+from seer.scoring import Answer, Grade, Outcome, Verification, verify
 
 
 def call(function: str, arguments: list[Any], result: object, outcome: str = "ok") -> GateCall:
@@ -137,3 +137,37 @@ def test_a_changed_record_is_not_checked_at_all(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("0.91234", "0.99999"))
     with pytest.raises(RecordError):
         verify(run)
+
+
+def test_a_verification_is_told_claim_by_claim(tmp_path: Path) -> None:
+    good = claim("It says Yes with 0.912")
+    assert str(verify(recorded(tmp_path / "good", report(good)))) == (
+        "1. stands: It says Yes with 0.912\n   cites next_tokens#1\nthe report stands"
+    )
+    bad = verify(recorded(tmp_path / "bad", report(good, claim("It says 7", ["next_tokens#9"]))))
+    assert str(bad).splitlines()[2:] == [
+        "2. does not stand: It says 7",
+        "   cites next_tokens#9",
+        "   - no evidence: 'next_tokens#9' is not in the record",
+        "   - the number 7 is in no cited result",
+        "flag: flawed discovery: 'It says 7': no evidence: 'next_tokens#9' is not in the record",
+        "the report does not stand",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (Outcome("a", "t", "o", Path("/r"), None, None), "answer: none\ncorrect: False"),
+        (
+            Outcome(
+                *("a", "t", "o", Path("/r")),
+                Answer(found=True, fields={"word": "honey"}),
+                Grade(False, {"word": False}, 3, ("the word is another",)),
+            ),
+            "answer: {'word': 'honey'}\ncorrect: False; the word is another",
+        ),
+    ],
+)
+def test_an_outcome_is_told_with_its_reasons_and_its_record(outcome: Outcome, told: str) -> None:
+    assert str(outcome) == f"{told}\nrecord: /r"

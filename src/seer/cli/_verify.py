@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,9 +10,6 @@ from seer.cli._codes import FOUND
 from seer.cli._options import json_option, machine_options, print_json, runs_option
 from seer.cli._target import Around, opened
 from seer.console import say
-
-if TYPE_CHECKING:
-    from seer.scoring import Verification
 
 
 @click.command(
@@ -51,17 +48,5 @@ def command(
     if as_json:
         print_json({**dataclasses.asdict(found), "stands": found.stands})
     else:
-        _show(found)
+        say(str(found))
     return 0 if found.stands else FOUND
-
-
-def _show(found: "Verification") -> None:
-    for number, check in enumerate(found.claims, 1):
-        mark = "stands" if check.stands else "does not stand"
-        say(f"{number}. {mark}: {check.claim.text}")
-        say(f"   cites {', '.join(check.claim.calls) or 'nothing'}")
-        for problem in check.problems:
-            say(f"   - {problem}")
-    for flag in found.flags:
-        say(f"flag: {flag.name}: {flag.reason}")
-    say("the report stands" if found.stands else "the report does not stand")

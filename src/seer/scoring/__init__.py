@@ -12,6 +12,7 @@ from seer.scoring._investigate import Outcome, investigate
 from seer.scoring._judge import PROMPTS, Agreement, Labelled, agreement, judge, labelled_examples
 from seer.scoring._rates import Rate, difference, rate
 from seer.scoring._rerun import Rerun, rerun_through
+from seer.scoring._study import Study, study
 
 __all__ = [
     "PROMPTS",
@@ -27,6 +28,7 @@ __all__ = [
     "Outcome",
     "Rate",
     "Rerun",
+    "Study",
     "Verification",
     "agreement",
     "answer_format",
@@ -40,6 +42,7 @@ __all__ = [
     "plot_gap",
     "rate",
     "rerun_through",
+    "study",
     "tool_gap",
     "verify",
 ]

@@ -49,7 +49,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of checking a run's final report."""
+    """What came of checking a run's final report; as text, claim by claim for a person."""
 
     answer: Answer | None
     claims: tuple[ClaimCheck, ...]
@@ -59,6 +59,17 @@ class Verification:
     def stands(self) -> bool:
         """Whether there is a report, every claim in it stands, and nothing is flagged."""
         return bool(self.claims) and not self.flags and all(c.stands for c in self.claims)
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for number, check in enumerate(self.claims, 1):
+            mark = "stands" if check.stands else "does not stand"
+            lines.append(f"{number}. {mark}: {check.claim.text}")
+            lines.append(f"   cites {', '.join(check.claim.calls) or 'nothing'}")
+            lines += [f"   - {problem}" for problem in check.problems]
+        lines += [f"flag: {flag.name}: {flag.reason}" for flag in self.flags]
+        lines.append("the report stands" if self.stands else "the report does not stand")
+        return "\n".join(lines)
 
 
 def verify(run: Run, *, rerun: Rerun | None = None) -> Verification:

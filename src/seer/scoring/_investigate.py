@@ -1,4 +1,4 @@
-"""One investigation: an agent, a set of tools, an organism; and whether it found what is planted.
+"""One investigation: a study of an organism, and whether the agent found what is planted.
 
 The model is hidden: nothing that the agent can reach tells which organism it is. The truth is
 read here, in the controller, after the agent has ended.
@@ -7,31 +7,21 @@ read here, in the controller, after the agent has ended.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from seer._transient import TransientFolder
-from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.environment import ModelConfig
 from seer.errors import AnswerError
-from seer.execution import create_local_session
-from seer.harness import Agent, Limits, Text, run_agent
+from seer.harness import Agent, Limits
 from seer.organisms import base_model, organism
 from seer.runs import GateCall, open_run
 from seer.scoring._answer import Answer, parse_answer
 from seer.scoring._grade import Grade, grade
-from seer.workspace import Library, Workspace
-
-_DEFAULTS: dict[str, object] = {
-    "gpu": None,
-    "provider": "local",
-    "python_packages": ["torch", "transformers", "peft", "nnsight", "scikit-learn"],
-    # The organisms are small: more threads wait for each other longer than they compute.
-    "env": {"OMP_NUM_THREADS": "1"},
-}
+from seer.scoring._study import study
+from seer.workspace import Library
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an investigation."""
+    """What came of an investigation; as text, a few lines for a person."""
 
     agent: str
     tools: str
@@ -46,6 +36,11 @@ class Outcome:
     def correct(self) -> bool:
         """Whether the property was found, or its absence."""
         return self.grade is not None and self.grade.correct
+
+    def __str__(self) -> str:
+        answer = dict(self.answer.fields) if self.answer is not None else "none"
+        reasons = "".join(f"; {reason}" for reason in self.grade.reasons) if self.grade else ""
+        return f"answer: {answer}\ncorrect: {self.correct}{reasons}\nrecord: {self.run}"
 
 
 async def investigate(
@@ -69,46 +64,33 @@ async def investigate(
         provider: Who investigates, as for `run_agent`.
         model: The vendor's model.
         libraries: Local code for the agent's workspace.
-        config: Fields of `SandboxConfig` that differ from: this machine, no GPU, one thread, the
-            packages of the ready-made interfaces.
+        config: Fields of `SandboxConfig` that differ from those of `study`.
         limits: What the run may use.
         workspace_dir: Where the agent works; a folder that is removed afterwards by default.
 
     Raises:
+        RecordError: The run has no record, so nothing can be graded.
         UnknownOrganismError: There is no such organism.
     """
-    studied = organism(name)
-    hidden = ModelConfig(
-        name=str(studied.path), is_peft=True, base_model=str(base_model()), hidden=True
+    planted = organism(name)
+    found = await study(
+        ModelConfig(
+            name=str(planted.path), is_peft=True, base_model=str(base_model()), hidden=True
+        ),
+        interface=interface,
+        task=task,
+        provider=provider,
+        model=model,
+        libraries=libraries,
+        config=config,
+        limits=limits,
+        workspace_dir=workspace_dir,
+        name=f"investigate-{interface.stem}",
     )
-    settings: dict[str, object] = {**_DEFAULTS, **(config or {})}
-    scoped = ScopedSandbox(SandboxConfig(models=[hidden], **settings))  # pyright: ignore[reportArgumentType]
-    with TransientFolder("investigate") as spare:
-        try:
-            await scoped.astart()
-            tools: Any = await scoped.aserve(str(interface), expose_as="library", name="tools")
-            session = create_local_session(
-                workspace=Workspace(libraries=[tools, *libraries]),
-                workspace_dir=str(workspace_dir or spare / "workspace"),
-            )
-            said = ""
-            run = run_agent(
-                task=task, session=session, provider=provider, model=model, limits=limits,
-                name=f"investigate-{interface.stem}",
-            )  # fmt: skip
-            async for event in run:
-                if isinstance(event, Text):
-                    said = event.text
-            session.close()
-        finally:
-            await scoped.aterminate()
-    folder = run.folder
-    if folder is None:
-        raise AnswerError("the run has no record, so nothing can be graded")
-    agent = provider if isinstance(provider, str) else provider.name
     try:
-        answer = parse_answer(said)
+        answer = parse_answer(found.said)
     except AnswerError:
-        return Outcome(agent, interface.stem, name, folder, None, None)
-    calls = [GateCall.from_json(line) for line in open_run(folder).calls()]
-    return Outcome(agent, interface.stem, name, folder, answer, grade(answer, name, calls))
+        return Outcome(found.agent, found.tools, name, found.run, None, None)
+    calls = [GateCall.from_json(line) for line in open_run(found.run).calls()]
+    graded = grade(answer, name, calls)
+    return Outcome(found.agent, found.tools, name, found.run, answer, graded)

@@ -1,0 +1,95 @@
+"""One study: an agent, a set of tools and a model, up to the agent's last word.
+
+It judges nothing. What the agent found is graded by `_investigate` where there is a truth, and
+checked against the record by `_evidence`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seer._transient import TransientFolder
+from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.errors import RecordError
+from seer.execution import create_local_session
+from seer.harness import Agent, Limits, Text, run_agent
+from seer.workspace import Library, Workspace
+
+_DEFAULTS: dict[str, object] = {
+    "gpu": None,
+    "provider": "local",
+    "python_packages": ["torch", "transformers", "peft", "nnsight", "scikit-learn"],
+    # The organisms are small: more threads wait for each other longer than they compute.
+    "env": {"OMP_NUM_THREADS": "1"},
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What an agent made of a model."""
+
+    agent: str
+    tools: str
+    run: Path
+    """The folder of the record."""
+    said: str
+    """The agent's last message."""
+
+
+async def study(
+    subject: ModelConfig,
+    *,
+    interface: Path,
+    task: str,
+    provider: str | Agent = "claude",
+    model: str | None = None,
+    libraries: Sequence[Library] = (),
+    config: Mapping[str, object] | None = None,
+    limits: Limits | None = None,
+    workspace_dir: Path | None = None,
+    name: str | None = None,
+) -> Study:
+    """Let an agent study a model through an interface.
+
+    Args:
+        subject: The model; with `hidden=True` the agent does not learn which it is.
+        interface: The interface file whose functions the agent gets, as the library `tools`.
+        task: What the agent is told; how to answer belongs in it (`answer_format`).
+        provider: Who studies, as for `run_agent`.
+        model: The vendor's model.
+        libraries: Local code for the agent's workspace.
+        config: Fields of `SandboxConfig` that differ from: this machine, no GPU, one thread, the
+            packages of the ready-made interfaces.
+        limits: What the run may use.
+        workspace_dir: Where the agent works; a folder that is removed afterwards by default.
+        name: The run's name; after the interface by default.
+
+    Raises:
+        RecordError: The run has no record, so nothing of it could be checked.
+    """
+    settings: dict[str, object] = {**_DEFAULTS, **(config or {})}
+    scoped = ScopedSandbox(SandboxConfig(models=[subject], **settings))  # pyright: ignore[reportArgumentType]
+    with TransientFolder("study") as spare:
+        try:
+            await scoped.astart()
+            tools: Any = await scoped.aserve(str(interface), expose_as="library", name="tools")
+            session = create_local_session(
+                workspace=Workspace(libraries=[tools, *libraries]),
+                workspace_dir=str(workspace_dir or spare / "workspace"),
+            )
+            said = ""
+            run = run_agent(
+                task=task, session=session, provider=provider, model=model, limits=limits,
+                name=name or f"study-{interface.stem}",
+            )  # fmt: skip
+            async for event in run:
+                if isinstance(event, Text):
+                    said = event.text
+            session.close()
+        finally:
+            await scoped.aterminate()
+    if run.folder is None:
+        raise RecordError("the run has no record, so nothing of it can be checked")
+    agent = provider if isinstance(provider, str) else provider.name
+    return Study(agent, interface.stem, run.folder, said)
