@@ -21,8 +21,8 @@ import pytest
 # Beside each other: the process that hands out tests to workers has one too, and they inherit its
 # environment. Short, since addresses of sockets are.
 _PLACE = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-_ROOT = Path(tempfile.mkdtemp(prefix="suite-", dir=_PLACE))
-_TEMPORARY = _ROOT / "tmp"
+_ROOT = Path(tempfile.mkdtemp(prefix="t-", dir=_PLACE))
+_TEMPORARY = _ROOT / "t"
 _SOME_FULL = re.compile(r"mark\.full\b|\bMARKS\b")
 _ALL_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
 _MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_ALIASES", "HF_TOKEN")
