@@ -1,6 +1,7 @@
 """Try the whole table of escapes through local sessions and print how it went. A script.
 
 A process of its own, so that it can run as root or as an ordinary user: `break_out.py BACKEND...`.
+With `--copies` the interface has copies, and only the gate and the session are tried.
 """
 
 import asyncio
@@ -115,8 +116,10 @@ async def forge(session: LocalSession, name: str) -> list[str]:
     return [f"{name}: {shown!r}"] if "forged" in shown or "unsigned" in shown else []
 
 
-async def break_out(backend: BackendName, tools: Library, folder: Path) -> Report:
-    """Try every attempt in one session."""
+async def break_out(
+    backend: BackendName, tools: Library, folder: Path, table: list[escapes.Attempt]
+) -> Report:
+    """Try these attempts in one session."""
     async with AsyncExitStack() as stack:
         workspace = Workspace(libraries=[LIBRARY, tools])
         neighbour = await acreate_local_session(workspace, folder / "other", isolation=backend)
@@ -160,7 +163,6 @@ async def break_out(backend: BackendName, tools: Library, folder: Path) -> Repor
             "foreign_handle": next(word for word in words if len(word) == 32),
         }
         await session.awrite_file("facts.json", json.dumps(facts).encode())
-        table = list(escapes.ATTEMPTS.values())
         apart = [item.name for item in table if item.group == "resources"]
         here = [item.name for item in table if item.in_kernel]
         plain = [item.name for item in table if item.name not in (*apart, *here)]
@@ -181,19 +183,23 @@ async def break_out(backend: BackendName, tools: Library, folder: Path) -> Repor
     return Report(tried=[*plain, *here, *apart], escaped=escaped, damage=damage)
 
 
-def main(*names: BackendName) -> None:
+def main(replicas: int, *names: BackendName) -> None:
     """One report for each backend."""
     found: dict[str, Report] = {}
+    table = list(escapes.ATTEMPTS.values())
+    if replicas > 1:
+        table = [item for item in table if item.group == "session"]
     with tempfile.TemporaryDirectory(prefix="seer-break-out-") as made:
         folder = Path(made)
         folder.chmod(0o755)
         (folder / "tools.py").write_text(INTERFACE)
         with ScopedSandbox(SandboxConfig(gpu=None, provider="local")) as scoped:
-            tools: Any = scoped.serve(folder / "tools.py", "library", "tools")
+            tools: Any = scoped.serve(folder / "tools.py", "library", "tools", replicas=replicas)
             for name in names:
-                found[name] = asyncio.run(break_out(name, tools, folder / name))
+                found[name] = asyncio.run(break_out(name, tools, folder / name, table))
     sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(*cast("list[BackendName]", sys.argv[1:]))
+    words = [word for word in sys.argv[1:] if word != "--copies"]
+    main(2 if "--copies" in sys.argv else 1, *cast("list[BackendName]", words))

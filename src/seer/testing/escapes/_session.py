@@ -25,6 +25,8 @@ _CONTROL = (
     "POST /v1/callers",
     "POST /v1/remove/session",
     "POST /v1/budget",
+    "POST /v1/scale",
+    "POST /v1/flush",
     "GET /v1/ready",
     "GET /v1/records/0",
 )
