@@ -38,6 +38,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 INTERFACE = '''
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -73,6 +74,11 @@ def keep(n: int) -> Handle:
     """An array that stays where it is."""
     return np.arange(n * 1000) + calls
 
+@expose(stateful=False)
+def where() -> int:
+    """The process that ran this."""
+    return os.getpid()
+
 @expose
 def fail(message: str) -> None:
     """Raise."""
@@ -107,13 +113,17 @@ def write_interface(folder: Path) -> Path:
     return interface
 
 
-async def program(folder: Path, agent: Agent, provider: str = "local") -> tuple[str, list[Event]]:
+async def program(
+    folder: Path, agent: Agent, provider: str = "local", *, replicas: int = 1
+) -> tuple[str, list[Event]]:
     """A user's program: serve, open a session, run an agent in it."""
     interface = write_interface(folder)
     scoped = ScopedSandbox(SandboxConfig(gpu=None, provider=provider))
     await scoped.astart()
     try:
-        library: Any = await scoped.aserve(interface, name="tools")
+        library: Any = await scoped.aserve(interface, name="tools", replicas=replicas)
+        if replicas > 1:
+            await scoped.ascale("tools", replicas + 1)
         session = await acreate_local_session(
             Workspace(libraries=[library]), workspace_dir=folder / "workspace", name="lab"
         )
@@ -198,6 +208,34 @@ async def test_streams_and_handles_are_replayed(
     keys = [GateCall.from_json(line).key for line in recorded.calls()]
     assert [GateCall.from_json(line).key for line in open_run(again_id).calls()] == keys
     assert len(keys) == 6
+
+
+async def test_a_run_with_copies_is_replayed_and_goes_on_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = "print(len({tools.where() for _ in range(12)}) > 1)"
+    cells = (*CELLS, *MORE[1:], "print([tools.where() for _ in range(6)])")
+    run_id, events = await program(tmp_path / "first", Scripted(steps(cells)), replicas=2)
+    assert not any(is_error for _, is_error in outputs(events)), outputs(events)
+    recorded = open_run(run_id)
+    recorded.verify()
+    calls = [GateCall.from_json(line) for line in recorded.calls()]
+    assert len({call.copy for call in calls if call.function == "where"}) > 1
+    assert len({call.copy for call in calls if call.function == "count"}) == 1
+
+    monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))
+    again_id, again = await program(tmp_path / "again", replaying(recorded), "replay", replicas=2)
+    assert last(again).reason == "completed", last(again)
+    assert outputs(again) == outputs(events)
+    made = [GateCall.from_json(line) for line in open_run(again_id).calls()]
+    assert [(call.key, call.copy) for call in made] == [(call.key, call.copy) for call in calls]
+
+    monkeypatch.setenv("SEER_REPLAY_LIVE", "local")
+    more = (*cells, "print(tools.count(by=100))", where)
+    _, on = await program(tmp_path / "on", Scripted(steps(more)), "replay", replicas=2)
+    assert outputs(on)[: len(cells)] == outputs(events)
+    assert "'z': 107" in outputs(on)[-2][0]
+    assert outputs(on)[-1] == ("True\n", False)
 
 
 async def test_a_call_is_in_the_record_of_one_run_only(tmp_path: Path) -> None:
