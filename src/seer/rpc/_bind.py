@@ -21,6 +21,7 @@ class Binder:
     """Binds calls of one function."""
 
     __slots__ = (
+        "_exact",
         "_keywords",
         "_name",
         "_positional",
@@ -41,6 +42,9 @@ class Binder:
         for index, parameter in enumerate(function.parameters):
             self._add(index, parameter, compiler)
         self._positional_names = {name: i for i, (name, _, _) in enumerate(self._positional)}
+        needs_names = any(place < 0 for place, _ in self._required)
+        self._exact = None if needs_names else [exact for _, exact, _ in self._positional]
+        """The types of arguments that need no look at all: one for each positional parameter."""
 
     def _add(self, index: int, parameter: Parameter, compiler: Compiler) -> None:
         name, kind = parameter.name, parameter.kind
@@ -64,6 +68,8 @@ class Binder:
         Raises:
             ArgumentError: They do not fit.
         """
+        if not kwargs and list(map(type, args)) == self._exact:
+            return args, kwargs
         given = len(args)
         positional = self._positional
         if given > len(positional):

@@ -159,7 +159,11 @@ def decode(
     if size > limits.text_bytes:
         raise ProtocolError(f"a value of {size} bytes of JSON; the limit is {limits.text_bytes}")
     try:
-        string = str(text, "utf-8", "surrogatepass")
+        string = (
+            text.decode("utf-8", "surrogatepass")
+            if isinstance(text, bytes)  # twice as fast as the other way
+            else str(text, "utf-8", "surrogatepass")
+        )
         # A peer that writes the tag with escapes merely sends a dict with an odd key.
         if TAG in string:
             value = Unpacker(buffers, torch=torch, raw=raw, extra=extra).read(string)
@@ -190,7 +194,7 @@ def _encode(
     extra: Extra | None,
     scrub: Scrub | None = None,
 ) -> bytes:
-    if not (frames and _is_plain(value, MAX_DEPTH)):
+    if not (frames and (type(value) in LEAVES or _is_plain(value, MAX_DEPTH))):
         value = Packer(buffers, frames, extra, scrub).pack(value, MAX_DEPTH)
     try:
         text = _dump(value)

@@ -19,10 +19,13 @@ class deadline:
 
     Args:
         seconds: The time allowed.
+
+    Raises:
+        ValueError: It is no time.
     """
 
     def __init__(self, seconds: float) -> None:
-        if not seconds > 0:
+        if not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"deadline({seconds!r}): it must be a number of seconds above 0")
         self._seconds = seconds
 

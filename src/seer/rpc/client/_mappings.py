@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import struct
 import weakref
 
 from ._wire import Piece, WireError
@@ -23,6 +24,8 @@ _ADD_SEALS = 1033
 _SEALS = 1 | 2 | 4 | 8  # seal, shrink, grow, write
 _PRESENT_OR_SWAPPED = 3 << 62
 _FILE_PAGE = 1 << 61
+_PAGEMAP_SCAN = 0xC0606610
+_IS_FILE, _IS_PRESENT, _IS_SWAPPED = 4, 8, 16
 
 
 class Mapping:
@@ -78,15 +81,31 @@ def _has_own_pages(memory: mmap.mmap, size: int) -> bool:
     try:
         import numpy
 
-        address: int = numpy.frombuffer(memory, "u1").ctypes.data
-        page = mmap.PAGESIZE
         fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            count = (size + page - 1) // page
-            entries = numpy.frombuffer(os.pread(fd, count * 8, address // page * 8), "<u8")
-        finally:
-            os.close(fd)
     except (ImportError, OSError):
+        return True
+    address: int = numpy.frombuffer(memory, "u1").ctypes.data
+    count = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+    try:
+        found = numpy.zeros(3, "u8")
+        fields = (96, 0, address, address + count * mmap.PAGESIZE, 0, found.ctypes.data, 1, 1)
+        which = (_IS_FILE, _IS_FILE, _IS_PRESENT | _IS_SWAPPED, _IS_PRESENT)
+        # The kernel looks for the first such page: a fraction of the time of reading its table.
+        return fcntl.ioctl(fd, _PAGEMAP_SCAN, bytearray(struct.pack("12Q", *fields, *which))) > 0
+    except OSError:
+        # Linux before 6.7.
+        return _finds_own(fd, address, count)
+    finally:
+        os.close(fd)
+
+
+def _finds_own(fd: int, address: int, count: int) -> bool:
+    """The same from the table of this process's pages, read as a whole."""
+    import numpy
+
+    try:
+        entries = numpy.frombuffer(os.pread(fd, count * 8, address // mmap.PAGESIZE * 8), "<u8")
+    except OSError:
         return True
     own = (entries & _PRESENT_OR_SWAPPED).astype(bool) & ~(entries & _FILE_PAGE).astype(bool)
     return len(entries) != count or bool(own.any())

@@ -105,12 +105,12 @@ class Executor:
             GateError: They are malformed, or do not fit the function.
         """
         try:
-            value: Any = decode(
-                call.body,
-                call.buffers,
-                torch=bool(call.buffers) and "torch" in sys.modules,
-                extra=call.owner.restorers,
-            )
+            value: Any
+            if call.buffers:
+                torch = "torch" in sys.modules
+                value = decode(call.body, call.buffers, torch=torch, extra=call.owner.restorers)
+            else:
+                value = decode(call.body, extra=call.owner.restorers)
             args: Any
             kwargs: Any
             if value.__class__ is list and len(value) == 2:

@@ -7,8 +7,6 @@ answer that is fetched again over another connection has its slots written out i
 
 from __future__ import annotations
 
-import sys
-
 from seer.rpc._wire import response_head
 from seer.rpc.client._wire import (
     FRAMES_TYPE,
@@ -20,6 +18,8 @@ from seer.rpc.client._wire import (
     aligned,
     format_pieces,
 )
+
+from ._copying import copy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -160,13 +160,7 @@ def _copy(buffer: Any, target: memoryview) -> None:
     if hasattr(buffer, "copy_into"):
         buffer.copy_into(target)
     elif target.nbytes:
-        source = memoryview(buffer).cast("B")
-        numpy = sys.modules.get("numpy")
-        if numpy is None:
-            target[:] = source
-        else:
-            # The same copy, but it lets other threads run meanwhile.
-            numpy.copyto(numpy.frombuffer(target, "u1"), numpy.frombuffer(source, "u1"))
+        copy(memoryview(buffer).cast("B"), target)
 
 
 def _bytes(buffer: Any, size: int) -> bytes:
