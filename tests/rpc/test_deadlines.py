@@ -1,11 +1,13 @@
 """Deadlines and cancelling: past them work stops for real, and the caller is told."""
 
 import asyncio
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -345,6 +347,12 @@ def test_an_inner_deadline_only_shortens_the_outer(served: Served) -> None:
     stopped(call)
     with deadline(60):
         assert gate.call("quick") == 1
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "3", None])
+def test_a_deadline_that_is_no_time_is_refused(seconds: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"deadline({seconds!r})")):
+        deadline(seconds)
 
 
 def test_a_result_can_be_fetched_again_by_its_id(served: Served) -> None:
