@@ -26,7 +26,8 @@ from seer.rpc import _pack, _restore
 from seer.rpc._hints import Hint
 from seer.rpc._interface import load
 from seer.rpc._schema import Function, Parameter, Schema
-from seer.rpc._stub import docstring, render
+from seer.rpc._stub import render
+from seer.rpc._stub_library import docstring
 from seer.rpc._values import decode, encode, encode_call
 
 Library = Callable[..., types.ModuleType]
@@ -315,6 +316,42 @@ def test_classes_named_in_hints_exist_on_the_clients_side(library: Library) -> N
     assert asyncio.run(use()) == [m.Point(3)]
 
 
+def test_enums_are_what_they_are_on_the_server(library: Library) -> None:
+    m: Any = library("""
+        import enum
+
+        class Access(enum.IntFlag):
+            READ = 1
+            WRITE = 2
+
+        class Style(enum.Flag):
+            BOLD = enum.auto()
+            ITALIC = enum.auto()
+
+        class Level(enum.IntEnum):
+            LOW = 1
+            HIGH = 2
+
+        class Word(str, enum.Enum):
+            YES = "yes"
+
+        @expose
+        def both(access: Access, style: Style = Style.BOLD) -> tuple[Access, Style]:
+            assert isinstance(access, Access) and isinstance(style, Style)
+            return access | Access.WRITE, style | Style.ITALIC
+        @expose
+        def more(level: Level, word: Word) -> list[Level | Word]:
+            assert level < Level.HIGH and word == "yes"
+            return [Level.HIGH, Word.YES]
+    """)
+    access, style = m.both(m.Access.READ)
+    assert access == m.Access.READ | m.Access.WRITE == 3
+    assert style == m.Style.BOLD | m.Style.ITALIC
+    assert m.both(access, style) == (access, style)
+    assert m.more(m.Level.LOW, m.Word.YES) == [2, "yes"]
+    assert m.more(1, "yes") == [m.Level.HIGH, m.Word.YES]
+
+
 def test_arrays_in_hints_do_not_import_their_library(library: Library) -> None:
     module = library("""
         from collections.abc import Iterator
@@ -508,6 +545,7 @@ def test_the_schema_below_is_fine_as_it_stands() -> None:
         (["types"], {}),
         (["types"], {EVIL: {"kind": "enum", "doc": "", "fields": []}}),
         (["types", "T", "kind"], "code"),
+        (["types", "T", "base"], "os.system"),
         (["types", "T", "fields", 0, 0], EVIL),
         (["types", "T", "fields", 0, 2], "__import__('os')"),
         (["types", "T", "fields", 0, 1], {"kind": "named", "detail": EVIL}),

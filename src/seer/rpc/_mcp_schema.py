@@ -195,6 +195,10 @@ def _with_definitions(schema: JsonSchema, hints: list[Hint], function: Function)
 def _definition(definition: TypeDef) -> JsonSchema:
     about: JsonSchema = {"description": definition.doc} if definition.doc else {}
     if definition.kind == "enum":
+        if definition.base in ("flag", "int_flag"):
+            members = ", ".join(f"{field.name} = {field.default}" for field in definition.fields)
+            text = f"{definition.doc}\nThe sum of any of: {members}".strip()
+            return {"type": "integer", "description": text}
         values = [ast.literal_eval(field.default or "None") for field in definition.fields]
         return {**about, "enum": values}
     if definition.kind == "tuple":

@@ -20,7 +20,8 @@ CLIENT_PACKAGE = "_seer_gate"
 
 # Needed by the controller only.
 _NOT_SERVED = frozenset(
-    {"_control.py", "_docs.py", "_mcp_schema.py", "_ship.py", "_stub.py", "_launch.py"}
+    {"_control.py", "_docs.py", "_mcp_schema.py", "_ship.py"}
+    | {"_stub.py", "_stub_library.py", "_stub_types.py"}
 )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SERVER_DEFAULT = "..."
 """Stands for a default that is no literal: it stays on the server."""
+ENUM_BASES = ("", "int", "str", "flag", "int_flag")
 _MAX_DEFAULT = 500
 
 
@@ -59,10 +60,11 @@ class TypeDef:
             `enum`.
         doc: Its docstring.
         fields: Its fields; for an enum its members, whose `default` is the value.
+        base: What an enum's members are besides: one of `ENUM_BASES`.
         cls: The class itself, on the server.
     """
 
-    __slots__ = ("cls", "doc", "fields", "kind", "name")
+    __slots__ = ("base", "cls", "doc", "fields", "kind", "name")
 
     def __init__(
         self,
@@ -71,9 +73,11 @@ class TypeDef:
         fields: tuple[Field, ...],
         *,
         doc: str = "",
+        base: str = "",
         cls: type | None = None,
     ) -> None:
         self.name = name
+        self.base = base
         self.kind: TypeKind = kind
         self.fields = fields
         self.doc = doc
@@ -82,7 +86,8 @@ class TypeDef:
     def to_json(self) -> dict[str, Any]:
         """A JSON form, without the class."""
         fields = [[f.name, f.hint.to_json(), f.default, f.init] for f in self.fields]
-        return {"kind": self.kind, "doc": self.doc, "fields": fields}
+        base = {"base": self.base} if self.base else {}
+        return {"kind": self.kind, "doc": self.doc, "fields": fields, **base}
 
     @classmethod
     def from_json(cls, name: str, found: dict[str, Any]) -> TypeDef:
@@ -93,6 +98,9 @@ class TypeDef:
         """
         if found["kind"] not in ("record", "tuple", "dict", "enum"):
             raise ValueError(f"unknown kind of type {found['kind']!r}")
+        base = found.get("base", "")
+        if base not in ENUM_BASES:
+            raise ValueError(f"unknown base of an enum {base!r}")
         fields = [
             Field(
                 str(field) if found["kind"] == "dict" else check_name(field),
@@ -102,7 +110,7 @@ class TypeDef:
             )
             for field, hint, default, init in found["fields"]
         ]
-        return cls(check_name(name), found["kind"], tuple(fields), doc=str(found["doc"]))
+        return cls(check_name(name), found["kind"], tuple(fields), doc=str(found["doc"]), base=base)
 
 
 def check_name(name: Any) -> str:
@@ -151,12 +159,19 @@ def _describe(parser: Parser, name: str, cls: Any) -> TypeDef:
     doc = cls.__dict__.get("__doc__") or ""
     if _is_enum(cls):
         members = [Field(m.name, ANY, default=repr(enum_value(m))) for m in cls]
-        return TypeDef(name, "enum", tuple(members), doc=doc, cls=cls)
+        return TypeDef(name, "enum", tuple(members), doc=doc, base=_enum_base(cls), cls=cls)
     if hasattr(cls, "__required_keys__"):
         return TypeDef(name, "dict", _typed_dict_fields(parser, cls), doc=doc, cls=cls)
     if issubclass(cls, tuple):
         return TypeDef(name, "tuple", _tuple_fields(parser, cls), doc=_own_doc(cls, doc), cls=cls)
     return TypeDef(name, "record", _record_fields(parser, cls), doc=_own_doc(cls, doc), cls=cls)
+
+
+def _enum_base(cls: type) -> str:
+    enum = sys.modules["enum"]
+    if issubclass(cls, enum.Flag):
+        return "int_flag" if issubclass(cls, int) else "flag"
+    return "int" if issubclass(cls, int) else "str" if issubclass(cls, str) else ""
 
 
 def _tuple_fields(parser: Parser, cls: Any) -> tuple[Field, ...]:
@@ -250,7 +265,7 @@ def _annotations(cls: Any) -> dict[str, Any]:
 
 
 def default_text(value: Any) -> str:
-    """Source text of a default: a literal, an enum's member, or `SERVER_DEFAULT`."""
+    """Source text of a default: a literal, or `SERVER_DEFAULT`."""
     if is_literal(value):
         text = repr(value)
         return text if len(text) <= _MAX_DEFAULT else SERVER_DEFAULT
