@@ -179,7 +179,7 @@ class Machine(ABC):
         """
         return await run_to_end(
             lambda: self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None),
-            argv[0],
+            argv,
             stdin=stdin,
             timeout=timeout,
             on_output=on_output,

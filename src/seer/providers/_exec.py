@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from seer.errors import SandboxLostError, SandboxStateError
@@ -18,7 +18,7 @@ _START_PATIENCE = 30.0
 
 async def run_to_end(
     spawn: Callable[[], Awaitable[Process]],
-    program: str,
+    argv: Sequence[str],
     *,
     stdin: bytes | None,
     timeout: float | None,
@@ -29,7 +29,7 @@ async def run_to_end(
 
     Args:
         spawn: Starts it.
-        program: Its name, for errors.
+        argv: Its arguments, for errors.
         stdin: What it is fed.
         timeout: Seconds after which it is killed.
         on_output: Gets all it prints.
@@ -44,7 +44,7 @@ async def run_to_end(
             process = await spawn()
     except TimeoutError:
         raise SandboxLostError(
-            f"the sandbox did not start {program!r} within {timeout} + {_START_PATIENCE:g} s; "
+            f"the sandbox did not start {argv[0]!r} within {timeout} + {_START_PATIENCE:g} s; "
             f"terminate it"
         ) from None
     captured = {"stdout": _Capture(capture_limit), "stderr": _Capture(capture_limit)}

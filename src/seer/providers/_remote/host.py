@@ -144,8 +144,7 @@ def _choose_gpus(spec: MachineSpec, *, share: bool) -> tuple[int, ...]:
 
 
 async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
-    with _listening(request["gates"]) as gates:
-        paths = {name: Path(gate.getsockname()) for name, gate in gates.items()}
+    with _listening(request["gates"]) as (paths, gates):
         born, keeper = await launch(replace(spec, gates=paths, relayed=frozenset(paths)))
         return await _hand_over(born, keeper, spec, request, gates)
 
@@ -189,24 +188,27 @@ def _answer(folder: Path) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def _listening(names: Sequence[str]) -> Generator[dict[str, socket.socket]]:
-    """Sockets for the gates that a machine may talk to; its porter serves them."""
+def _listening(
+    names: Sequence[str],
+) -> Generator[tuple[dict[str, Path], dict[str, socket.socket]]]:
+    """Sockets for the gates that a machine may talk to, and where; its porter serves them."""
     root = state_dir() / "gates"
     for left in root.glob("*") if names else ():
         _remove_unserved(left)
     folder = root / secrets.token_hex(6)
+    paths = {name: folder / f"{name}.sock" for name in names}
     with contextlib.ExitStack() as opened:
         gates: dict[str, socket.socket] = {}
-        for name in names:
+        for name, path in paths.items():
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             gate = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-            with address(folder / f"{name}.sock") as where:
+            with address(path) as where:
                 gate.bind(where)
             # The folder is closed to others; in the jail the socket is all there is of it.
-            (folder / f"{name}.sock").chmod(0o666)
+            path.chmod(0o666)
             gate.listen(512)
             gates[name] = gate
-        yield gates
+        yield paths, gates
 
 
 def _remove_unserved(folder: Path) -> None:
