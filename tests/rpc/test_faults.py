@@ -1,5 +1,6 @@
 """Faults: whatever happens to the interface, callers get a typed error soon, and nothing hangs."""
 
+import contextlib
 import json
 import os
 import resource
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.full
 
 SOURCE = """
     import ctypes
+    import multiprocessing
     import os
     import signal
     import sys
@@ -73,6 +75,30 @@ SOURCE = """
         os.close(free)
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, free))
         return free
+
+    workers = []
+
+    @expose
+    def fork_worker() -> int:
+        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        worker.start()
+        workers.append(worker.pid)
+        return worker.pid
+
+    @expose(max_concurrency=2)
+    def fork_and_nap(seconds: float) -> None:
+        fork_worker()
+        time.sleep(seconds)
+
+    @expose
+    def children() -> dict:
+        while len(workers) < 2:
+            time.sleep(0.005)
+        return {"pid": os.getpid(), "workers": workers}
+
+    @expose
+    def come_back() -> int:
+        return os.fork()
 
     @expose(idempotent=True)
     def safe(path: str) -> str:
@@ -134,6 +160,32 @@ def test_a_kill_during_a_call_is_a_lost_call_and_later_ones_say_how_it_ended() -
         assert "nap()" in str(found)
         assert "SIGKILL" in soon(lambda: served.gate().call("small", (1,)), InterfaceDiedError)
         assert served.control("GET", "/v1/health")["state"] == "dead"
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_workers_that_a_function_forked_keep_no_caller_waiting(replicas: int) -> None:
+    with serving(SOURCE, restart="on-failure", replicas=replicas) as served:
+        gate = served.gate()
+        gate.call("fork_worker")
+        error = in_flight(served, "fork_and_nap", 60.0)
+        home = gate.call("children")
+        try:
+            os.kill(home["pid"], signal.SIGKILL)
+            assert isinstance(error(), CallLostError)
+            with contextlib.suppress(InterfaceRestartedError):
+                gate.call("small", (1,))
+            assert gate.call("small", (1,)) == 2
+        finally:
+            for worker in home["workers"]:
+                os.kill(worker, signal.SIGKILL)
+
+
+def test_a_forked_process_that_comes_back_to_the_gate_answers_nobody() -> None:
+    with serving(SOURCE) as served:
+        gate = served.gate()
+        for _ in range(3):
+            assert gate.call("come_back") > 0
+            assert gate.call("small", (1,)) == 2
 
 
 def test_a_function_that_ends_the_process_says_with_which_status() -> None:

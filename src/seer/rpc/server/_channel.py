@@ -71,6 +71,20 @@ class Channel:
             messages.append((message, taken))
         return messages
 
+    def rest(self) -> list[tuple[dict[str, Any], list[int]]]:
+        """All messages that are still there, once the process at the other end is gone.
+
+        It waits for no end: a process that it forked may have kept its end open.
+        """
+        self.socket.setblocking(False)
+        found: list[tuple[dict[str, Any], list[int]]] = []
+        try:
+            while (messages := self.receive()) is not None:
+                found += messages
+        except BlockingIOError:
+            return found
+        return found
+
     def close(self) -> None:
         """Close this end."""
         self.socket.close()

@@ -102,6 +102,10 @@ class Loop:
         if self._handlers.pop(fd, None) is not None:
             self.epoll.unregister(fd)
 
+    def descriptors(self) -> list[int]:
+        """All that it has: what it watches, and what it watches that with."""
+        return [*self._handlers, self.epoll.fileno()]
+
     def post(self, action: Callable[[], None]) -> None:
         """Have the leading thread call `action` soon; may be called on any thread."""
         self._posted.append(action)

@@ -20,6 +20,7 @@ from ._direct import Direct
 from ._entries import make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources
+from ._forks import Withheld
 from ._gate import Gate
 from ._gate_process import GateProcess, settle_process
 from ._lanes import MainLane, ThreadLanes
@@ -56,10 +57,12 @@ def serve(
 ) -> int:
     """Load the interface and serve it; the process's exit code."""
     settle_process()
+    withheld = Withheld(channel.fileno(), *(listener.fileno() for *_, listener in listeners))
     interface = load_or_tell(config, channel)
     if interface is None:
         return FAILED_TO_LOAD
     process = InterfaceProcess(config, interface, epoch, shared, channel, places)
+    withheld.loop = process.loop
     for name, index, budget, listener in listeners:
         process.callers.add(name, index, budget, listener)
     process.run()

@@ -214,14 +214,18 @@ class Supervisor:
         if child is not None and not child.forward_stderr():
             self._poller.unwatch(child.stderr)
 
-    def _on_message(self, _events: int) -> bool:
-        """Handle what the interface process says; False when there is nothing more to come."""
+    def _on_message(self, _events: int) -> None:
+        """Handle what the interface process says."""
         child = self.child
-        messages = None if child is None else child.channel.receive()
-        if child is None or messages is None:
-            if child is not None:
-                self._poller.unwatch(child.channel.fileno())
-            return False
+        if child is None:
+            return
+        messages = child.channel.receive()
+        if messages is None:
+            self._poller.unwatch(child.channel.fileno())
+        else:
+            self._hear(child, messages)
+
+    def _hear(self, child: Child, messages: list[tuple[dict[str, Any], list[int]]]) -> None:
         for message, _ in messages:
             op = message.pop("op")
             if op == "ready":
@@ -240,7 +244,6 @@ class Supervisor:
                 if "schema" in message:
                     self._adopt(message)
                 self._questions.answer(message)
-        return True
 
     def _on_ready(self, message: dict[str, Any]) -> None:
         self._adopt(message)
@@ -265,8 +268,7 @@ class Supervisor:
         if child is None:
             return
         # What it said before it ended is still in the channel.
-        while self._on_message(0):
-            continue
+        self._hear(child, child.channel.rest())
         for fd in (child.pidfd, child.channel.fileno(), child.stderr):
             self._poller.unwatch(fd)
         last = LastMoments(self.shared, self.places)

@@ -16,6 +16,7 @@ from seer.rpc._budget import Budget
 from seer.rpc.server._calls import Caller
 from seer.rpc.server._channel import Channel
 from seer.rpc.server._execute import Executor, uses_gpu
+from seer.rpc.server._forks import Withheld
 from seer.rpc.server._gate import Gate
 from seer.rpc.server._gate_process import settle_process
 from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
@@ -64,10 +65,13 @@ def serve_copy(
     settle_process()
     if gpu is not None:
         os.environ[GPU_VARIABLE] = gpu
+    withheld = Withheld(channel.fileno(), front.fileno())
     interface = load_or_tell(config, channel)
     if interface is None:
         return FAILED_TO_LOAD
-    CopyProcess(config, interface, epoch, shared, channel, places).serve_front(Channel(front))
+    process = CopyProcess(config, interface, epoch, shared, channel, places)
+    withheld.loop = process.loop
+    process.serve_front(Channel(front))
     return 0
 
 

@@ -146,12 +146,15 @@ class Replicas:
         if not copy.child.forward_stderr():
             self._poller.unwatch(copy.child.stderr)
 
-    def _on_message(self, copy: Copy) -> bool:
-        """Handle what a copy says; False when there is nothing more to come."""
+    def _on_message(self, copy: Copy) -> None:
+        """Handle what a copy says."""
         messages = copy.child.channel.receive()
         if messages is None:
             self._poller.unwatch(copy.child.channel.fileno())
-            return False
+        else:
+            self._hear(copy, messages)
+
+    def _hear(self, copy: Copy, messages: list[tuple[dict[str, Any], list[int]]]) -> None:
         for message, _ in messages:
             op = message.pop("op")
             if op == "ready":
@@ -164,7 +167,6 @@ class Replicas:
                 answered = copy.asked.pop(message.pop("to"), None)
                 if answered is not None:
                     answered(message)
-        return True
 
     def _on_ready(self, copy: Copy, message: dict[str, Any]) -> None:
         copy.places = message["places"]
@@ -192,8 +194,7 @@ class Replicas:
         copy.front = None
 
     def _on_exit(self, copy: Copy) -> None:
-        while self._on_message(copy):
-            continue
+        self._hear(copy, copy.child.channel.rest())
         child = copy.child
         for fd in (child.pidfd, child.channel.fileno(), child.stderr):
             self._poller.unwatch(fd)
