@@ -33,6 +33,7 @@ _GET_SEALS = 1034
 _SEAL, _SHRINK, _GROW, _WRITE, _FUTURE_WRITE = 1, 2, 4, 8, 16
 _GRAIN = 64 * 1024
 _CHUNK = 4 << 20
+_LOWEST = 19
 DEFAULT_ALLOWANCE = 4 << 30
 
 
@@ -250,6 +251,8 @@ class Spares:
         self._wishes.put((pool, size))
 
     def _work(self) -> None:
+        # Of this thread alone: whoever copies an array now comes before arrays to come.
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         while True:
             pool, size = self._wishes.get()
             pool.add_spare(size)
