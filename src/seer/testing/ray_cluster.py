@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from seer._transient import remove_at_end
 from seer.errors import ProviderError
 
 _LOG_TAIL = 4000
@@ -94,6 +95,7 @@ class RayCluster:
         """Start it, and wait until all nodes are there."""
         # Short: the addresses of Ray's sockets have 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="seer-ray-"))
+        remove_at_end(self.folder)
         try:
             token = os.open(self.folder / "token", os.O_WRONLY | os.O_CREAT, 0o600)
             os.write(token, secrets.token_hex(32).encode())

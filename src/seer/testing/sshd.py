@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from seer._transient import remove_at_end
 from seer.errors import ProviderError
 
 _SSHD = "/usr/sbin/sshd"
@@ -87,6 +88,7 @@ class SshServer:
         self._forwarder: _Forwarder | None = None
         # Short, and open to the user who logs in: sockets' addresses have 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="seer-sshd-"))
+        remove_at_end(self.folder)
         self.root = self.folder / "root"
 
     def __enter__(self) -> Self:

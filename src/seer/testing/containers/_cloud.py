@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
+from seer._transient import remove_at_end
 from seer.errors import ContainerError, SeerError
 from seer.testing.containers._container import supported
 
@@ -50,6 +51,7 @@ class LoopbackCloud(ABC):
         if reason is not None:
             raise ContainerError(f"a loopback {self.vendor} needs containers: {reason}")
         self.folder = Path(tempfile.mkdtemp(prefix=f"seer-{self.vendor.lower()}-"))
+        remove_at_end(self.folder)
         self._thread = threading.Thread(
             target=self._run, name=f"loopback {self.vendor}", daemon=True
         )
