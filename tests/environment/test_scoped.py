@@ -1,5 +1,7 @@
 """A scoped sandbox serves the functions you chose, in four forms, and nothing else."""
 
+import asyncio
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from seer.errors import (
 )
 from seer.rpc import Budget
 from seer.testing import make_tiny_model
-from seer.workspace import Skill
+from seer.workspace import Library, Skill
 
 pytestmark = pytest.mark.full
 
@@ -188,6 +190,32 @@ def test_missing_file_and_bad_arguments_are_clear(scoped: ScopedSandbox, interfa
         scoped.serve(interface, "soap")  # pyright: ignore[reportArgumentType, reportCallIssue]
     with pytest.raises(SandboxStateError, match="not started"):
         ScopedSandbox(PLAIN).serve(interface)
+
+
+async def test_serving_the_same_file_twice_at_once_loads_it_once(
+    scoped: ScopedSandbox, interface: Path
+) -> None:
+    forms = ("library", "library", "prompt")
+    first, second, prompt = await asyncio.gather(
+        *(scoped.aserve(interface, form, "at_once") for form in forms)
+    )
+    assert isinstance(first, Library)
+    assert isinstance(second, Library)
+    assert "count" in str(prompt)
+    one: Any = first.connect()
+    two: Any = second.connect()
+    assert [one.count("x"), two.count("x")] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["class", "json", "my-tools", "", "1st", 3])
+def test_a_name_that_cannot_be_imported_is_refused_before_anything_is_loaded(
+    scoped: ScopedSandbox, tmp_path: Path, name: Any
+) -> None:
+    file = tmp_path / "interface.py"
+    file.write_text("raise ValueError('loaded')")
+    with pytest.raises(ConfigError, match=re.escape(f"serve(name=)={name!r}")):
+        scoped.serve(file, name=name)
+    assert name not in scoped.served
 
 
 def test_same_name_for_another_file_is_refused(

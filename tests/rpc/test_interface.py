@@ -333,6 +333,7 @@ def test_batched_functions_are_described_as_one_call(load_text: Load) -> None:
             1,
             "'a b' is no name that a caller could write",
         ),
+        ("@expose\ndef größe() -> int: ...\n", 1, r"größe\(\) needs a name of plain letters"),
         (
             "import enum\nclass f(enum.Enum):\n    A = 1\n"
             "_f = f\n@expose\ndef f(x: _f) -> int: ...\n",

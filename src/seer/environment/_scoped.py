@@ -1,5 +1,6 @@
 """`ScopedSandbox`: a machine of which an agent can reach chosen functions and nothing else."""
 
+import asyncio
 import importlib
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,6 +24,7 @@ from seer.rpc._docs import render_prompt, render_skill
 from seer.rpc._ship import client_bundle, server_bundle
 from seer.rpc._stub import render
 from seer.workspace import Library, Skill
+from seer.workspace._names import check_module_name
 
 ExposeAs = Literal["library", "mcp", "prompt", "skill"]
 Restart = Literal["never", "on-failure"]
@@ -45,6 +47,7 @@ class ScopedSandbox(Sandbox):
         """Describe the sandbox; nothing starts before `start`."""
         super().__init__(config)
         self._served: dict[str, Served] = {}
+        self._serving: dict[str, asyncio.Lock] = {}
         self._doors: list[_Closable] = []
 
     def _extra_mounts(self) -> tuple[Mount, ...]:
@@ -210,11 +213,14 @@ class ScopedSandbox(Sandbox):
                 "serve(expose_as=)", expose_as, "must be 'library', 'mcp', 'prompt' or 'skill'"
             )
         request = options.request(file, name, running)
-        served = self._served.get(request.name)
-        if served is None:
-            served = await self._load(request)
-            self._served[request.name] = served
-        elif served.request != request:
+        if expose_as == "library":
+            check_module_name("serve(name=)", request.name)
+        # Who asks for the same interface meanwhile gets this one.
+        async with self._serving.setdefault(request.name, asyncio.Lock()):
+            served = self._served.get(request.name)
+            if served is None:
+                served = self._served[request.name] = await self._load(request)
+        if served.request != request:
             raise ConfigError(
                 "serve(name=)",
                 request.name,

@@ -1,5 +1,6 @@
 """How to serve an interface, as the user says it, checked before anything starts."""
 
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ class ServeOptions:
         if not file.is_file():
             raise ServeError("there is no such file", file=str(file))
         name = name if name is not None else file.stem
-        if not name.isidentifier():
+        if not str(name).isidentifier() or keyword.iskeyword(str(name)):
             raise ConfigError(
                 "serve(name=)", name, "must be a Python identifier, so that it can be imported"
             )

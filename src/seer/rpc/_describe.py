@@ -140,6 +140,11 @@ class _Reader:
             self.problems.append(f"{name}() needs another name; {name!r} is taken in the library")
         elif not name.isidentifier():
             self.problems.append(f"{name!r} is no name that a caller could write")
+        elif not name.isascii():
+            self.problems.append(
+                f"{name}() needs a name of plain letters (a to z), digits and _: it is a part of "
+                "addresses and the name of a tool"
+            )
 
     def _signature(self) -> Iterator[tuple[str, ParameterKind, Any]]:
         code, names = self.code, self.code.co_varnames
