@@ -340,6 +340,10 @@ def test_enums_are_what_they_are_on_the_server(library: Library) -> None:
             assert isinstance(access, Access) and isinstance(style, Style)
             return access | Access.WRITE, style | Style.ITALIC
         @expose
+        def by(counts: dict[Level, int]) -> dict[Word, dict[Level, int]]:
+            assert all(isinstance(level, Level) for level in counts)
+            return {Word.YES: counts}
+        @expose
         def more(level: Level, word: Word) -> list[Level | Word]:
             assert level < Level.HIGH and word == "yes"
             return [Level.HIGH, Word.YES]
@@ -349,6 +353,10 @@ def test_enums_are_what_they_are_on_the_server(library: Library) -> None:
     assert style == m.Style.BOLD | m.Style.ITALIC
     assert m.both(access, style) == (access, style)
     assert m.more(m.Level.LOW, m.Word.YES) == [2, "yes"]
+    found = m.by({m.Level.LOW: 3})
+    assert found == {m.Word.YES: {m.Level.LOW: 3}}
+    assert isinstance(next(iter(found)), m.Word)
+    assert isinstance(next(iter(found[m.Word.YES])), m.Level)
     assert m.more(1, "yes") == [m.Level.HIGH, m.Word.YES]
 
 

@@ -58,7 +58,7 @@ class Restorer:
         if kind in _ITEMS and hints:
             return _items(_ITEMS[kind], self(hints[0]))
         if kind in ("dict", "mapping") and hints:
-            return _values(self(hints[1]))
+            return _mapping(self(hints[0]), self(hints[1]))
         return _same
 
     def _lazily(self, name: str) -> Restore:
@@ -123,11 +123,11 @@ def _tuple(restorers: list[Restore]) -> Restore:
     return restore
 
 
-def _values(restore_value: Restore) -> Restore:
+def _mapping(restore_key: Restore, restore_value: Restore) -> Restore:
     def restore(value: Any) -> Any:
         if type(value) is not dict:
             return value
-        return {key: restore_value(item) for key, item in value.items()}
+        return {restore_key(key): restore_value(item) for key, item in value.items()}
 
     return restore
 
