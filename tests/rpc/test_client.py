@@ -4,6 +4,7 @@ import array
 import gc
 import os
 import pickle
+import re
 import shutil
 import socket
 import subprocess
@@ -305,6 +306,18 @@ def test_a_call_lasts_as_long_as_there_are_signs_of_life(
         assert not server.is_alive()
 
 
+def whole_request(connected: socket.socket) -> bytes:
+    """One request with its body, in however many pieces it comes; empty at the end."""
+    data = b""
+    while more := connected.recv(65536):
+        data += more
+        head, end, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+        if end and len(body) >= (int(length[1]) if length else 0):
+            break
+    return data
+
+
 @contextmanager
 def answering(folder: Path, *answers: bytes) -> Generator[Gate]:
     """A gate whose one connection gets these answers, one after the other."""
@@ -317,7 +330,7 @@ def answering(folder: Path, *answers: bytes) -> Generator[Gate]:
         def answer() -> None:
             connected = listener.accept()[0]
             with connected:
-                while connected.recv(65536):
+                while whole_request(connected):
                     status, reason, text = next(waiting).split(b" ", 2)
                     line = b"HTTP/1.1 %s %s\r\n" % (status, reason)
                     length = b"content-length: %d\r\n\r\n" % len(text)
