@@ -177,6 +177,11 @@ class Point:
     color: Color = Color.RED
 
 
+@dataclass(frozen=True)
+class Fixed:
+    n: int
+
+
 class Struct(msgspec.Struct):
     n: int
 
@@ -270,6 +275,29 @@ def test_what_cannot_be_sent_is_named_with_its_path(value: object, message: str)
     with pytest.raises(ResultError, match=r"^probe\(\) returned a value that cannot be sent: "):
         encode((b"bulk", value), buffers, function="probe")
     assert buffers == [b"before"]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"a": {Fixed(1): 2}}, r"result\['a'\]\[.*\] has a key that is a .*Fixed, whose fields"),
+        ({(1, Fixed(1)): 2}, "has a key that is a tuple, whose fields arrive as a dict"),
+        ([{Fixed(1)}], r"result\[0\] has an item that is a .*Fixed, whose fields"),
+        (frozenset({(1, (2, Fixed(1)))}), "result has an item that is a tuple"),
+    ],
+)
+def test_records_are_neither_keys_nor_in_sets(value: object, message: str) -> None:
+    with pytest.raises(ResultError, match=message):
+        encode(value, [], function="f")
+
+
+def test_hashable_values_are_keys_and_in_sets() -> None:
+    value = {(1, (2.5, None)): {frozenset({1, b"x"}), "y"}, Color.RED: {1j}, frozenset(): {(1,)}}
+    assert round_trip(value) == {
+        (1, (2.5, None)): {frozenset({1, b"x"}), "y"},
+        "red": {1j},
+        frozenset(): {(1,)},
+    }
 
 
 def test_a_value_that_contains_itself_is_an_error() -> None:

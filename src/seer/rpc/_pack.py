@@ -136,9 +136,12 @@ class Packer:
 
     def _pack_key(self, key: Any, depth: int) -> Any:
         try:
-            return self.pack(key, depth)
+            packed = self.pack(key, depth)
         except Unsendable as problem:
             raise Unsendable(f"has a key that {problem.what}") from None
+        if packed.__class__ is dict and self.frames and not _can_be_key(packed):
+            raise Unsendable(f"has a key that is {_RECORD_KEY.format(type_name(type(key)))}")
+        return packed
 
     def _plain_key(self, key: Any, depth: int) -> str:
         """JSON objects have string keys only: others are written as JSON reads best."""
@@ -162,6 +165,9 @@ class Packer:
             return items
         if isinstance(value, tuple):
             return {TAG: "tuple", "items": items}
+        for item, packed in zip(value, items):  # noqa: B905 (Python 3.9)
+            if packed.__class__ is dict and not _can_be_key(packed):
+                raise Unsendable(f"has an item that is {_RECORD_KEY.format(type_name(type(item)))}")
         return {TAG: "frozenset" if isinstance(value, frozenset) else "set", "items": items}
 
     def _pack_numbers(self, value: list[Any]) -> Any:
@@ -230,6 +236,17 @@ class Packer:
                 return value.total_seconds()
             return {TAG: "timedelta", "value": [value.days, value.seconds, value.microseconds]}
         raise Unsendable(f"is a {type_name(type(value))}, which cannot be sent{_advice(value)}")
+
+
+_RECORD_KEY = "a {}, whose fields arrive as a dict, which is not hashable; send a list or a tuple"
+
+
+def _can_be_key(packed: dict[str, Any]) -> bool:
+    """Whether a packed value arrives as one that can be a key, or in a set: no record can."""
+    kind = packed.get(TAG)
+    if kind in ("tuple", "frozenset"):
+        return all(item.__class__ is not dict or _can_be_key(item) for item in packed["items"])
+    return kind is not None and kind != "dict"
 
 
 def raw_floats(value: list[Any]) -> bytes | None:
