@@ -3,6 +3,7 @@
 import json
 import string
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,17 +83,23 @@ def test_any_json_as_a_body_gets_an_answer_and_only_exposed_functions_run() -> N
 
 
 @pytest.mark.full
-def test_a_live_gate_survives_mutated_requests_and_leaks_nothing() -> None:
-    with serving(LIVE_SOURCE) as served:
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_a_live_gate_survives_mutated_requests_and_leaks_nothing(replicas: int) -> None:
+    with serving(LIVE_SOURCE, replicas=replicas) as served:
         gate = served.gate()
         gate.call("small", (1,))
+        serving_all = served.pid
+        opened = len(list(Path(f"/proc/{serving_all}/fd").iterdir()))
         before = gate.call("descriptors")
         statuses = fuzz_live(served.socket_path("a"), 1000, seed=0)
         assert gate.call("small", (1,)) == 2
         assert gate.call("descriptors") <= before + 2
         assert statuses.get(400, 0) > 100
         assert 500 not in statuses
-        assert served.control("GET", "/v1/health")["restarts"] == 0
+        health = served.control("GET", "/v1/health")
+        assert (health["restarts"], health["pid"]) == (0, serving_all)
+        assert all(copy["copy"] <= replicas for copy in health["copies"])
+        assert len(list(Path(f"/proc/{serving_all}/fd").iterdir())) <= opened + 8
 
 
 def test_a_deeply_nested_value_is_refused_not_a_crash() -> None:
