@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import numpy as np
 import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
@@ -31,7 +32,7 @@ from seer.harness import (
     ToolResult,
     run_agent,
 )
-from seer.runs import GateCall, Run, open_run, siblings
+from seer.runs import GateCall, Run, export_arrays, open_run, siblings
 from seer.workspace import Workspace
 from tests.waiting import wait_until
 
@@ -208,6 +209,23 @@ async def test_streams_and_handles_are_replayed(
     keys = [GateCall.from_json(line).key for line in recorded.calls()]
     assert [GateCall.from_json(line).key for line in open_run(again_id).calls()] == keys
     assert len(keys) == 6
+
+
+async def test_arrays_of_a_run_are_exported_for_numpy(tmp_path: Path) -> None:
+    run_id, _ = await program(tmp_path / "first", Scripted(steps((*CELLS, *MORE[1:]))))
+    written = export_arrays(open_run(run_id), tmp_path / "arrays")
+    assert [path.name for path in written] == [
+        "0001-grid-result-0.npy",
+        "0002-total-argument-0.npy",
+        *(f"0005-parts-result-{n}.npy" for n in range(3)),
+        "0008-handle_fetch-result-0.npy",
+        "0009-handle_fetch-result-0.npy",
+    ]
+    grid, total, *parts, kept, _ = (np.load(path, allow_pickle=False) for path in written)
+    assert (grid.dtype, grid.shape, grid[-1, -1]) == (np.float32, (200, 1000), 200_001)
+    assert np.array_equal(grid, total)
+    assert [(part.size, part[0]) for part in parts] == [(3000, 7), (6000, 7), (9000, 7)]
+    assert np.array_equal(kept, np.arange(4000) + 7)
 
 
 async def test_a_run_with_copies_is_replayed_and_goes_on_live(

@@ -15,6 +15,7 @@ from seer.runs._siblings import siblings
 from seer.runs._tracing import Tracing
 
 if TYPE_CHECKING:
+    from seer.runs._export_arrays import export_arrays
     from seer.runs._replay_provider import ReplayProvider, replay_environment
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Tracing",
     "compare_runs",
     "delete_run",
+    "export_arrays",
     "export_inspect",
     "new_run_id",
     "open_run",
@@ -50,9 +52,13 @@ _REPLAY = {"ReplayProvider", "replay_environment"}
 
 
 def __getattr__(name: str) -> object:
-    # Replaying needs machines and the gate's wire, which few programs that write records do.
+    # These need machines and the gate's wire, which few programs that write records do.
     if name in _REPLAY:
         from seer.runs import _replay_provider
 
         return getattr(_replay_provider, name)
+    if name == "export_arrays":
+        from seer.runs._export_arrays import export_arrays
+
+        return export_arrays
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
