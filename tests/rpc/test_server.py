@@ -4,6 +4,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.rpc.serving import (
     http,
     run_together,
     serving,
+    wait_until,
 )
 
 pytestmark = pytest.mark.full
@@ -305,6 +307,39 @@ def test_control_routes_are_not_on_a_callers_socket(served: Served) -> None:
         with pytest.raises(ControlFailed) as caught:
             http(served.socket_path("a"), method, path)
         assert caught.value.status == 404
+
+
+def test_a_flood_of_async_calls_does_not_starve_another_caller(tmp_path: Path) -> None:
+    source = """
+        import asyncio
+        import os
+
+        seen = []
+
+        @expose(max_concurrency=1)
+        async def alone(x: int, until: str = "") -> None:
+            while until and not os.path.exists(until):
+                await asyncio.sleep(0.005)
+            seen.append(x)
+
+        @expose
+        def order() -> list[int]:
+            return seen
+    """
+    with serving(source, callers={"a": {}, "b": {}}) as served:
+        flood, modest = served.gate("a"), served.gate("b")
+        calls = [(flood, (0, str(tmp_path / "go"))), *[(flood, (1,))] * 20, *[(modest, (2,))] * 3]
+        threads: list[threading.Thread] = []
+        for number, (gate, args) in enumerate(calls, 1):
+            threads.append(threading.Thread(target=gate.call, args=("alone", args)))
+            threads[-1].start()
+            wait_until(lambda number=number: flood.health()["calls"] == number)
+        (tmp_path / "go").touch()
+        for thread in threads:
+            thread.join(timeout=SOON)
+        turns = flood.call("order")
+        assert len(turns) == 24
+        assert turns[:8].count(2) == 3
 
 
 def test_a_flooding_caller_does_not_starve_another() -> None:

@@ -10,6 +10,7 @@ from inspect import isasyncgen
 from seer.errors import GateError
 
 from ._failures import Stopped
+from ._queue import FairQueue
 from ._shared import LANES
 from ._streams import MAX_UNSENT, STALL, unread
 
@@ -26,6 +27,17 @@ FIRST_LANE = 64
 _monotonic = time.monotonic
 
 
+class _Line:
+    """Calls of one function that wait, and how many of it run."""
+
+    __slots__ = ("most", "queue", "running")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.queue = FairQueue()
+        self.running = 0
+
+
 class AsyncLane:
     """Runs calls of async functions concurrently."""
 
@@ -34,8 +46,7 @@ class AsyncLane:
         self._streamer = streamer
         self._lanes = list(range(FIRST_LANE, LANES))
         self._tasks: dict[Call, asyncio.Task[None]] = {}
-        self._gates: dict[tuple[str, int], asyncio.Semaphore] = {}
-        self._any = asyncio.Semaphore(len(self._lanes))
+        self._lines: dict[tuple[str, int], _Line] = {}
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="seer-async", daemon=True).start()
 
@@ -81,24 +92,38 @@ class AsyncLane:
             task.cancel()
 
     def _start(self, call: Call) -> None:
-        task = self._loop.create_task(self._bounded(call))
-        self._tasks[call] = task
-        task.add_done_callback(lambda _: self._tasks.pop(call, None))
-
-    async def _bounded(self, call: Call) -> None:
-        options = call.entry.options
-        most = options.max_concurrency or FIRST_LANE
         # A file that was loaded again may say another number.
-        bound = (call.entry.name, most)
-        gate = self._gates.get(bound)
-        if gate is None:
-            gate = self._gates[bound] = asyncio.Semaphore(most)
-        async with gate, self._any:
-            lane = self._lanes.pop()
-            try:
-                await self._run(call, lane)
-            finally:
-                self._lanes.append(lane)
+        bound = (call.entry.name, call.entry.options.max_concurrency or FIRST_LANE)
+        line = self._lines.get(bound)
+        if line is None:
+            line = self._lines[bound] = _Line(bound[1])
+        line.queue.put(call.owner, call)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Run what waits while there is room, a call of each function in turn."""
+        begun = True
+        while begun and self._lanes:
+            begun = False
+            for line in self._lines.values():
+                if self._lanes and line.running < line.most:
+                    call = line.queue.pop()
+                    if call is not None:
+                        self._begin(call, line)
+                        begun = True
+
+    def _begin(self, call: Call, line: _Line) -> None:
+        lane = self._lanes.pop()
+        line.running += 1
+        task = self._tasks[call] = self._loop.create_task(self._run(call, lane))
+
+        def ended(_task: asyncio.Task[None]) -> None:
+            del self._tasks[call]
+            self._lanes.append(lane)
+            line.running -= 1
+            self._fill()
+
+        task.add_done_callback(ended)
 
     async def _run(self, call: Call, lane: int) -> None:
         executor = self._executor
