@@ -1,11 +1,15 @@
 """A call with an id that is known is never executed again, whatever became of its result."""
 
 import contextlib
+import select
 import socket
+import threading
 from collections.abc import Generator
 
 import pytest
 
+from seer.errors import CallLostError
+from seer.rpc.client import Gate
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._results import KEEP_BYTES, KEEP_COUNT, Results
 from tests.rpc.serving import Served, exchange, read_answer, serving, wait_until
@@ -24,6 +28,11 @@ SOURCE = """
     @expose
     def array(count: int) -> np.ndarray:
         ran.append("array")
+        return np.zeros(count, dtype=np.uint8)
+
+    @expose(idempotent=True)
+    def again(count: int) -> np.ndarray:
+        ran.append("again")
         return np.zeros(count, dtype=np.uint8)
 
     @expose
@@ -109,6 +118,61 @@ def test_a_stream_that_runs_is_read_by_one(served: Served) -> None:
         assert b"item" in connected.recv(65536)
     wait_until(lambda: served.gate().health()["calls"] == 0)
     assert served.gate().call("executed") == ["items"]
+
+
+class Cutter:
+    """Stands before a caller's socket, and cuts a connection when its next answer comes."""
+
+    def __init__(self, served: Served) -> None:
+        self.path = served.folder / "cut.sock"
+        self._target = str(served.socket_path("a"))
+        self.armed = False
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._pass_on, args=(connected,), daemon=True).start()
+
+    def _pass_on(self, connected: socket.socket) -> None:
+        with connected, socket.socket(socket.AF_UNIX) as gate:
+            gate.connect(self._target)
+            while True:
+                for one in select.select([connected, gate], [], [])[0]:
+                    data = one.recv(1 << 20)
+                    if not data:
+                        return
+                    if one is gate and self.armed:
+                        self.armed = False
+                        return
+                    (gate if one is connected else connected).sendall(data)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@full
+def test_a_connection_that_is_cut_costs_no_second_execution(served: Served) -> None:
+    cutter = Cutter(served)
+    with contextlib.closing(cutter), Gate("interface", f"frames:path:{cutter.path}") as gate:
+        assert gate.call("executed") == []
+        cutter.armed = True
+        assert gate.call("array", (1000,)).nbytes == 1000
+        assert gate.call("executed") == ["array"]
+        cutter.armed = True
+        with pytest.raises(CallLostError, match="was executed"):
+            gate.call("array", (KEEP_BYTES + 1000,))
+        assert gate.call("executed") == ["array"] * 2
+        cutter.armed = True
+        assert gate.call("again", (KEEP_BYTES + 1000,)).nbytes == KEEP_BYTES + 1000
+        assert gate.call("executed")[2:] == ["again"] * 2
 
 
 def test_ids_outlive_their_results() -> None:

@@ -138,6 +138,8 @@ class Attempts:
         if self._uncertain:
             if isinstance(error, InterfaceRestartedError):
                 raise AskIdempotent(self._lost(error))
+            if isinstance(error, CallLostError):
+                raise AskIdempotent(error)
             if isinstance(error, InterfaceDiedError):
                 raise self._lost(error)
         try:

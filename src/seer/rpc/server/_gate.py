@@ -251,8 +251,8 @@ class Gate(Answers):
         """
         if reply is None:
             raise CallLostError(
-                f"the call {call!r} was executed, and its result is not kept any more (streams, and"
-                " arrays whose connection was lost, are not); it is not executed again"
+                f"the call {call!r} was executed, and its result is not kept (streams, what is very"
+                " large, and arrays whose connection was lost, are not); it is not executed again"
             )
         self.send_reply(connection, reply)
 
