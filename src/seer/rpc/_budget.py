@@ -117,10 +117,9 @@ class Meter:
     def over(self, field: str) -> BudgetExceededError:
         """The error that says this limit is used up."""
         limit = getattr(self.budget, field)
-        unit = {"calls": "calls", "bytes": "bytes"}.get(field, "s")
-        what = "GPU time" if field == "gpu_seconds" else "running time" if unit == "s" else field
+        what = {"seconds": "s of running time", "gpu_seconds": "s of GPU time"}.get(field, field)
         return BudgetExceededError(
-            f"the budget of {self.whose} is used up: {limit:g} {unit} of {what} were allowed,"
+            f"the budget of {self.whose} is used up: {limit:g} {what} were allowed,"
             f" {self.used()[field]:.6g} are used"
         )
 
