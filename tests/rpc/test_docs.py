@@ -14,6 +14,7 @@ from seer.rpc._hints import Hint
 from seer.rpc._interface import load
 from seer.rpc._mcp_schema import hint_schema, to_call, tool_schema, tools
 from seer.rpc._schema import Function, Parameter, Schema
+from seer.rpc._types import Field, TypeDef
 
 SOURCE = '''
 """Tools for a model.
@@ -222,11 +223,20 @@ def test_tools_have_schemas_of_arguments_and_results(schema: Schema) -> None:
 
 def test_a_note_on_a_reference_is_kept_beside_it() -> None:
     parameter = Parameter("c", "keyword_only", Hint("named", detail="C"), note="which")
-    from seer.rpc._types import TypeDef
-
     function = Function("f", (parameter,), Hint("any"), types={"C": TypeDef("C", "enum", ())})
     found = tool_schema(function)["properties"]["c"]
     assert found == {"allOf": [{"$ref": "#/$defs/C"}], "description": "which"}
+
+
+def test_flags_may_be_combined_by_tools() -> None:
+    members = (Field("A", Hint("any"), default="1"), Field("B", Hint("any"), default="2"))
+    flags = TypeDef("C", "enum", members, doc="Rights.", base="int_flag")
+    parameter = Parameter("c", "positional_or_keyword", Hint("named", detail="C"))
+    function = Function("f", (parameter,), Hint("any"), types={"C": flags})
+    assert tool_schema(function)["$defs"]["C"] == {
+        "type": "integer",
+        "description": "Rights.\nThe sum of any of: A = 1, B = 2",
+    }
 
 
 @pytest.mark.parametrize(

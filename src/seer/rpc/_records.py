@@ -119,11 +119,13 @@ def _enum(cls: Any) -> Convert:
 def _named_tuple(compiler: Compiler, definition: TypeDef, cls: Any) -> Convert:
     fields: tuple[Field, ...] = definition.fields
     reader = _FieldReader(compiler, definition)
+    least = sum(field.default is None for field in fields)
 
     def convert(value: Any) -> Any:
         if type(value) in (list, tuple):
-            if len(value) > len(fields):
-                raise Mismatch(cls.__name__, value, f"it has {len(value)} items, not {len(fields)}")
+            if not least <= len(value) <= len(fields):
+                needed = f"{least} to {len(fields)}" if least < len(fields) else f"{least}"
+                raise Mismatch(cls.__name__, value, f"it has {len(value)} items, not {needed}")
             value = {field.name: item for field, item in zip(fields, value, strict=False)}
         return cls(**reader.read(value))
 
