@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -286,24 +286,36 @@ def answer_slowly(listener: socket.socket, signs: int) -> None:
                 connected.recv(1)
 
 
-@pytest.mark.parametrize("signs", [8, 0])
+@contextmanager
+def slow_gate(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: Callable[[socket.socket, int], None],
+    signs: int,
+) -> Generator[Gate]:
+    """A client that takes a gate for dead after 0.8 s, and a gate that `answer` is for it."""
+    monkeypatch.setattr("seer.rpc.client._link.SILENCE", 0.8)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "s"))
+        listener.listen()
+        server = threading.Thread(target=answer, args=(listener, signs))
+        server.start()
+        with connect("x", f"path:{folder / 's'}") as gate:
+            yield gate
+        server.join(5)
+        assert not server.is_alive()
+
+
+@pytest.mark.parametrize("signs", [12, 0])
 def test_a_call_lasts_as_long_as_there_are_signs_of_life(
     signs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seer.rpc.client._link.SILENCE", 0.3)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "s"))
-        listener.listen()
-        server = threading.Thread(target=answer_slowly, args=(listener, signs))
-        server.start()
-        with connect("x", f"path:{tmp_path / 's'}") as gate:
-            if signs:
-                assert gate.call("hour", ()) == 5
-            else:
-                with pytest.raises(CallLostError, match="no sign of life"):
-                    gate.call("hour", ())
-        server.join(5)
-        assert not server.is_alive()
+    with slow_gate(tmp_path, monkeypatch, answer_slowly, signs) as gate:
+        if signs:
+            assert gate.call("hour", ()) == 5
+        else:
+            with pytest.raises(CallLostError, match="no sign of life"):
+                gate.call("hour", ())
 
 
 def whole_request(connected: socket.socket) -> bytes:
@@ -397,26 +409,18 @@ def stream_slowly(listener: socket.socket, signs: int) -> None:
             continue
 
 
-@pytest.mark.parametrize("signs", [8, 0])
+@pytest.mark.parametrize("signs", [12, 0])
 def test_a_stream_lasts_as_long_as_there_are_signs_of_life(
     signs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seer.rpc.client._link.SILENCE", 0.3)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "s"))
-        listener.listen()
-        server = threading.Thread(target=stream_slowly, args=(listener, signs))
-        server.start()
-        with connect("x", f"path:{tmp_path / 's'}") as gate:
-            items = gate.stream("hours", ())
-            assert next(items) == 1
-            if signs:
-                assert list(items) == [2]
-            else:
-                with pytest.raises(CallLostError, match="no sign of life"):
-                    next(items)
-        server.join(5)
-        assert not server.is_alive()
+    with slow_gate(tmp_path, monkeypatch, stream_slowly, signs) as gate:
+        items = gate.stream("hours", ())
+        assert next(items) == 1
+        if signs:
+            assert list(items) == [2]
+        else:
+            with pytest.raises(CallLostError, match="no sign of life"):
+                next(items)
 
 
 def test_no_class_is_ever_looked_up_by_a_name_off_the_wire() -> None:
