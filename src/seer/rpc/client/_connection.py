@@ -26,8 +26,9 @@ _READ_SIZE = 65536
 _monotonic = time.monotonic
 AWAKE = 0.0001
 """Seconds that a call looks for its answer before it sleeps."""
-REST = 32
-"""Calls that sleep at once after a spin that came to nothing; twice as many after each further."""
+REST = 8
+"""Calls that sleep at once after looking came to nothing; twice as many after each further time,
+half as many after each that did not."""
 LONGEST_REST = 4096
 SILENCE = 600.0
 """Seconds without any sign of life (one comes every ten) after which a gate counts as gone."""
@@ -135,7 +136,7 @@ class Connection:
         # By the clock, not by looks: where others wait for the core, yielding takes a while.
         while _monotonic() < until:
             if poll(0):
-                self._rest = REST
+                self._rest = max(self._rest // 2, REST)
                 return
             os.sched_yield()
         self._naps = self._rest

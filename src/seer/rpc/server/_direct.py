@@ -114,7 +114,7 @@ class Direct:
         self._finish(call, b"%s%d\r\n\r\n%s" % (self._ok, len(text), text), text, ended)
         if self._recorder is not None:
             self._shared.end(MAIN_LANE)
-            self._recorder.add(call, Reply(200, text), ended, ended - call.started_at)
+            self._recorder.add(call, text, ended, ended - call.started_at)
 
     def failed(self, call: Call, error: BaseException, ended: float) -> None:
         """Answer with what the function raised."""

@@ -35,8 +35,9 @@ SLICE = 0.002
 
 AWAKE = 0.0001
 """Seconds that whoever leads looks for the next request of a caller before it sleeps."""
-REST = 32
-"""Times that it sleeps at once after a spin that came to nothing; twice as many after each."""
+REST = 8
+"""Times that it sleeps at once after looking came to nothing; twice as many after each further
+time, half as many after each that did not."""
 LONGEST_REST = 4096
 
 _monotonic = time.monotonic
@@ -178,7 +179,7 @@ class Loop:
         while _monotonic() < until:
             found = poll(0, 64)
             if found:
-                self._rest = REST
+                self._rest = max(self._rest // 2, REST)
                 return found
             os.sched_yield()
         self._naps = self._rest

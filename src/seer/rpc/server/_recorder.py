@@ -1,6 +1,6 @@
 """The record of calls: one JSON line each, large values as blobs named by their SHA-256.
 
-A call is only noted while it is answered; a thread writes it down a moment later, some at a time,
+A call is only noted while it is answered; a thread writes it down a moment later, many at a time,
 so that a small call hardly notices. What was sent cannot have changed by then: slots are sealed and
 held until they are digested, arguments are kept as they came. A disk that is full costs records,
 never calls; the controller is told.
@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from queue import Empty, SimpleQueue
 
 from seer.rpc.client._streams import split_chunk
@@ -21,6 +22,7 @@ from seer.rpc.client._streams import split_chunk
 from ._blobs import Blobs
 from ._execute import uses_gpu
 from ._flood import Flood
+from ._replies import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,11 +30,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._calls import Call, Caller
-    from ._replies import Reply
+
+    _Noted = bytes | tuple[Any, ...] | Exception
+    """A line, a call that has none yet, somebody who waits for what came before, or a fault."""
 
 PAUSE = 0.01
 """Seconds between two rounds of writing; what was answered since the last is lost in a crash."""
-AT_ONCE = 50
+AT_ONCE = 500
+"""Calls whose lines are made, some microseconds each, before others get the interpreter."""
+TELL = 0.05
+"""Seconds at least between two times that the controller is told of records."""
 MAX_WAITING = 256 << 20
 """Bytes of arguments and results that may wait to be written; beyond, calls wait for the disk."""
 MAX_STREAMED = 256 << 20
@@ -61,14 +68,17 @@ class Recorder:
     ) -> None:
         self.source_hash = source_hash
         self._folder = folder
-        self._blobs = Blobs(f"{folder}/blobs", keep=results, notify=self._note)
+        self._blobs = Blobs(f"{folder}/blobs", keep=results, notify=self._tell)
         self._notify = notify
-        self._queue: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+        self._noted: deque[_Noted] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._rung = False
         self._waiting = 0
         self._streamed = 0
         self._floods: dict[str, Flood] = {}
         self._lost = 0
         self._file = -1
+        self._news = False
         threading.Thread(target=self._work, name="seer-recorder", daemon=True).start()
 
     def hold(self, reply: Reply) -> None:
@@ -76,11 +86,17 @@ class Recorder:
         if reply.slot is not None and reply.pool is not None:
             reply.pool.hold(reply.slot)
 
-    def add(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
-        """Note a call that was answered."""
-        size = call.bytes_in + reply.size
+    def add(self, call: Call, reply: Reply | bytes, ended: float, seconds: float) -> None:
+        """Note a call that was answered, with a plain result as its text."""
+        size = call.bytes_in + (len(reply) if isinstance(reply, bytes) else reply.size)
+        self._note((call, reply, ended, seconds, time.time(), size), size)
+
+    def _note(self, noted: _Noted, size: int) -> None:
         self._waiting += size
-        self._queue.put((call, reply, ended, seconds, time.time(), size))
+        self._noted.append(noted)
+        if not self._rung:
+            self._rung = True
+            self._bell.put(None)
         if self._waiting > MAX_WAITING:
             time.sleep(PAUSE)
 
@@ -100,67 +116,89 @@ class Recorder:
         now = time.time()
         flood = self._floods.setdefault(caller.name, Flood())
         if flood.passes(now):
-            self._queue.put((caller.name, path, kind, message, now))
+            self._refuse(_refusal(caller.name, path, kind, message, now))
         elif flood.is_due(now):
-            self._queue.put((*self._summary(caller.name, flood), now))
+            self._refuse(_summary(caller.name, flood, now))
 
-    def _summary(self, caller: str, flood: Flood) -> tuple[str, str, str, str]:
-        words = f"{flood.take()} more requests were refused; too many to tell each"
-        return caller, "", "ProtocolError", words
+    def _refuse(self, line: bytes) -> None:
+        self._note(line, len(line))
 
     def flush(self, done: Callable[[], None]) -> None:
         """Have `done` called once everything noted so far is written down, or lost."""
         for caller, flood in list(self._floods.items()):
             if flood.held:
-                self._queue.put((*self._summary(caller, flood), time.time()))
-        self._queue.put((done,))
+                self._refuse(_summary(caller, flood, time.time()))
+        self._note((done,), 0)
 
     # --- the thread --------------------------------------------------------------------------
 
     def _work(self) -> None:
+        told = 0.0
         while True:
-            items: list[tuple[Any, ...]] = [self._queue.get()]
-            time.sleep(PAUSE)
-            while items:
-                try:
-                    while len(items) < AT_ONCE:
-                        items.append(self._queue.get_nowait())
-                except Empty:
-                    pass
-                self._write(items)
-                items = []
-                try:
-                    items.append(self._queue.get_nowait())
-                except Empty:
-                    break
-                # Others get the interpreter in between.
-                time.sleep(0.0005)
+            try:
+                self._bell.get(timeout=TELL if self._news else None)
+            except Empty:
+                pass
+            else:
+                time.sleep(PAUSE)
+                # Whatever is noted from here on rings again.
+                self._rung = False
+                for left in range(len(self._noted), -1, -AT_ONCE):
+                    self._write(self._take())
+                    if left > AT_ONCE:
+                        # Others get the interpreter in between.
+                        time.sleep(0.0005)
+            now = time.monotonic()
+            if self._news and now >= told + TELL:
+                told = now
+                self._news = False
+                self._notify({"op": "recorded"})
 
-    def _write(self, items: list[tuple[Any, ...]]) -> None:
+    def _take(self) -> list[_Noted]:
+        """What was noted first, its calls made into lines."""
+        return [self._make(self._noted.popleft()) for _ in range(min(AT_ONCE, len(self._noted)))]
+
+    def _make(self, noted: _Noted) -> _Noted:
+        if not isinstance(noted, tuple) or len(noted) == 1:
+            return noted
+        size = noted[5]
+        try:
+            line = self._line(*noted[:5])
+        except Exception as problem:
+            # Whatever is wrong with one record, the others are written.
+            self._waiting -= size
+            return problem
+        size -= len(line)
+        self._waiting -= size
+        return line
+
+    def _write(self, items: list[_Noted]) -> None:
+        """Write lines, tell of faults and those who wait."""
         lines: list[bytes] = []
         error: Exception | None = None
-        waiting = [item[0] for item in items if len(item) == 1]
-        items = [item for item in items if len(item) > 1]
+        waiting: list[Callable[[], None]] = []
         for item in items:
-            try:
-                lines.append(self._refusal(*item) if len(item) == 5 else self._line(*item))
-            except Exception as problem:
-                # Whatever is wrong with one record, the others are written.
-                error = problem
+            if isinstance(item, bytes):
+                lines.append(item)
+            elif isinstance(item, Exception):
+                error = item
+            else:
+                waiting.append(item[0])
+        size = sum(map(len, lines))
+        self._waiting -= size
         try:
             self._append(b"".join(lines))
         except OSError as problem:
             error = problem
             self._lost += len(lines)
         if error is not None:
-            self._lost += len(items) - len(lines)
-            self._note(f"{self._lost} calls could not be recorded: {error}")
-        else:
-            self._notify({"op": "recorded"})
+            self._lost += len(items) - len(waiting) - len(lines)
+            self._tell(f"{self._lost} calls could not be recorded: {error}")
+        self._news = True
         for done in waiting:
             done()
 
-    def _note(self, message: str) -> None:
+    def _tell(self, message: str) -> None:
         self._notify({"op": "note", "kind": "record", "message": message})
 
     def _append(self, data: bytes) -> None:
@@ -179,22 +217,11 @@ class Recorder:
             os.ftruncate(self._file, start)
             raise
 
-    def _refusal(self, caller: str, path: str, kind: str, message: str, when: float) -> bytes:
-        line = {
-            "time": when,
-            "caller": caller,
-            "request": path,
-            "outcome": kind,
-            "error": message[:2000],
-            "refused": True,
-        }
-        return _dumps(line).encode() + b"\n"
-
-    def _line(
-        self, call: Call, reply: Reply, ended: float, seconds: float, when: float, size: int
-    ) -> bytes:
-        self._waiting -= size
-        self._streamed -= sum(map(len, call.items))
+    def _line(self, call: Call, reply: Reply, ended: float, seconds: float, when: float) -> bytes:
+        if isinstance(reply, bytes):
+            reply = Reply(200, reply)
+        streamed = sum(map(len, call.items))
+        self._streamed -= streamed
         try:
             arguments, argument_buffers = self._arguments(call, reply.outcome)
             text, views = _stream_result(call, reply) if call.streaming else _result(reply)
@@ -254,6 +281,23 @@ class Recorder:
                 found = [found.get("args", []), found.get("kwargs", {})]
             body = _dumps(found, separators=(",", ":")).encode()
         return self._blobs.text(body), buffers
+
+
+def _refusal(caller: str, path: str, kind: str, message: str, when: float) -> bytes:
+    line = {
+        "time": when,
+        "caller": caller,
+        "request": path,
+        "outcome": kind,
+        "error": message[:2000],
+        "refused": True,
+    }
+    return _dumps(line).encode() + b"\n"
+
+
+def _summary(caller: str, flood: Flood, when: float) -> bytes:
+    words = f"{flood.take()} more requests were refused; too many to tell each"
+    return _refusal(caller, "", "ProtocolError", words, when)
 
 
 def _result(reply: Reply) -> tuple[bytes, list[memoryview]]:
