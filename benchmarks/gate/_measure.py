@@ -102,18 +102,26 @@ class Stand:
         for work in ("small", "floats", "take", "fail"):
             self._try(work, lambda work=work: self._calls(work, work, plan))
         self._try("pinned", lambda: self._pinned(plan))
-        self._try("fan", lambda: self._fan(plan))
+        self._try("fan", lambda: self._fan("fan", plan))
         self._signal(signal.SIGSTOP)
 
-    def turn(self, plan: Plan) -> None:
-        """Small calls once more, in turns with another: for what two differ by little."""
-        self._try("turns", lambda: self._calls("turns", "small", plan))
+    def turn(self, work: str, plan: Plan) -> None:
+        """One work once more, in turns with another: for what two differ by little."""
+        self._signal(signal.SIGCONT)
+        name = f"{work}_turns"
+        if work == "small":
+            self._try(name, lambda: self._calls(name, work, plan))
+        elif work == "fan":
+            self._try(name, lambda: self._fan(name, plan))
+        else:
+            self._try(name, lambda: self._array(work, name, plan))
+        self._signal(signal.SIGSTOP)
 
     def arrays(self, plan: Plan) -> None:
         """One round of arrays."""
         self._signal(signal.SIGCONT)
         for work in ("drop", "keep"):
-            self._try(work, lambda work=work: self._array(work, plan))
+            self._try(work, lambda work=work: self._array(work, work, plan))
         self._signal(signal.SIGSTOP)
 
     def _calls(self, work: str, function: str, plan: Plan) -> None:
@@ -129,22 +137,22 @@ class Stand:
         finally:
             set_affinity(processes, everywhere)
 
-    def _fan(self, plan: Plan) -> None:
+    def _fan(self, name: str, plan: Plan) -> None:
         assert self.many is not None
         command = {"do": "fan", "clients": CLIENTS, "seconds": plan.fan_seconds}
         where = {"address": self.contestant.address, "timeout": _CONNECT_S}
         answer = self.many.ask({**command, **where})
-        self.row.add("fan", answer["rate"], answer["p99"])
+        self.row.add(name, answer["rate"], answer["p99"])
 
-    def _array(self, work: str, plan: Plan) -> None:
+    def _array(self, work: str, name: str, plan: Plan) -> None:
         if work == "keep":
             # A new caller: what earlier rounds left in a caller's pool must not help.
             self.contestant.connect(self.one, timeout=_CONNECT_S)
         command = {"do": "array", "nbytes": ARRAY_BYTES, "keep": work == "keep"}
         amount = {"warm": plan.array_warm, "seconds": plan.array_seconds}
         answer = self.one.ask({**command, **amount})
-        self.row.add(work, answer["p50"], answer["p99"])
-        self.row.add(f"{work}_read", answer["read_p50"])
+        self.row.add(name, answer["p50"], answer["p99"])
+        self.row.add(f"{name}_read", answer["read_p50"])
 
     def close(self) -> None:
         """End clients and server."""
@@ -197,10 +205,8 @@ def run(
                 calm.wait()
                 stand.calls(plan)
             calm.wait()
-            alike = [one for one in stands if one.contestant.name in ("ours", "ours_recorded")]
-            for again in range(_TURNS):
-                for stand in _rotated(alike, again):
-                    stand.turn(plan)
+            _take_turns(stands, ("ours", "ours_recorded"), ("small",), plan)
+            _take_turns(stands, ("ours", "zeromq"), ("fan",), plan)
         memcpy = results["memcpy"] = Row("floor: one warm memcpy", "floor", False, "numpy copyto")
         for number in range(plan.array_rounds):
             say(f"arrays, round {number + 1} of {plan.array_rounds}")
@@ -209,6 +215,8 @@ def run(
             for stand in _rotated(stands, number):
                 calm.wait()
                 stand.arrays(plan)
+            calm.wait()
+            _take_turns(stands, ("ours", "ray"), ("drop", "keep"), plan)
     finally:
         for stand in stands:
             stand.close()
@@ -237,6 +245,19 @@ def _starts(
                 row.gaps["start"] = _reason(error)
             finally:
                 contestant.close()
+
+
+def _take_turns(
+    stands: Sequence[Stand], names: tuple[str, str], works: Sequence[str], plan: Plan
+) -> None:
+    """Measure two that differ by little right after each other, some times over."""
+    alike = [stand for stand in stands if stand.contestant.name in names]
+    if len(alike) < len(names):
+        return
+    for again in range(_TURNS):
+        for stand in _rotated(alike, again):
+            for work in works:
+                stand.turn(work, plan)
 
 
 def _rotated(items: Sequence[T], by: int) -> list[T]:

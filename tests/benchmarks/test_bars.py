@@ -26,9 +26,9 @@ def _results() -> Results:
             keep=60,
             fail=300,
             start=90,
-            turns=100,
+            small_turns=100,
         ),
-        "ours_recorded": _row("ours", turns=109),
+        "ours_recorded": _row("ours", small_turns=109),
         "ours_mcp": _row("ours", small=2_000),
         "least": _row("floor", small=90),
         "loop": _row("floor", fan=25_000),
@@ -72,7 +72,7 @@ def test_all_bars_are_met_by_results_that_meet_them() -> None:
         ("ray", "drop", 13, "peer"),
         ("ray", "keep", 59, "peer"),
         ("ours_mcp", "small", 2_480, "mcp stdio"),
-        ("ours_recorded", "turns", 111, "recording"),
+        ("ours_recorded", "small_turns", 111, "recording"),
         ("ours", "fail", 361, "small call"),
         ("ours", "start", 121, "bare jail"),
     ],
@@ -88,6 +88,15 @@ def test_a_peer_that_does_not_validate_is_no_bar_for_lists_of_floats() -> None:
     results = _results()
     results["ours"].values["floats"] = [790.0]
     assert all(verdict.met for verdict in judge(results) if verdict.work == "floats")
+
+
+def test_two_that_were_measured_in_turns_are_compared_by_those() -> None:
+    results = _results()
+    results["ours"].values["fan_turns"] = [21_000.0]
+    results["zeromq"].values["fan_turns"] = [22_000.0]
+    verdict = next(v for v in judge(results) if v.work == "fan" and "in turns" in v.text)
+    assert verdict.ratio == pytest.approx(22_000 / 21_000)
+    assert not verdict.met
 
 
 def test_what_was_not_measured_is_not_met() -> None:
