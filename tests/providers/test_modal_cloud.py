@@ -36,6 +36,7 @@ from seer.testing.modal_cloud import Faults, ModalCloud, certificate
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.xdist_group("rented"),
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 LEASE = 10.0

@@ -34,6 +34,7 @@ from seer.testing.runpod_cloud import Faults, RunPodCloud
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.xdist_group("rented"),
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 

@@ -12,6 +12,7 @@ from tests.selection import part
 
 pytestmark = [
     pytest.mark.full,
+    pytest.mark.xdist_group("rented"),
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 

@@ -11,7 +11,7 @@ from tests.selection import part
 
 pytestmark = [
     pytest.mark.full,
-    pytest.mark.xdist_group("runpod-remote"),
+    pytest.mark.xdist_group("rented"),
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 

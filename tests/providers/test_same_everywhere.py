@@ -16,7 +16,7 @@ from seer.testing.runpod_cloud import RunPodCloud
 pytestmark = [
     pytest.mark.full,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("same-everywhere"),
+    pytest.mark.xdist_group("rented"),
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 
