@@ -1,7 +1,7 @@
 """Which tests one worker runs together: those that share a server, a browser, a model, a cluster.
 
-Those of the group `rented` share a user: containers of stand-in clouds have no users of their own, and
-where one of them uses up its processes, the others could start none.
+Those of the group `rented` share a user: containers of stand-in clouds have no users of their own,
+and where one of them uses up its processes, the others could start none.
 
 `--dist loadgroup` is meant for that; the ids by which pytest-xdist 3.8 marks a group are no longer
 heeded by pytest 9, so groups are told here by what stands in the files.
