@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchmarks._common import median
+
 if TYPE_CHECKING:
     from benchmarks.gate._results import Results
 
@@ -71,16 +73,24 @@ def _bars(results: Results) -> Iterator[Verdict]:
 
     def ahead(work: str, names: list[str], *, more_is_better: bool = False) -> Iterator[Verdict]:
         for name in names:
-            # Where two were measured in turns as well, those values: the machine was the same.
-            turns = f"{work}_turns"
-            used = work if value(name, turns) is None else turns
-            theirs, mine = value(name, used), ours(used)
+            theirs = value(name, work)
             if theirs is None:
                 continue
-            title = results[name].title + (", in turns" if used == turns else "")
+            text = f"ahead of {results[name].title}"
             # Ours over theirs for times, the other way round for rates: below 1 is ahead.
-            top, bottom = (theirs, mine) if more_is_better else (mine, theirs)
-            yield bar(work, f"ahead of {title}", top=top, bottom=bottom, limit=1.0)
+            top, bottom = (theirs, ours(work)) if more_is_better else (ours(work), theirs)
+            yield bar(work, text, top=top, bottom=bottom, limit=1.0)
+            ratio = in_turns(OURS, name, work)
+            if ratio is not None:
+                ratio = 1 / ratio if more_is_better else ratio
+                yield bar(work, f"{text}, in turns", top=ratio, bottom=1.0, limit=1.0)
+
+    def in_turns(one: str, other: str, work: str) -> float | None:
+        """One over the other, each pair of turns by itself: the machine was the same then."""
+        first, second = (results[name].values.get(f"{work}_turns", []) for name in (one, other))
+        if not first or len(first) != len(second):
+            return None
+        return median([a / b for a, b in zip(first, second, strict=True)])
 
     peers = [name for name, row in results.items() if row.kind == "peer"]
     checked = [name for name in peers if results[name].validates]
@@ -101,8 +111,8 @@ def _bars(results: Results) -> Iterator[Verdict]:
     yield bar(
         "small",
         "recording adds ≤ 10 %",
-        top=value(OURS_RECORDED, "small_turns"),
-        bottom=value(OURS, "small_turns"),
+        top=in_turns(OURS_RECORDED, OURS, "small") if OURS_RECORDED in results else None,
+        bottom=1.0,
         limit=1.1,
     )
     for name, text, limit in (("loop", "event-loop echo", 0.7), ("grpc", "gRPC", 4.0)):

@@ -99,6 +99,14 @@ def test_two_that_were_measured_in_turns_are_compared_by_those() -> None:
     assert not verdict.met
 
 
+def test_turns_are_compared_pair_by_pair() -> None:
+    results = _results()
+    results["ours"].values["small_turns"] = [40.0, 80.0, 30.0]
+    results["ours_recorded"].values["small_turns"] = [42.0, 84.0, 60.0]
+    verdict = _find(judge(results), "small", "recording")
+    assert verdict.ratio == pytest.approx(1.05)
+
+
 def test_what_was_not_measured_is_not_met() -> None:
     results = _results()
     del results["ours"].values["drop"]
