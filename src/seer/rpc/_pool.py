@@ -16,6 +16,7 @@ import fcntl
 import mmap
 import os
 import threading
+import time
 from _thread import allocate_lock
 from queue import SimpleQueue
 
@@ -34,6 +35,8 @@ _SEAL, _SHRINK, _GROW, _WRITE, _FUTURE_WRITE = 1, 2, 4, 8, 16
 _GRAIN = 64 * 1024
 _CHUNK = 4 << 20
 _LOWEST = 19
+LATER = 0.015
+"""Seconds until a spare slot is made: by then most arrays are copied into the slot just taken."""
 DEFAULT_ALLOWANCE = 4 << 30
 
 
@@ -255,6 +258,7 @@ class Spares:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         while True:
             pool, size = self._wishes.get()
+            time.sleep(LATER)
             pool.add_spare(size)
             del pool
 
