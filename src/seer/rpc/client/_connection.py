@@ -101,10 +101,7 @@ class Connection:
                 raise
             return response
         self.sent = True
-        if self._naps:
-            self._naps -= 1
-        else:
-            self._wait_awake()
+        self._wait_awake()
         return self.read()
 
     def exchange_small(self, message: bytes) -> Response:
@@ -112,10 +109,7 @@ class Connection:
         self.sent = False
         self.socket.sendall(message)
         self.sent = True
-        if self._naps:
-            self._naps -= 1
-        else:
-            self._wait_awake()
+        self._wait_awake()
         data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, ANCILLARY)
         if data and not ancillary:
             response = self._reader.feed(data)
@@ -131,6 +125,9 @@ class Connection:
         gate run where both share a core. If nothing comes, the next calls do not try: where many
         callers wait, looking takes the time of those who have something to do.
         """
+        if self._naps:
+            self._naps -= 1
+            return
         poll = self._poll.poll
         until = _monotonic() + AWAKE
         # By the clock, not by looks: where others wait for the core, yielding takes a while.

@@ -110,11 +110,7 @@ class Direct:
             executor.finish(call, MAIN_LANE, executor.result(call, value), ended)
             return
         text = b'{"result":%s}' % text
-        self._count(call, len(text), ended)
-        self._finish(call, b"%s%d\r\n\r\n%s" % (self._ok, len(text), text), text, ended)
-        if self._recorder is not None:
-            self._shared.end(MAIN_LANE)
-            self._recorder.add(call, text, ended, ended - call.started_at)
+        self._answer(call, self._ok, text, text, ended)
 
     def failed(self, call: Call, error: BaseException, ended: float) -> None:
         """Answer with what the function raised."""
@@ -123,23 +119,25 @@ class Direct:
         if reply.status != RAISED or call.tally.limited:
             executor.finish(call, MAIN_LANE, reply, ended)
             return
-        text = reply.text
-        self._count(call, len(text), ended)
-        self._finish(call, b"%s%d\r\n\r\n%s" % (self._raised, len(text), text), reply, ended)
-        if self._recorder is not None:
-            self._shared.end(MAIN_LANE)
-            self._recorder.add(call, reply, ended, ended - call.started_at)
+        self._answer(call, self._raised, reply.text, reply, ended)
 
-    def _count(self, call: Call, size: int, ended: float) -> None:
+    def _answer(
+        self, call: Call, head: bytes, text: bytes, kept: Reply | bytes, ended: float
+    ) -> None:
+        """Count a call, send its answer and keep it, record it; as `Executor.settle` does."""
         seconds = ended - call.started_at
         tally = call.tally
         tally.calls += 1
         tally.seconds += seconds
-        tally.size += call.bytes_in + size
+        tally.size += call.bytes_in + len(text)
         if "torch" in sys.modules and uses_gpu():
             tally.gpu_seconds += seconds
         if tally.calls >= PASS_ON:
             tally.pass_on()
+        self._finish(call, b"%s%d\r\n\r\n%s" % (head, len(text), text), kept, ended)
+        if self._recorder is not None:
+            self._shared.end(MAIN_LANE)
+            self._recorder.add(call, kept, ended, seconds)
 
     def _finish(self, call: Call, answer: bytes, kept: Reply | bytes, now: float) -> None:
         """Send the answer and keep it, as `Gate.finish` does."""
