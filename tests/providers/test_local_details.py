@@ -1,5 +1,6 @@
 """What is special about machines on this host."""
 
+import asyncio
 import contextlib
 import errno
 import logging
@@ -214,6 +215,25 @@ async def test_files_larger_than_the_disk_limit_are_refused(backend: BackendName
         assert caught.value.errno == errno.EFBIG
         assert await out(machine, "ls -A") == ""
         assert (await machine.exec(["head", "-c", "5000000", "/dev/zero"])).exit_code == 0
+
+
+@BOTH
+async def test_whatever_starts_while_a_machine_ends_is_told_that_it_ended(
+    backend: BackendName,
+) -> None:
+    for _ in range(10):
+        async with started(isolation=backend) as machine, asyncio.TaskGroup() as callers:
+
+            async def call(machine: Machine = machine) -> None:
+                # Not that it cannot fork, which is how its end is made sure of.
+                with pytest.raises(SandboxLostError, match="terminated"):
+                    for _ in range(10_000):
+                        await machine.exec(["true"])
+
+            running = [callers.create_task(call()) for _ in range(4)]
+            await machine.exec(["true"])
+            await machine.terminate()
+            await asyncio.gather(*running)
 
 
 @pytest.fixture

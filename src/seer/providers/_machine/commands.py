@@ -36,13 +36,28 @@ class World:
     """What every command of a machine starts from."""
 
     def __init__(
-        self, env: dict[bytes, bytes], cwd: bytes, doors: list[int], desk: int = -1
+        self,
+        env: dict[bytes, bytes],
+        cwd: bytes,
+        doors: list[int],
+        desk: int = -1,
+        alive: int = -1,
     ) -> None:
         self.env = env
         self.cwd = cwd
         self.doors = doors
         self.desk = desk
         """Where the keeper is asked to kill what cannot be seen from in here."""
+        self.alive = alive
+        """A pipe that ends when the machine does."""
+
+    def ends(self) -> bool:
+        """Whether the machine is being ended, for which it is first kept from forking."""
+        if self.alive < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.alive, select.POLLIN)
+        return bool(poll.poll(0))
 
 
 def run(link: Link, request: Message, world: World) -> None:
@@ -52,7 +67,8 @@ def run(link: Link, request: Message, world: World) -> None:
     try:
         command = _Command(link, request, world)
     except OSError as error:
-        link.fail(error)
+        if not world.ends():
+            link.fail(error)
         return
     link.queue_message(wire.OK, pid=command.pid, server=os.getpid())
     try:

@@ -51,10 +51,10 @@ class Steward:
         doors = wire.get_ints(settings, "doors")
         env = wire.get_env(settings, "env")
         desk = wire.get_int(settings, "desk")
-        self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk)
+        self._alive = wire.get_int(settings, "alive")
+        self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk, self._alive)
         self._servers: set[int] = set()
         self._listener = socket.socket(fileno=wire.get_int(settings, "listen"))
-        self._alive = wire.get_int(settings, "alive")
         self._ready = wire.get_int(settings, "ready")
         for fd in (self._listener.fileno(), self._alive, self._ready, desk):
             os.set_inheritable(fd, False)
@@ -126,7 +126,8 @@ class Steward:
             pid = os.fork()
         except OSError as error:
             # At its limit of processes the machine still says so.
-            Link(fd, fd).fail(error)
+            if not self._world.ends():
+                Link(fd, fd).fail(error)
             os.close(fd)
             return
         if pid:
@@ -136,7 +137,6 @@ class Steward:
         status = 1
         try:
             self._listener.close()
-            os.close(self._alive)
             signal.set_wakeup_fd(-1)
             serve(Link(fd, fd), self._world, self._listeners, self._servers)
             status = 0
