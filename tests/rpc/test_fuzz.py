@@ -40,7 +40,7 @@ def test_any_head_is_parsed_or_refused(headers: list[tuple[str, str]], method: s
     with suppress(WireError):
         parse_request(head, max_body=1000)
     with suppress(WireError):
-        HeadCache().parse(head, max_body=1000)
+        HeadCache(max_body=1000).parse(head)
 
 
 @given(st.binary(max_size=300), st.integers(1, 300))

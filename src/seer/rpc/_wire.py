@@ -7,6 +7,8 @@ place. What is read here comes from a hostile peer, so everything that is not ex
 
 from __future__ import annotations
 
+import re
+
 from .client._wire import (
     FRAMES_TYPE,
     JSON_TYPE,
@@ -18,6 +20,10 @@ from .client._wire import (
     parse_number,
     parse_pieces,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .server._entries import Entry
 
 REASONS = {
     100: b"Continue",
@@ -41,6 +47,8 @@ REASONS = {
 
 _ID = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_.-"
 _PATH = _ID + b"/"
+_rest_of_head = re.compile(rb"([0-9A-Za-z_.-]{1,64})\r\ncontent-length: ([0-9]{1,9})\r\n\r\n").match
+"""What may follow the beginning of a head that is known: the call's id and the body's length."""
 _KNOWN = frozenset(
     {
         b"seer-gate",
@@ -78,6 +86,7 @@ class Request:
         shared: Whether the caller can receive descriptors.
         expects: Whether it waits for `100 Continue` before it sends the body.
         close: Whether it wants the connection closed after the answer.
+        entry: The function that it calls; only where calls like this can go by the shortest way.
         unusual: Whether it has one of release, free and close.
         usual: Whether it is a call with an id and nothing that most calls do without.
     """
@@ -86,6 +95,7 @@ class Request:
         "call",
         "close",
         "deadline",
+        "entry",
         "epoch",
         "expects",
         "frames",
@@ -123,6 +133,7 @@ class Request:
         self.close = False
         self.unusual = False
         self.usual = False
+        self.entry: Entry | None = None
 
 
 def parse_request(head: bytes, *, max_body: int) -> Request:
@@ -197,31 +208,43 @@ class HeadCache:
 
     A head that begins with the same bytes as the last one, up to the call's id, and ends with the
     id and a content-length, means the same but for these.
+
+    Attributes:
+        request: What `again` found, until it is asked again.
     """
 
-    __slots__ = ("_prefix", "_request")
+    __slots__ = ("_max_body", "_prefix", "request")
 
-    def __init__(self) -> None:
+    def __init__(self, max_body: int) -> None:
+        self._max_body = max_body
         self._prefix = b"\0"
-        self._request = Request()
+        self.request = Request()
 
-    def parse(self, head: bytes, *, max_body: int) -> Request:
-        """Like `parse_request`; the request is valid until the next is parsed.
+    def again(self, data: bytes) -> bytes | None:
+        """The body, if `data` is one whole request with a head like the last; else None."""
+        prefix = self._prefix
+        if not data.startswith(prefix):
+            return None
+        found = _rest_of_head(data, len(prefix))
+        if found is None:
+            return None
+        call, length = found.groups()
+        body = data[found.end() :]
+        size = len(body)
+        if int(length) != size or size > self._max_body:
+            return None
+        request = self.request
+        request.call = call.decode()
+        request.length = request.json_size = size
+        return body
+
+    def parse(self, head: bytes) -> Request:
+        """Like `parse_request`, and remembers the head.
 
         Raises:
             WireError: As there.
         """
-        prefix = self._prefix
-        if head.startswith(prefix):
-            call, found, length = head[len(prefix) :].partition(b"\r\ncontent-length: ")
-            if found and length.isdigit() and len(length) < 10 and 0 < len(call) <= 64:
-                size = int(length)
-                if size <= max_body and not call.translate(None, _ID):
-                    request = self._request
-                    request.call = call.decode()
-                    request.length = request.json_size = size
-                    return request
-        request = parse_request(head, max_body=max_body)
+        request = parse_request(head, max_body=self._max_body)
         start = head.rfind(b"\r\nseer-call: ")
         if (
             start > 0
@@ -233,7 +256,7 @@ class HeadCache:
             and request.deadline is None
         ):
             self._prefix = head[: start + len(b"\r\nseer-call: ")]
-            self._request = request
+            self.request = request
         return request
 
 

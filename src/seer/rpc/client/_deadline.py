@@ -43,6 +43,5 @@ class deadline:
         _until.reset(self._token)
 
 
-def current() -> float:
-    """When calls made here must be over (monotonic); 0 for never."""
-    return _until.get()
+current = _until.get
+"""When calls made here must be over (monotonic); 0 for never."""

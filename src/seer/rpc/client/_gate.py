@@ -6,7 +6,12 @@ from __future__ import annotations
 
 from ...errors import GateError, InterfaceDiedError, ProtocolError
 from .._pack import LEAVES
-from .._values import _dump, decode, encode_call  # pyright: ignore[reportPrivateUsage]
+from .._values import (
+    _dump,  # pyright: ignore[reportPrivateUsage]
+    decode,
+    decode_result,
+    encode_call,
+)
 from ._attempts import Attempts
 from ._connection import Connection
 from ._deadline import current
@@ -209,19 +214,17 @@ class Gate(Link):
         Anything unusual about its answer is handled as by `_exchange`, which goes on from there.
         """
         try:
-            text = f"[{_dump(list(args))},{{}}]".encode()
+            text = b"[%s,{}]" % _dump(list(args)).encode()
         except ValueError:
             # Huge numbers and lone surrogates are for the real encoder.
             return self._request("/v1/call/" + function, function, args, {}, tensors)
         line = self.lines.get(function)
         if line is None:
-            line = (
-                b"POST /v1/call/%s HTTP/1.1\r\n" % function.encode() + self.fixed + b"seer-call: "
-            )
-            self.lines[function] = line
+            head = f"POST /v1/call/{function} HTTP/1.1\r\n".encode()
+            line = self.lines[function] = head + self.fixed + b"seer-call: "
         call = self.new_id()
         connection = self.idle.pop()
-        outcome: Response | BaseException
+        outcome: bytes | Response | BaseException
         try:
             outcome = connection.exchange_small(
                 b"%s%s\r\ncontent-length: %d\r\n\r\n%s" % (line, call.encode(), len(text), text)
@@ -229,13 +232,12 @@ class Gate(Link):
         except BaseException as error:
             outcome = error
         else:
-            if outcome.plain and outcome.epoch == self.epoch:
-                if outcome.status == 200:
-                    self.idle.append(connection)
-                    return decode(outcome.text, torch=tensors, extra=self.restorers)["result"]
-                if outcome.status == RAISED:
-                    self.idle.append(connection)
-                    raise error_from(outcome.text)
+            if isinstance(outcome, bytes):
+                self.idle.append(connection)
+                return decode_result(outcome, torch=tensors, extra=self.restorers)
+            if outcome.plain and outcome.epoch == self.epoch and outcome.status == RAISED:
+                self.idle.append(connection)
+                raise error_from(outcome.text)
         arguments = Arguments(text, (), shared=self.shared)
         path = "/v1/call/" + function
         response, connection = self.exchange(path, function, arguments, (call, outcome, connection))

@@ -56,15 +56,17 @@ class ResponseReader:
         "_body",
         "_filled",
         "_json_size",
-        "_known",
         "_rest",
         "_value",
         "_wanted",
+        "known",
     )
 
     def __init__(self) -> None:
         self._rest = b""
-        self._known: dict[bytes, tuple[bytes, int, str]] = {}
+        self.known: dict[bytes, tuple[bytes, int, str]] = {}
+        """By status: the head that answers without buffers have, up to their length, the status
+        and the incarnation."""
         self._value: Response | None = None
         self._body: bytearray | None = None
         self._filled = 0
@@ -77,7 +79,7 @@ class ResponseReader:
         Raises:
             WireError: It is not a response of the gate.
         """
-        known = self._known.get(data[9:12])
+        known = self.known.get(data[9:12])
         if known is not None and not self._rest and self._body is None:
             # The usual answer: the same head as the last time but for the length.
             prefix, status, epoch = known
@@ -177,5 +179,5 @@ class ResponseReader:
             if slots is not None:
                 response.slots = parse_slots(slots)
         elif not response.close and lines[-1].startswith(b"content-length: "):
-            self._known[line[9:12]] = head[: len(head) - len(length)], status, response.epoch
+            self.known[line[9:12]] = head[: len(head) - len(length)], status, response.epoch
         return response

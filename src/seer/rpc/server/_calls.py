@@ -95,6 +95,23 @@ class Call:
         return [] if self.pristine is None else self.pristine()
 
 
+Begun = tuple["Connection", "Request", "bytes", str, "Entry", "Tally", float]
+"""A call that was begun by the shortest way: its connection, request, body, id, function and tally,
+and when. It is made into a `Call` only where somebody wants to see one."""
+
+
+def call_of(begun: Begun) -> Call:
+    """A running call, made of what is known of it."""
+    connection, request, body, identifier, entry, tally, now = begun
+    call = Call(connection.caller, entry, request, tally, now)
+    call.id = identifier
+    call.body = body
+    call.bytes_in = len(body)
+    call.state = RUNNING
+    call.started_at = now
+    return call
+
+
 class Caller:
     """A socket, and all that belongs to who is behind it: calls, results, handles, arrays."""
 

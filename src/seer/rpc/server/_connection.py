@@ -20,7 +20,7 @@ from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Protocol
 
     from seer.rpc._pool import Pool
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     class Server(Protocol):
         """What a connection needs of what is behind it."""
+
+        direct: Callable[[Connection, Request, bytes], bool]
 
         def handle(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
             """Work on a whole request and, sooner or later, answer it."""
@@ -87,7 +89,6 @@ class Connection:
         "closing",
         "descriptors",
         "fd",
-        "max_body",
         "pool",
         "reserved",
         "slot_calls",
@@ -108,14 +109,13 @@ class Connection:
         self.closing = False
         self.unsent = 0
         self.reserved = 0
-        self.max_body = max_body
         self.descriptors: list[int] = []
         self.pool: Pool | None = None
         self.slot_calls: dict[int, str] = {}
         self._loop = loop
         self._server = server
         self._buffer = b""
-        self._heads = HeadCache()
+        self._heads = HeadCache(max_body)
         self._request: Request | None = None
         self._body: bytearray | None = None
         self._filled = 0
@@ -157,6 +157,15 @@ class Connection:
 
     def _take(self, data: bytes) -> None:
         """Take the bytes of a request from its first on."""
+        heads = self._heads
+        body = heads.again(data)
+        if body is not None and not self.descriptors:
+            request = heads.request
+            self._buffer = b""
+            if request.entry is None or not self._server.direct(self, request, body):
+                self.busy = True
+                self._server.handle(self, request, body)
+            return
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
         if end < 0:
             if len(data) >= MAX_HEAD:
@@ -164,7 +173,7 @@ class Connection:
             self._buffer = data
             return
         self._buffer = b""
-        request = self._heads.parse(data[:end], max_body=self.max_body)
+        request = heads.parse(data[:end])
         end += 4
         have = len(data) - end
         if have == request.length:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import sys
 import time
+from _thread import allocate_lock
 
-from seer.rpc._values import _encode  # pyright: ignore[reportPrivateUsage]
-from seer.rpc.client._wire import RAISED
+from seer.rpc._values import (
+    _encode,  # pyright: ignore[reportPrivateUsage]
+    decode_plain_call,
+)
 
-from ._calls import DONE, RUNNING, SMALL, Call
+from ._calls import call_of
 from ._execute import PASS_ON, uses_gpu
+from ._failures import Stopped
 from ._lanes import MAIN_LANE
 from ._replies import Reply
 
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
 
     from seer.rpc._wire import Request
 
+    from ._calls import Begun, Call
     from ._connection import Connection
-    from ._entries import Entry
     from ._execute import Executor
     from ._gate import Gate
     from ._lanes import MainLane
@@ -38,6 +42,9 @@ _monotonic = time.monotonic
 class Direct:
     """Runs usual calls.
 
+    Most of a call (its place among others, who waits for it) matters only to those who look at it
+    while it runs, and nobody does before the relief takes over. So it is made only then.
+
     Args:
         gate: What a call comes from.
         executor: What it has in common with others.
@@ -47,113 +54,160 @@ class Direct:
     def __init__(self, gate: Gate, executor: Executor, lane: MainLane) -> None:
         self._gate = gate
         self._loop = gate.loop
+        self._callers = gate.callers
         self._executor = executor
         self._lane = lane
         self._recorder = executor.recorder
-        self._blind = executor.scrubber is not None
         self._shared = executor.shared
         self._ok = gate.ok
         self._raised = gate.raised
+        self._begun: Begun | None = None
+        self._call: Call | None = None
+        self._making = allocate_lock()
+        gate.loop.taken_over = self._show
 
-    def run(
-        self, connection: Connection, request: Request, body: bytes | bytearray, entry: Entry
-    ) -> bool:
+    def run(self, connection: Connection, request: Request, body: bytes) -> bool:
         """Run a call to its end; False, and nothing done, if it is not one for this way."""
         loop = self._loop
         caller = connection.caller
         identifier = request.call
+        entry: Any = request.entry
         tally = caller.tallies.get(entry)
         if (
-            not (request.usual and entry.usual and loop.direct)
-            or loop.jobs
-            or tally is None
+            tally is None
             or tally.limited
-            or request.epoch != self._gate.epoch
+            or loop.jobs
+            or not loop.direct
             or identifier in caller.calls
             or identifier in caller.results.known
             or caller.clogged
-            or (caller.batch == loop.batch and len(self._gate.callers) > 1)
-            or self._blind
-            or request.length > SMALL
+            or (caller.batch == loop.batch and len(self._callers) > 1)
         ):
             return False
+        found = decode_plain_call(body)
+        if found is None:
+            return False
+        args, kwargs = found
         now = _monotonic()
-        call = Call(caller, entry, request, tally, now)
-        call.body = body
-        call.state = RUNNING
-        call.runner = self._lane
-        call.started_at = now
-        call.connections.append(connection)
-        connection.call = call
-        caller.calls[identifier] = call
+        self._begun = begun = (connection, request, body, identifier, entry, tally, now)
         caller.batch = loop.batch
         self._shared.enter(MAIN_LANE, caller.index, entry.place)
         if self._recorder is not None:
             self._shared.begin(MAIN_LANE, identifier, now)
-        if call.beat_at < loop.wake_at:
-            loop.wake_at = call.beat_at
+        lane = self._lane
         serial = loop.enter()
-        self._lane.run_begun(call, self)
-        loop.leave(serial)
-        return True
-
-    def complete(self, call: Call, value: Any, ended: float) -> None:
-        """Answer with what the function gave."""
+        try:
+            try:
+                args, kwargs = entry.bind(args, kwargs)
+                lane.inside = begun
+                value = entry.target(*args, **kwargs)
+                lane.inside = None
+            except BaseException as error:
+                # Whatever a function raises, SystemExit too, is its caller's to see.
+                self._fail(begun, serial, error)
+                return True
+        except Stopped as stopped:
+            # The signal came between the function's last step and ours.
+            self._fail(begun, serial, stopped)
+            return True
+        ended = _monotonic()
         buffers: list[Any] = []
         try:
-            text = _encode(value, buffers, True, call.owner.describe)
+            text = b'{"result":%s}' % _encode(value, buffers, True, caller.describe)
         except Exception:  # the longer way finds out what is wrong, and says so
             buffers.append(b"")
             text = b""
-        if buffers or call.tally.limited:
-            executor = self._executor
-            executor.finish(call, MAIN_LANE, executor.result(call, value), ended)
-            return
-        text = b'{"result":%s}' % text
-        self._answer(call, self._ok, text, text, ended)
+        if buffers:
+            self._executor.complete(self._made(), MAIN_LANE, value, ended)
+            self._leave(serial)
+        else:
+            self._answer(begun, self._leave(serial), self._ok, text, text, ended)
+        return True
 
-    def failed(self, call: Call, error: BaseException, ended: float) -> None:
-        """Answer with what the function raised."""
-        executor = self._executor
-        reply = executor.failure(call, error)
-        if reply.status != RAISED or call.tally.limited:
-            executor.finish(call, MAIN_LANE, reply, ended)
+    def _fail(self, begun: Begun, serial: int, error: BaseException) -> None:
+        """Answer a call whose function was not reached, or raised, or was stopped."""
+        lane, executor = self._lane, self._executor
+        reached = lane.inside is begun or isinstance(error, Stopped)
+        lane.inside = None
+        ended = _monotonic()
+        if not reached:
+            # The arguments do not fit; the longer way says how.
+            call = self._made()
+            call.runner = lane
+            lane.run_begun(call)
+            self._leave(serial)
             return
-        self._answer(call, self._raised, reply.text, reply, ended)
+        try:
+            reply = executor.raised(error)
+        except Exception as fault:
+            executor.finish(self._made(), MAIN_LANE, executor.fault(fault), ended)
+            self._leave(serial)
+            return
+        call = self._leave(serial)
+        if call is not None:
+            reply = executor.failure(call, error)
+        self._answer(begun, call, self._raised, reply.text, reply, ended)
+        executor.check_poisoned(error)
+
+    def _leave(self, serial: int) -> Call | None:
+        """The function is over; the call, if others have seen it."""
+        self._loop.leave(serial)
+        call = self._call
+        self._begun = self._call = None
+        return call
+
+    def _made(self) -> Call:
+        """What runs, as a call that others can see: to cancel it, to wait for it, to count it."""
+        with self._making:
+            begun = self._begun
+            assert begun is not None
+            if self._call is None:
+                call = self._call = call_of(begun)
+                connection = begun[0]
+                call.runner = self
+                call.connections.append(connection)
+                connection.call = call
+                connection.busy = True
+                call.owner.calls[call.id] = call
+                self._loop.wake_at = min(self._loop.wake_at, call.beat_at)
+            return self._call
+
+    def _show(self) -> None:
+        if self._begun is not None:
+            self._made()
+
+    def interrupt(self, call: Call) -> None:
+        """Stop `call` if it runs; from another thread."""
+        if self._call is call:
+            self._lane.interrupt(self._begun)
 
     def _answer(
-        self, call: Call, head: bytes, text: bytes, kept: Reply | bytes, ended: float
+        self,
+        begun: Begun,
+        call: Call | None,
+        head: bytes,
+        text: bytes,
+        kept: Reply | bytes,
+        ended: float,
     ) -> None:
         """Count a call, send its answer and keep it, record it; as `Executor.settle` does."""
-        seconds = ended - call.started_at
-        tally = call.tally
+        if call is not None:
+            reply = Reply(200, kept) if isinstance(kept, bytes) else kept
+            self._executor.finish(call, MAIN_LANE, reply, ended)
+            return
+        connection, _, body, identifier, entry, tally, started = begun
+        seconds = ended - started
         tally.calls += 1
         tally.seconds += seconds
-        tally.size += call.bytes_in + len(text)
+        tally.size += len(body) + len(text)
         if "torch" in sys.modules and uses_gpu():
             tally.gpu_seconds += seconds
         if tally.calls >= PASS_ON:
             tally.pass_on()
-        self._finish(call, b"%s%d\r\n\r\n%s" % (head, len(text), text), kept, ended)
+        caller = connection.caller
+        with caller.lock:
+            caller.results.add(identifier, entry.name, kept, ended)
+        connection.send(b"%s%d\r\n\r\n%s" % (head, len(text), text))
         if self._recorder is not None:
             self._shared.end(MAIN_LANE)
-            self._recorder.add(call, kept, ended, seconds)
-
-    def _finish(self, call: Call, answer: bytes, kept: Reply | bytes, now: float) -> None:
-        """Send the answer and keep it, as `Gate.finish` does."""
-        owner = call.owner
-        with owner.lock:
-            if call.state == DONE:
-                return
-            call.state = DONE
-            del owner.calls[call.id]
-            waiting, call.connections = call.connections, []
-            owner.results.add(call.id, call.entry.name, kept, now)
-        for connection in waiting:
-            connection.busy = False
-            connection.call = None
-            if connection.closing:
-                reply = Reply(200, kept) if isinstance(kept, bytes) else kept
-                self._gate.send_reply(connection, reply)
-            else:
-                connection.send(answer)
+            self._recorder.add(begun, kept, ended, seconds)

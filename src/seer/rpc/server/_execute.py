@@ -188,6 +188,10 @@ class Executor:
         """The reply that carries what a function raised, or why it was stopped."""
         if call.cause and isinstance(error, Stopped):
             return self.refusal(stop_error(call, _monotonic()))
+        return self.raised(error)
+
+    def raised(self, error: BaseException) -> Reply:
+        """The reply that carries what a function raised."""
         text = raised_text(error, tracebacks=self.tracebacks, skip=1)
         return Reply(RAISED, self.scrubbed(text), type(error).__name__)
 

@@ -101,7 +101,7 @@ class Gate(Answers):
         self._submit = submit
         self._spares = spares
         self._anonymous = 0
-        self.direct: Callable[..., bool] = _never
+        self.direct: Callable[[Connection, Request, bytes], bool] = _never
         """Runs a call at once and gives True, if it can; see `Direct`."""
 
     # --- requests ----------------------------------------------------------------------------
@@ -114,8 +114,9 @@ class Gate(Answers):
                 self._note_unusual(connection, request)
             entry = self._paths.get(path)
             if entry is not None and request.method == "POST":
-                if not self.direct(connection, request, body, entry):
-                    self._call(connection, request, body, entry)
+                if request.usual and entry.usual and request.epoch == self.epoch:
+                    request.entry = entry
+                self._call(connection, request, body, entry)
             else:
                 self._route(connection, request, body)
         except WireError as error:

@@ -23,7 +23,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._direct import Direct
     from ._execute import Executor
     from ._streams import Streamer
 
@@ -39,30 +38,30 @@ class MainLane:
         self._executor = executor
         self._streamer = streamer
         self._ident = get_ident()
-        self._inside: Any = None
+        self.inside: Any = None
         """What the main thread is inside of right now, in user code."""
         self._stop: Any = None
         signal.signal(STOP_SIGNAL, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         stop, self._stop = self._stop, None
-        if stop is not None and stop is self._inside:
-            self._inside = None
+        if stop is not None and stop is self.inside:
+            self.inside = None
             raise Stopped
 
     def interrupt(self, call: Any) -> None:
         """Stop `call` if the main thread is inside of it; from another thread."""
-        if self._inside is call:
+        if self.inside is call:
             self._stop = call
             signal.pthread_kill(self._ident, STOP_SIGNAL)
 
     def enter(self, what: Any) -> None:
         """Note that the main thread goes into user code for `what`."""
-        self._inside = what
+        self.inside = what
 
     def leave(self, _what: Any) -> None:
         """Note that it has come out."""
-        self._inside = None
+        self.inside = None
 
     def run(self, job: Any) -> None:
         """Run one call to its end, or another job of the main thread."""
@@ -71,19 +70,10 @@ class MainLane:
             return
         call: Call = job
         if self._executor.begin(call, MAIN_LANE, self):
-            self.run_begun(call, self)
+            self.run_begun(call)
 
-    def complete(self, call: Call, value: Any, ended: float) -> None:
-        """Answer with what the function gave."""
-        self._executor.complete(call, MAIN_LANE, value, ended)
-
-    def failed(self, call: Call, error: BaseException, ended: float) -> None:
-        """Answer with what the function raised."""
-        executor = self._executor
-        executor.finish(call, MAIN_LANE, executor.failure(call, error), ended)
-
-    def run_begun(self, call: Call, way: MainLane | Direct) -> None:
-        """Run a call that is marked as running, and have `way` answer it."""
+    def run_begun(self, call: Call) -> None:
+        """Run a call that is marked as running."""
         executor = self._executor
         entry = call.entry
         try:
@@ -96,18 +86,19 @@ class MainLane:
                 self._streamer.run(call, MAIN_LANE, self, entry.target(*args, **kwargs))
                 return
             try:
-                self._inside = call
+                self.inside = call
                 if call.cause:
                     raise Stopped
                 value = entry.target(*args, **kwargs)
-                self._inside = None
+                self.inside = None
             except BaseException as error:
                 # Whatever a function raises, SystemExit too, is its caller's to see.
-                self._inside = None
-                way.failed(call, error, _monotonic())
+                self.inside = None
+                ended = _monotonic()
+                executor.finish(call, MAIN_LANE, executor.failure(call, error), ended)
                 executor.check_poisoned(error)
                 return
-            way.complete(call, value, _monotonic())
+            executor.complete(call, MAIN_LANE, value, _monotonic())
         except Stopped as stopped:
             # The signal came between the function's last step and ours.
             executor.finish(call, MAIN_LANE, executor.failure(call, stopped), _monotonic())

@@ -68,6 +68,8 @@ class Loop:
         self._next_job = next_job
         self.run_job: Callable[[Any], None] = _nothing
         """Runs a job, on the main thread; must not raise."""
+        self.taken_over: Callable[[], None] = _nobody
+        """Called when the relief takes over, before it does anything else; `leave` waits for it."""
         self.jobs = jobs
         """True while the main thread has something to run."""
         self._due = due
@@ -261,6 +263,7 @@ class Loop:
                     self._claim = seen
                     if self._running == seen and self._main_leads:
                         self._main_leads = False
+                        self.taken_over()
                 idle = idle + 1 if self._serial == seen else 0
                 seen = self._serial
                 leads = not self._main_leads
@@ -289,4 +292,8 @@ class Loop:
 
 
 def _nothing(_job: Any) -> None:
+    return
+
+
+def _nobody() -> None:
     return

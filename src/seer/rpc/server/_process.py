@@ -161,8 +161,9 @@ class InterfaceProcess(GateProcess):
         }
 
     def _shorten(self) -> None:
-        """Let usual calls go by the shortest way."""
-        self.gate.direct = Direct(self.gate, self._executor, self._main).run
+        """Let usual calls go by the shortest way, where their results need no scrubbing."""
+        if self._executor.scrubber is None:
+            self.gate.direct = Direct(self.gate, self._executor, self._main).run
 
     # --- jobs --------------------------------------------------------------------------------
 

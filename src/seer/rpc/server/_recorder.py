@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from seer.rpc.client._streams import split_chunk
 
 from ._blobs import Blobs
+from ._calls import call_of
 from ._execute import uses_gpu
 from ._flood import Flood
 from ._replies import Reply
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ._calls import Call, Caller
+    from ._calls import Begun, Call, Caller
 
     _Noted = bytes | tuple[Any, ...] | Exception
     """A line, a call that has none yet, somebody who waits for what came before, or a fault."""
@@ -86,9 +87,10 @@ class Recorder:
         if reply.slot is not None and reply.pool is not None:
             reply.pool.hold(reply.slot)
 
-    def add(self, call: Call, reply: Reply | bytes, ended: float, seconds: float) -> None:
+    def add(self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float) -> None:
         """Note a call that was answered, with a plain result as its text."""
-        size = call.bytes_in + (len(reply) if isinstance(reply, bytes) else reply.size)
+        size = len(call[2]) if isinstance(call, tuple) else call.bytes_in
+        size += len(reply) if isinstance(reply, bytes) else reply.size
         self._note((call, reply, ended, seconds, time.time(), size), size)
 
     def _note(self, noted: _Noted, size: int) -> None:
@@ -217,7 +219,11 @@ class Recorder:
             os.ftruncate(self._file, start)
             raise
 
-    def _line(self, call: Call, reply: Reply, ended: float, seconds: float, when: float) -> bytes:
+    def _line(
+        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float, when: float
+    ) -> bytes:
+        if isinstance(call, tuple):
+            call = call_of(call)
         if isinstance(reply, bytes):
             reply = Reply(200, reply)
         streamed = sum(map(len, call.items))
