@@ -124,6 +124,14 @@ def _bars(results: Results) -> Iterator[Verdict]:
             limit=limit,
             at_most=False,
         )
+    yield bar(
+        "fan",
+        "≥ 0.7× event-loop echo's calls/s, in turns",
+        top=in_turns(OURS, "loop", "fan") if "loop" in results else None,
+        bottom=1.0,
+        limit=0.7,
+        at_most=False,
+    )
     yield from ahead("fan", peers, more_is_better=True)
     yield from ahead("floats", checked)
     yield from ahead("take", checked)

@@ -206,7 +206,7 @@ def run(
                 stand.calls(plan)
             calm.wait()
             _take_turns(stands, ("ours", "ours_recorded"), ("small",), plan)
-            _take_turns(stands, ("ours", "zeromq"), ("fan",), plan)
+            _take_turns(stands, ("ours", "zeromq", "loop"), ("fan",), plan)
         memcpy = results["memcpy"] = Row("floor: one warm memcpy", "floor", False, "numpy copyto")
         for number in range(plan.array_rounds):
             say(f"arrays, round {number + 1} of {plan.array_rounds}")
@@ -248,9 +248,9 @@ def _starts(
 
 
 def _take_turns(
-    stands: Sequence[Stand], names: tuple[str, str], works: Sequence[str], plan: Plan
+    stands: Sequence[Stand], names: tuple[str, ...], works: Sequence[str], plan: Plan
 ) -> None:
-    """Measure two that differ by little right after each other, some times over."""
+    """Measure those that differ by little right after each other, some times over."""
     alike = [stand for stand in stands if stand.contestant.name in names]
     if len(alike) < len(names):
         return

@@ -9,6 +9,7 @@ from seer.rpc._pool import Allowance
 from seer.rpc.client._wire import KEEP_ALIVE
 
 from ._results import Results
+from ._shared import first_place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class Caller:
         "clogged",
         "connections",
         "describe",
+        "first_place",
         "handles",
         "index",
         "lock",
@@ -136,6 +138,7 @@ class Caller:
     def __init__(self, name: str, index: int, meter: Meter) -> None:
         self.name = name
         self.index = index
+        self.first_place = first_place(index)
         self.meter = meter
         self.lock = allocate_lock()
         self.calls: dict[str, Call] = {}

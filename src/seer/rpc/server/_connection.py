@@ -143,7 +143,17 @@ class Connection:
             elif self.busy:
                 raise WireError("a request came before the one before it was answered")
             elif not self.closing:
-                self._take(self._buffer + data if self._buffer else data)
+                if self._buffer:
+                    data = self._buffer + data
+                body = self._heads.again(data)
+                if body is None or self.descriptors:
+                    self._take(data)
+                    return
+                request = self._heads.request
+                self._buffer = b""
+                if request.entry is None or not self._server.direct(self, request, body):
+                    self.busy = True
+                    self._server.handle(self, request, body)
         except WireError as error:
             self._server.refuse(self, error)
         except OSError:
@@ -157,15 +167,6 @@ class Connection:
 
     def _take(self, data: bytes) -> None:
         """Take the bytes of a request from its first on."""
-        heads = self._heads
-        body = heads.again(data)
-        if body is not None and not self.descriptors:
-            request = heads.request
-            self._buffer = b""
-            if request.entry is None or not self._server.direct(self, request, body):
-                self.busy = True
-                self._server.handle(self, request, body)
-            return
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD)
         if end < 0:
             if len(data) >= MAX_HEAD:
@@ -173,7 +174,7 @@ class Connection:
             self._buffer = data
             return
         self._buffer = b""
-        request = heads.parse(data[:end])
+        request = self._heads.parse(data[:end])
         end += 4
         have = len(data) - end
         if have == request.length:
@@ -264,6 +265,20 @@ class Connection:
                     return
                 data = data[sent:]
             self._queue(memoryview(data), [])
+
+    def send_alone(self, data: bytes) -> None:
+        """Like `send`; on the leading thread, while nobody else has something to send."""
+        if not (self._out or self.closed):
+            try:
+                sent = self.socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                return
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self.send(data)
 
     def send_parts(self, parts: Sequence[bytes], descriptors: list[int]) -> None:
         """Send several parts, with descriptors on the first byte; otherwise like `send`."""

@@ -23,6 +23,7 @@ from ._execute import PASS_ON, uses_gpu
 from ._failures import Stopped
 from ._lanes import MAIN_LANE
 from ._replies import Reply
+from ._shared import turned_to
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ._lanes import MainLane
 
 _monotonic = time.monotonic
+_TURNED_TO = turned_to(MAIN_LANE)
 
 
 class Direct:
@@ -59,6 +61,7 @@ class Direct:
         self._lane = lane
         self._recorder = executor.recorder
         self._shared = executor.shared
+        self._cells = executor.shared.cells
         self._ok = gate.ok
         self._raised = gate.raised
         self._begun: Begun | None = None
@@ -91,7 +94,7 @@ class Direct:
         now = _monotonic()
         self._begun = begun = (connection, request, body, identifier, entry, tally, now)
         caller.batch = loop.batch
-        self._shared.enter(MAIN_LANE, caller.index, entry.place)
+        self._cells[_TURNED_TO] = caller.first_place + entry.place
         if self._recorder is not None:
             self._shared.begin(MAIN_LANE, identifier, now)
         lane = self._lane
@@ -121,7 +124,8 @@ class Direct:
             self._executor.complete(self._made(), MAIN_LANE, value, ended)
             self._leave(serial)
         else:
-            self._answer(begun, self._leave(serial), self._ok, text, text, ended)
+            loop.leave(serial)
+            self._answer(begun, self._ok, text, text, ended)
         return True
 
     def _fail(self, begun: Begun, serial: int, error: BaseException) -> None:
@@ -143,18 +147,16 @@ class Direct:
             executor.finish(self._made(), MAIN_LANE, executor.fault(fault), ended)
             self._leave(serial)
             return
-        call = self._leave(serial)
-        if call is not None:
-            reply = executor.failure(call, error)
-        self._answer(begun, call, self._raised, reply.text, reply, ended)
+        self._loop.leave(serial)
+        if self._call is not None:
+            reply = executor.failure(self._call, error)
+        self._answer(begun, self._raised, reply.text, reply, ended)
         executor.check_poisoned(error)
 
-    def _leave(self, serial: int) -> Call | None:
-        """The function is over; the call, if others have seen it."""
+    def _leave(self, serial: int) -> None:
+        """After a call that was answered by the longer way."""
         self._loop.leave(serial)
-        call = self._call
         self._begun = self._call = None
-        return call
 
     def _made(self) -> Call:
         """What runs, as a call that others can see: to cancel it, to wait for it, to count it."""
@@ -182,16 +184,13 @@ class Direct:
             self._lane.interrupt(self._begun)
 
     def _answer(
-        self,
-        begun: Begun,
-        call: Call | None,
-        head: bytes,
-        text: bytes,
-        kept: Reply | bytes,
-        ended: float,
+        self, begun: Begun, head: bytes, text: bytes, kept: Reply | bytes, ended: float
     ) -> None:
         """Count a call, send its answer and keep it, record it; as `Executor.settle` does."""
-        if call is not None:
+        self._begun = None
+        if self._call is not None:
+            # Others have seen it, and may wait for it.
+            call, self._call = self._call, None
             reply = Reply(200, kept) if isinstance(kept, bytes) else kept
             self._executor.finish(call, MAIN_LANE, reply, ended)
             return
@@ -207,7 +206,7 @@ class Direct:
         caller = connection.caller
         with caller.lock:
             caller.results.add(identifier, entry.name, kept, ended)
-        connection.send(b"%s%d\r\n\r\n%s" % (head, len(text), text))
+        connection.send_alone(b"%s%d\r\n\r\n%s" % (head, len(text), text))
         if self._recorder is not None:
             self._shared.end(MAIN_LANE)
             self._recorder.add(begun, kept, ended, seconds)

@@ -41,7 +41,7 @@ class Results:
             reply: None for one that cannot be given again.
             now: The time (monotonic).
         """
-        size = _size(reply)
+        size = len(reply) if isinstance(reply, bytes) else _size(reply)
         if size > KEEP_BYTES:
             reply, size = None, 0
         self.known[call] = (function, reply, now)

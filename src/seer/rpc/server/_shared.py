@@ -22,6 +22,16 @@ FIRST_CALLER = 2048
 _METER_BASE = LANES * _LANE_CELLS
 
 
+def turned_to(lane: int) -> int:
+    """The cell that holds the place that `lane` turned to last."""
+    return lane * _LANE_CELLS + 2
+
+
+def first_place(caller: int) -> int:
+    """The place of a caller, by its number; those of its functions, by theirs, follow."""
+    return caller * _FUNCTIONS
+
+
 class Shared:
     """The shared memory. Make it before the fork."""
 
@@ -44,7 +54,7 @@ class Shared:
 
     def enter(self, lane: int, caller: int, function: int) -> None:
         """Note which function of which caller `lane` turned to last, both by their numbers."""
-        self.cells[lane * _LANE_CELLS + 2] = caller * _FUNCTIONS + function
+        self.cells[turned_to(lane)] = first_place(caller) + function
 
     def begin(self, lane: int, call: str, now: float) -> None:
         """Note that what `lane` turned to is running, and the call's id."""
