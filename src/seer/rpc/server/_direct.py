@@ -54,7 +54,6 @@ class Direct:
     """
 
     def __init__(self, gate: Gate, executor: Executor, lane: MainLane) -> None:
-        self._gate = gate
         self._loop = gate.loop
         self._callers = gate.callers
         self._executor = executor
@@ -103,6 +102,8 @@ class Direct:
             try:
                 args, kwargs = entry.bind(args, kwargs)
                 lane.inside = begun
+                if self._call is not None and self._call.cause:
+                    raise Stopped
                 value = entry.target(*args, **kwargs)
                 lane.inside = None
             except BaseException as error:
