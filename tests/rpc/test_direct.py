@@ -256,6 +256,49 @@ def test_a_call_can_be_cancelled(served: Served, tmp_path: Path) -> None:
     caller.close()
 
 
+def test_what_is_cancelled_while_its_arguments_are_checked_is_not_run(tmp_path: Path) -> None:
+    source = """
+    import os
+    import time
+    from typing import Annotated
+    from pydantic import AfterValidator, BaseModel
+
+    log = []
+
+    def slowly(path: str) -> str:
+        while not os.path.exists(path):
+            time.sleep(0.002)
+        return path
+
+    class Given(BaseModel):
+        path: Annotated[str, AfterValidator(slowly)]
+
+    @expose
+    def take(given: Given) -> int:
+        log.append("ran")
+        return 1
+
+    @expose
+    def seen() -> list[str]:
+        return log
+    """
+    (tmp_path / "now").touch()
+    now, later = (
+        json.dumps([[{"path": str(tmp_path / name)}], {}]).encode() for name in ("now", "later")
+    )
+    with serving(source) as served:
+        caller = warm(served, "take", now)
+        assert caller.call("second", now) == (200, {"result": 1})
+        caller.send("third", later)
+        wait_until(lambda: running(served) == 1)
+        gate = served.gate()
+        assert gate.cancel("third")
+        (tmp_path / "later").touch()
+        assert caller.answer()[1]["error"]["type"] == "CallCancelledError"
+        assert gate.call("seen") == ["ran"] * 2
+        caller.close()
+
+
 def test_a_caller_that_goes_away_cancels_its_call(served: Served, tmp_path: Path) -> None:
     (tmp_path / "now").touch()
     caller = warm(served, "wait", json.dumps([[str(tmp_path / "now")], {}]).encode())
