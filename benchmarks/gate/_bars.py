@@ -85,9 +85,10 @@ def _bars(results: Results) -> Iterator[Verdict]:
                 ratio = 1 / ratio if more_is_better else ratio
                 yield bar(work, f"{text}, in turns", top=ratio, bottom=1.0, limit=1.0)
 
-    def in_turns(one: str, other: str, work: str) -> float | None:
+    def in_turns(one: str, other: str, work: str, than: str = "") -> float | None:
         """One over the other, each pair of turns by itself: the machine was the same then."""
-        first, second = (results[name].values.get(f"{work}_turns", []) for name in (one, other))
+        measured = ((one, work), (other, than or work))
+        first, second = (results[name].values.get(f"{what}_turns", []) for name, what in measured)
         if not first or len(first) != len(second):
             return None
         return median([a / b for a, b in zip(first, second, strict=True)])
@@ -157,7 +158,13 @@ def _bars(results: Results) -> Iterator[Verdict]:
         bottom=value("mcp", "small"),
         limit=1.3,
     )
-    yield bar("fail", "≤ 3× a small call", top=ours("fail"), bottom=small, limit=3)
+    yield bar(
+        "fail",
+        "≤ 3× a small call",
+        top=in_turns(OURS, OURS, "fail", "small") if OURS in results else None,
+        bottom=1.0,
+        limit=3,
+    )
     spawn = [value("python", "start"), value("jail", "start")]
     yield bar(
         "start",

@@ -169,7 +169,7 @@ def decode(
         if TAG in string:
             value = Unpacker(buffers, torch=torch, raw=raw, extra=extra).read(string)
         else:
-            value = _parse(string)
+            value = parse_json(string)
     except ProtocolError:
         raise
     except (ValueError, RecursionError) as error:
@@ -213,7 +213,7 @@ def decode_plain_call(text: bytes) -> tuple[list[Any], dict[str, Any]] | None:
     return value
 
 
-def _parse(string: str) -> Any:
+def parse_json(string: str) -> Any:
     """`json.loads` with less around it; whatever is unusual is left to `json.loads` itself."""
     try:
         value, end = _scan(string, 0)

@@ -10,7 +10,6 @@ exceptions of that name, so that `except ValueError` works.
 from __future__ import annotations
 
 import builtins
-import json
 
 from ...errors import (
     ArgumentError,
@@ -27,6 +26,7 @@ from ...errors import (
     ResultError,
     UnknownFunctionError,
 )
+from .._values import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Starting(Exception):
 def error_from(text: bytes | memoryview) -> Exception:
     """The exception for the JSON text of an error."""
     try:
-        found: Any = json.loads(bytes(text))["error"]
+        found: Any = parse_json(str(text, "utf-8", "surrogatepass"))["error"]
         kind, message = str(found["type"]), str(found["message"])
         if kind == "RemoteError":
             return _remote(found, message)

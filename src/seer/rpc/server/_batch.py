@@ -193,8 +193,7 @@ class Batch:
         """Call the function once and give each call its part of the result."""
         executor, calls = self._executor, self._calls
         first = calls[0]
-        executor.shared.enter(MAIN_LANE, first.owner.index, self._entry.place)
-        executor.shared.begin(MAIN_LANE, first.id, _monotonic())
+        executor.shared.begin(MAIN_LANE, first.place, first.id, _monotonic())
         latest = max(call.expires for call in calls)
         if latest != float("inf"):
             executor.shared.kill_after(MAIN_LANE, latest + executor.grace)

@@ -91,6 +91,11 @@ class Call:
         self.body: bytes | bytearray | memoryview = b""
         self.bytes_in = request.length
 
+    @property
+    def place(self) -> int:
+        """Of its function and caller, by which the supervisor knows them."""
+        return self.owner.first_place + self.entry.place
+
     def pristine_buffers(self) -> list[memoryview]:
         """The arguments' buffers as they came, whatever the function did to its arrays."""
         return [] if self.pristine is None else self.pristine()

@@ -93,9 +93,11 @@ class Direct:
         now = _monotonic()
         self._begun = begun = (connection, request, body, identifier, entry, tally, now)
         caller.batch = loop.batch
-        self._cells[_TURNED_TO] = caller.first_place + entry.place
-        if self._recorder is not None:
-            self._shared.begin(MAIN_LANE, identifier, now)
+        place = caller.first_place + entry.place
+        if self._recorder is None:
+            self._cells[_TURNED_TO] = place
+        else:
+            self._shared.begin(MAIN_LANE, place, identifier, now)
         lane = self._lane
         serial = loop.enter()
         try:

@@ -79,13 +79,14 @@ class Executor:
             call.state = RUNNING
             call.runner = runner
             call.started_at = now
-        self.shared.enter(lane, owner.index, entry.place)
+        if self.recorder is not None or call.tally.limited:
+            # Who must know about a call that dies with the process: the record, and a budget.
+            self.shared.begin(lane, call.place, call.id, now)
+        else:
+            self.shared.enter(lane, call.place)
         timeout = entry.options.timeout
         if timeout is not None and now + timeout < call.expires:
             call.expires = now + timeout
-        if self.recorder is not None or call.tally.limited:
-            # Who must know about a call that dies with the process: the record, and a budget.
-            self.shared.begin(lane, call.id, now)
         if call.tally.limited:
             left, meter = seconds_left(call.tally.meters, gpu=uses_gpu())
             if meter is not None and now + left < call.expires:

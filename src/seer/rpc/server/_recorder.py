@@ -91,7 +91,7 @@ class Recorder:
         """Note a call that was answered, with a plain result as its text."""
         size = len(call[2]) if isinstance(call, tuple) else call.bytes_in
         size += len(reply) if isinstance(reply, bytes) else reply.size
-        self._note((call, reply, ended, seconds, time.time(), size), size)
+        self._note((call, reply, ended, seconds, size), size)
 
     def _note(self, noted: _Noted, size: int) -> None:
         self._waiting += size
@@ -163,9 +163,9 @@ class Recorder:
     def _make(self, noted: _Noted) -> _Noted:
         if not isinstance(noted, tuple) or len(noted) == 1:
             return noted
-        size = noted[5]
+        size = noted[4]
         try:
-            line = self._line(*noted[:5])
+            line = self._line(*noted[:4])
         except Exception as problem:
             # Whatever is wrong with one record, the others are written.
             self._waiting -= size
@@ -220,7 +220,7 @@ class Recorder:
             raise
 
     def _line(
-        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float, when: float
+        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float
     ) -> bytes:
         if isinstance(call, tuple):
             call = call_of(call)
@@ -240,6 +240,7 @@ class Recorder:
         for buffer in buffers:
             digest.update(buffer["sha256"].encode())
         started = call.started_at or ended
+        when = ended + time.time() - time.monotonic()
         line = (
             b'{"time":%.6f,"caller":%s,"function":"%s","call":"%s","outcome":"%s","queue":%.6f,'
             b'"run":%.6f,"batch":%d,"bytes_in":%d,"bytes_out":%d,"source":"%s",'

@@ -7,6 +7,7 @@ budgets, and, per lane (a thread that runs functions), which call runs and until
 from __future__ import annotations
 
 import mmap
+from struct import Struct
 
 from seer.rpc._budget import WIDTH
 
@@ -14,6 +15,8 @@ LANES = 128
 _LANE_BYTES = 256
 _LANE_CELLS = _LANE_BYTES // 8
 _TEXT = 64
+_pack_call = Struct(f"=dd40x{_TEXT}s").pack_into
+"""From a lane's second cell on: since when it runs, its place and, at byte 64, the call's id."""
 _FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
@@ -52,15 +55,13 @@ class Shared:
             raise ValueError(f"there is no room for more than {METERS} callers and functions")
         return _METER_BASE + index * WIDTH
 
-    def enter(self, lane: int, caller: int, function: int) -> None:
-        """Note which function of which caller `lane` turned to last, both by their numbers."""
-        self.cells[turned_to(lane)] = first_place(caller) + function
+    def enter(self, lane: int, place: int) -> None:
+        """Note what `lane` turned to last: the place of a function and its caller."""
+        self.cells[turned_to(lane)] = place
 
-    def begin(self, lane: int, call: str, now: float) -> None:
-        """Note that what `lane` turned to is running, and the call's id."""
-        start = lane * _LANE_BYTES + 64
-        self.bytes[start : start + _TEXT] = call.encode("ascii", "replace").ljust(_TEXT, b"\0")
-        self.cells[lane * _LANE_CELLS + 1] = now
+    def begin(self, lane: int, place: int, call: str, now: float) -> None:
+        """The same, and that it is running, with the call's id."""
+        _pack_call(self.bytes, lane * _LANE_BYTES + 8, now, place, call.encode())
 
     def end(self, lane: int) -> None:
         """Note that `lane` runs nothing; needed where `begin` or `kill_after` was called."""

@@ -125,7 +125,7 @@ class CopyExecutor(Executor):
         """Mark `call` as running on `lane`, also for the supervisor; False if it was stopped."""
         begun = super().begin(call, lane, runner)
         if begun:
-            self.shared.begin(lane, call.id, call.started_at)
+            self.shared.begin(lane, call.place, call.id, call.started_at)
         return begun
 
     def settle(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:

@@ -59,8 +59,7 @@ class FrontExecutor(Executor):
             call.runner = runner
             call.started_at = now
         if lane >= 0:
-            self.shared.enter(lane, owner.index, call.entry.place)
-            self.shared.begin(lane, call.id, now)
+            self.shared.begin(lane, call.place, call.id, now)
         timeout = call.entry.options.timeout
         if timeout is not None and now + timeout < call.expires:
             call.expires = now + timeout
