@@ -118,6 +118,42 @@ def test_arrays_are_blobs_as_they_came_and_as_they_went(served: Served, size: in
     assert np.array_equal(went, values * 2)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_digests_are_made_after_the_answer_and_of_what_was_sent(
+    tmp_path: Path, replicas: int
+) -> None:
+    record = tmp_path / "record"
+    record.mkdir()
+    os.mkfifo(record / "calls.jsonl")
+    with serving(SOURCE, record=str(record), replicas=replicas) as served:
+        gate = served.gate()
+        # Who writes the record now waits for a reader of its file.
+        assert gate.call("small", (1,)) == 2
+        values = np.arange(1_000_000, dtype=np.float64)
+        found = gate.call("double", (values,))
+        assert not (record / "blobs").exists() or not list((record / "blobs").iterdir())
+        assert np.array_equal(found, values * 2)
+        found[:] = -1
+        with (record / "calls.jsonl").open() as file:
+            written = [json.loads(file.readline()) for _ in range(2)]
+        digest = written[1]["result_buffers"][0]["sha256"]
+        assert digest == hashlib.sha256((values * 2).tobytes()).hexdigest()
+        assert np.array_equal(np.frombuffer(blob(served, digest)), values * 2)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_record_names_the_source_that_ran(tmp_path: Path, replicas: int) -> None:
+    with serving(SOURCE, record=str(tmp_path / "record"), replicas=replicas) as served:
+        gate = served.gate()
+        sources: list[str] = []
+        for change in ("x + 1", "x + 2"):
+            served.write(SOURCE.replace("x + 1", change))
+            served.control("POST", "/v1/reload")
+            sources += [hashlib.sha256(served.file.read_bytes()).hexdigest()] * 2
+            assert [gate.call("small", (1,)) for _ in range(2)] == [int(change[-1]) + 1] * 2
+        assert [line["source"] for line in lines(served, 4)] == sources
+
+
 def test_the_same_result_has_the_same_digest(served: Served) -> None:
     gate = served.gate()
     for x in (1, 1, 2):
@@ -229,7 +265,8 @@ def test_only_digests_where_results_shall_not_be_kept(tmp_path: Path) -> None:
         assert not list((record / "blobs").iterdir())
 
 
-def test_a_full_disk_costs_records_and_no_calls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_full_disk_costs_records_and_no_calls(tmp_path: Path, replicas: int) -> None:
     record = tmp_path / "small-disk"
     record.mkdir()
     mounted = subprocess.run(
@@ -238,7 +275,7 @@ def test_a_full_disk_costs_records_and_no_calls(tmp_path: Path) -> None:
     if mounted.returncode != 0:
         pytest.skip("mounting a small file system is not allowed here")
     try:
-        with serving(SOURCE, record=str(record)) as served:
+        with serving(SOURCE, record=str(record), replicas=replicas) as served:
             gate = served.gate()
             for i in range(30):
                 assert gate.call("double", (np.full(10_000, float(i)),))[0] == 2 * i

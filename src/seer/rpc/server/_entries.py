@@ -31,6 +31,7 @@ class Entry:
         usual: Whether its calls can go by the shortest way; see `Direct`.
         returns_handle: Whether its result stays on the server.
         runner: What runs its calls, where that is not the main thread.
+        source: The digest of the file that it came from, for the record.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Entry:
         "place",
         "returns_handle",
         "runner",
+        "source",
         "streams",
         "target",
         "usual",
@@ -58,6 +60,7 @@ class Entry:
         meter: Meter,
         function: Function | None = None,
         place: int = 0,
+        source: str = "",
     ) -> None:
         self.name = name
         self.target = target
@@ -66,6 +69,7 @@ class Entry:
         self.meter = meter
         self.function = function
         self.place = place
+        self.source = source.encode()
         self.returns_handle = function is not None and function.returns.kind == "handle"
         self.streams = function is not None and function.is_generator
         self.runner: Any = None
@@ -87,6 +91,7 @@ class Entry:
 def make_entries(
     functions: Mapping[str, Function],
     *,
+    source: str,
     budget_of: Callable[[Function], Budget],
     shared: Shared,
     places: dict[str, int],
@@ -95,6 +100,7 @@ def make_entries(
 
     Args:
         functions: The functions, with their targets.
+        source: The digest of their file.
         budget_of: Gives the limits of a function.
         shared: Where meters count.
         places: Numbers of the functions' meters, kept over reloads and restarts; grows here.
@@ -104,7 +110,7 @@ def make_entries(
         meter, place = function_meter(function, budget_of(function), shared=shared, places=places)
         assert function.target is not None
         bind = function.binder(plain=False)
-        entry = Entry(name, function.target, bind, function.options, meter, function, place)
+        entry = Entry(name, function.target, bind, function.options, meter, function, place, source)
         entry.bind_plain = function.binder(plain=True)
         entries[name] = entry
     return entries

@@ -197,6 +197,7 @@ class InterfaceProcess(GateProcess):
 
         entries = make_entries(
             interface.functions,
+            source=interface.source_hash,
             budget_of=self._budget_of,
             shared=self._shared,
             places=self._places,
@@ -220,6 +221,8 @@ class InterfaceProcess(GateProcess):
                 gathers.append(gather)
                 entry.runner = gather
         self._interface = interface
+        if self._recorder is not None:
+            self._recorder.source_hash = interface.source_hash
         self.gate.gathers = [*self.gate.gathers, *gathers][-1000:]
         self.gate.expose(entries, json.dumps({"result": interface.schema()}).encode())
         for lanes in old:

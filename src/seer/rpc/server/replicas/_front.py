@@ -152,7 +152,14 @@ class Front(GateProcess):
                 function, budget, shared=self._shared, places=self._places
             )
             entries[name] = Entry(
-                name, _elsewhere, _elsewhere, function.options, meter, function, place
+                name,
+                _elsewhere,
+                _elsewhere,
+                function.options,
+                meter,
+                function,
+                place,
+                schema.source_hash,
             )
         if self._recorder is not None:
             self._recorder.source_hash = schema.source_hash
