@@ -23,7 +23,7 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
 from seer.errors import ProtocolError, SeerError  # noqa: E402
-from seer.rpc._values import decode  # noqa: E402
+from seer.rpc._values import decode, decode_plain_call, decode_result  # noqa: E402
 from seer.rpc._wire import HeadCache, parse_request  # noqa: E402
 from seer.rpc.client._remote import error_from  # noqa: E402
 from seer.rpc.client._responses import ResponseReader  # noqa: E402
@@ -68,6 +68,18 @@ VALUES = [
     b'[[{"$seer":"array","buffer":0,"dtype":"<f4","shape":[2,2]}],{}]',
     b'[[{"$seer":"floats","buffer":0},{"$seer":"bytes","buffer":0}],{}]',
     b'[[{"$seer":"handle","id":"00"}],{"a":{"$seer":"dict","items":[[1,2]]}}]',
+]
+CALLS = [
+    b'[[1,"a",null,true,1.5],{}]',
+    b'[[],{"k":[1,2,{"x":{}}],"l":"\\u00e9\\ud800"}]',
+    b"[[NaN,Infinity,1e300,123456789012345678901234567890],{}]",
+    *VALUES[1:2],
+]
+ANSWERS = [
+    b'{"result":1}',
+    b'{"result":[1.5,null,true,"x"]}',
+    b'{"result":{"a":{"b":[[]]}}}',
+    b'{"result":{"$seer":"tuple","items":[1,2]}}',
 ]
 ODD = [b"0", b"-1", b"1e9", b"99999999999999999999", b"\r\n", b"\r\n\r\n", b"\x00", b"\xff", b"NaN"]
 ODD += [
@@ -147,6 +159,26 @@ def _decode(data: bytes) -> None:
     decode(data, [bytearray(16)], extra={"handle": lambda found: found})
 
 
+def _decode_call(data: bytes) -> None:
+    found = decode_plain_call(data)
+    value = decode(data)
+    if found is not None and repr(found) != repr(value):
+        raise AssertionError(f"the shorter way reads {found!r}, the longer one {value!r}")
+
+
+def _decode_result(data: bytes) -> None:
+    def outcome(read: Callable[[], object]) -> str:
+        try:
+            return repr(read())
+        except (KeyError, TypeError) as error:  # JSON, and not what a gate sends
+            return repr(error)
+
+    shorter = outcome(lambda: decode_result(data, torch=False, extra={}))
+    longer = outcome(lambda: decode(data)["result"])
+    if shorter != longer:
+        raise AssertionError(f"the shorter way reads {shorter}, the longer one {longer}")
+
+
 PARSERS: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
     "request heads": (_parse_head, REQUESTS),
     "responses": (_read_responses, RESPONSES),
@@ -154,6 +186,8 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
     "stream items": (split_chunk, LINES),
     "errors": (_read_error, ERRORS),
     "values": (_decode, VALUES),
+    "usual calls": (_decode_call, CALLS),
+    "usual answers": (_decode_result, ANSWERS),
 }
 
 
@@ -178,8 +212,12 @@ def fuzz_parser(name: str, count: int, seed: int) -> int:
     return accepted
 
 
-def fuzz_live(path: Path, count: int, seed: int) -> dict[int, int]:
-    """Send mutated requests to a gate's socket; how often each status came back (0: none)."""
+def fuzz_live(path: Path, count: int, seed: int, epoch: str) -> dict[int, int]:
+    """Send mutated requests to a gate's socket; how often each status came back (0: none).
+
+    Half of them follow a whole one of the same kind on their connection, so that they are taken
+    by the shortest way if anything is.
+    """
     import array
     import os
     import socket
@@ -195,6 +233,11 @@ def fuzz_live(path: Path, count: int, seed: int) -> dict[int, int]:
         data = mutate(chance.choice(REQUESTS), REQUESTS, chance)
         status = 0
         try:
+            if chance.random() < 0.5:
+                usual = REQUESTS[1].replace(b"0123456789abcdef", epoch.encode())
+                connected.sendall(usual.replace(b"0123-1", b"%x" % chance.getrandbits(60)))
+                connected.recv(65536)
+                data = mutate(usual, [usual], chance)
             if chance.random() < 0.05:
                 fd = os.memfd_create("fuzz", os.MFD_ALLOW_SEALING)
                 try:
@@ -262,7 +305,10 @@ def main() -> int:
         begin = time.monotonic()
         for batch in range(max(arguments.live // 10_000, 1)):
             for status, count in fuzz_live(
-                served.socket_path("a"), min(arguments.live, 10_000), arguments.seed + batch
+                served.socket_path("a"),
+                min(arguments.live, 10_000),
+                arguments.seed + batch,
+                gate.epoch,
             ).items():
                 statuses[status] = statuses.get(status, 0) + count
             if gate.call("small", (1,)) != 2:

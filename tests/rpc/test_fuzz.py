@@ -91,7 +91,7 @@ def test_a_live_gate_survives_mutated_requests_and_leaks_nothing(replicas: int) 
         serving_all = served.pid
         opened = len(list(Path(f"/proc/{serving_all}/fd").iterdir()))
         before = gate.call("descriptors")
-        statuses = fuzz_live(served.socket_path("a"), 1000, seed=0)
+        statuses = fuzz_live(served.socket_path("a"), 1000, seed=0, epoch=gate.epoch)
         assert gate.call("small", (1,)) == 2
         assert gate.call("descriptors") <= before + 2
         assert statuses.get(400, 0) > 100
