@@ -470,3 +470,37 @@ def test_a_remote_error_survives_pickling_in_the_callers_own_process() -> None:
 )
 def test_an_error_of_no_known_form_is_a_protocol_error(text: bytes) -> None:
     assert isinstance(error_from(text), ProtocolError)
+
+
+def break_off(listener: socket.socket, _signs: int) -> None:
+    """Stream one item, break the connection, and say nothing on the next."""
+    connected, _ = listener.accept()
+    with connected:
+        connected.recv(65536)
+        connected.sendall(
+            b"HTTP/1.1 200 OK\r\nseer-gate: 1\r\nseer-epoch: e\r\ncontent-length: 13\r\n\r\n"
+            b'{"result":{}}'
+        )
+        connected.recv(65536)
+        connected.sendall(
+            b"HTTP/1.1 200 OK\r\nseer-gate: 1\r\nseer-epoch: e\r\n"
+            b"content-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+            b'b\r\n{"item":1}\n\r\n'
+        )
+    connected, _ = listener.accept()
+    with connected:
+        while connected.recv(65536):
+            continue
+
+
+def test_a_stream_that_breaks_off_at_a_mute_gate_ends_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with slow_gate(tmp_path, monkeypatch, break_off, 0) as gate:
+        monkeypatch.setattr("seer.rpc.client._link.SILENCE", 600.0)
+        monkeypatch.setattr("seer.rpc.client._gate._ASK", 0.1)
+        monkeypatch.setattr("seer.rpc.client._attempts.MARGIN", 0.1)
+        items = gate.stream("hours", ())
+        assert next(items) == 1
+        with pytest.raises(CallLostError, match="broke while it was streaming"):
+            next(items)

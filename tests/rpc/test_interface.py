@@ -265,6 +265,7 @@ def test_batched_functions_are_described_as_one_call(load_text: Load) -> None:
         ("x = 1\n", None, "no function is exposed; mark functions with @expose"),
         ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
         ("exec('x = (')\n", 1, "SyntaxError"),
+        ("x = 1\ny = '\0'\n", 2, "a null byte stands here"),
         ("@expose\ndef f(a, b: int) -> int: ...\n", 1, r"f\(\): parameter 'a' has no type hint"),
         (
             "@expose\ndef f(*args, **kwargs) -> int: ...\n",

@@ -1,6 +1,8 @@
 """`seer run`: an experiment as a program of its own, and what it recorded."""
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +17,8 @@ from seer.console import say, table
 
 if TYPE_CHECKING:
     from seer.runs import RunSummary
+
+_PR_SET_PDEATHSIG = 1
 
 
 @click.command(
@@ -58,6 +62,7 @@ def run_program(
         [sys.executable, program.name, *arguments],
         cwd=program.absolute().parent,
         env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
+        preexec_fn=_end_with_parent,
     )
     while True:
         try:
@@ -68,6 +73,15 @@ def run_program(
     made = RunIndex(records).list(RunFilter(since=began), descending=False, limit=1000)
     # As a shell says it: 128 and the signal.
     return (128 - code if code < 0 else code), made
+
+
+def _end_with_parent() -> None:
+    """In the program's process: should `seer run` be killed, be interrupted as by Ctrl-C."""
+    if sys.platform == "linux":
+        # Jobs in the background of a shell are deaf to interrupts.
+        deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        number = signal.SIGTERM if deaf else signal.SIGINT
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def show(made: "Sequence[RunSummary]") -> None:

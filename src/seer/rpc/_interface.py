@@ -246,6 +246,9 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
     if folder and folder not in sys.path:
         # Behind everything else: a file beside the interface must not replace a library.
         sys.path.append(folder)
+    if b"\0" in source:
+        line = source[: source.index(b"\0")].count(b"\n") + 1
+        raise ServeError("a null byte stands here: this is no Python source", file=path, line=line)
     # Dataclasses and pydantic look up a class's module by its name.
     sys.modules[name] = module
     try:

@@ -14,7 +14,7 @@ from .._values import (
 )
 from ._attempts import Attempts
 from ._connection import Connection
-from ._deadline import current
+from ._deadline import current, deadline
 from ._handles import Handle, write_index
 from ._link import Link
 from ._remote import error_from
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._responses import Response
+
+
+_ASK = 10.0
+"""Seconds to find out what became of an interface whose stream broke off."""
 
 
 def connect(name: str, address: str | None = None) -> Gate:
@@ -269,10 +273,12 @@ class Gate(Link):
             return lost.silent()
         lost.lost(OSError(), sent=True)
         try:
-            self.health()
+            # Whoever holds the stream waits for this; a gate that is there answers at once.
+            with deadline(_ASK):
+                self.health()
         except InterfaceDiedError as died:
             return lost.unreachable(died)
-        except OSError:
+        except (GateError, OSError):
             pass
         return lost.unreachable(InterfaceDiedError("the connection broke while it was streaming"))
 

@@ -281,10 +281,14 @@ class Link:
                 length,
             )
             try:
+                connection.wait_at_most(attempts.patience or SILENCE)
                 response = connection.exchange([message], [])
             except WireError as error:
                 connection.close()
                 raise ProtocolError(str(error)) from None
+            except TimeoutError:
+                connection.close()
+                raise attempts.silent() from None
             except OSError as error:
                 connection.close()
                 self.close()
