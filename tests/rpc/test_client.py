@@ -6,21 +6,32 @@ import os
 import pickle
 import re
 import shutil
+import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
-from seer.errors import CallLostError, InterfaceDiedError, ProtocolError, RemoteError
+from seer.errors import (
+    BudgetExceededError,
+    CallLostError,
+    InterfaceDiedError,
+    InterfaceRestartedError,
+    ProtocolError,
+    RemoteError,
+)
 from seer.rpc._ship import client_bundle, server_bundle
-from seer.rpc.client import Gate, connect
+from seer.rpc.client import Gate, connect, deadline
+from seer.rpc.client._connection import SILENCE
 from seer.rpc.client._remote import error_from
+from seer.rpc.client._responses import Response
 from tests.rpc.serving import Served, read_answer, run_together, serving
 
 SOURCE = """
@@ -59,6 +70,49 @@ def test_many_threads_share_a_gate(served: Served) -> None:
         return [gate.call("small", (i,)) for i in range(50)]
 
     assert all(found == list(range(1, 51)) for found in run_together(call, 16))
+
+
+@full
+def test_connections_may_go_while_a_call_is_made(served: Served) -> None:
+    gate = served.gate()
+
+    class Closing(tuple[int, ...]):
+        """Arguments that are read while somebody else takes or closes the connections."""
+
+        def __iter__(self) -> Iterator[int]:
+            gate.close()
+            return super().__iter__()
+
+    assert gate.call("small", (1,)) == 2
+    assert gate.call("small", Closing((2,))) == 3
+
+
+@full
+def test_a_call_made_while_another_incarnation_is_noted_does_not_spoil_later_ones(
+    served: Served,
+) -> None:
+    gate = served.gate()
+    gate.call("small", (1,))
+    refused: list[InterfaceRestartedError] = []
+
+    class Racing(str):
+        """The name of an incarnation, in the middle of whose being noted a call is made."""
+
+        __slots__ = ()
+
+        def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+            try:
+                gate.call("small", (1,))
+            except InterfaceRestartedError as error:
+                refused.append(error)
+            return super().encode(encoding, errors)
+
+    old, new = Response(200), Response(200)
+    old.epoch, new.epoch = "gone", Racing(gate.epoch)
+    gate.note_epoch(old)
+    gate.note_epoch(new)
+    assert len(refused) == 1
+    assert gate.call("small", (1,)) == 2
 
 
 @full
@@ -384,6 +438,65 @@ def test_an_answer_that_cannot_be_read_leaves_its_connection_to_one_caller(tmp_p
             gate.call("f")
         assert len(gate.idle) == len(set(gate.idle)) == 1
         assert gate.call("f") == 2
+
+
+def test_a_deadline_is_not_the_next_calls(tmp_path: Path) -> None:
+    with answering(tmp_path, *[b'200 OK {"result":1}'] * 4) as gate:
+        gate.call("f")
+        with deadline(5):
+            gate.call("f")
+        assert patience(gate) < SILENCE
+        gate.call("f")
+        assert patience(gate) == SILENCE
+        gate.call("f")
+        assert patience(gate) == SILENCE
+
+
+def patience(gate: Gate) -> int:
+    """Whole seconds that a read over the connection that was used last waits."""
+    option = gate.idle[-1].socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
+    return struct.unpack("ll", option)[0]
+
+
+@pytest.mark.parametrize("within", [nullcontext(), deadline(60)], ids=["usual", "deadline"])
+def test_what_a_signal_handler_raises_leaves_no_answer_to_the_next_call(
+    tmp_path: Path, within: nullcontext[None] | deadline
+) -> None:
+    handled = threading.Event()
+
+    def handle(*_signal: object) -> None:
+        handled.set()
+        raise BudgetExceededError("of something else")
+
+    def serve(listener: socket.socket) -> None:
+        number = 0
+        for _ in range(2):
+            connected, _ = listener.accept()
+            with connected, suppress(ConnectionError):
+                while whole_request(connected):
+                    number += 1
+                    if number == 4:
+                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                        handled.wait(30)
+                    text = b'{"result":%d}' % number
+                    head = b"HTTP/1.1 200 OK\r\nseer-gate: 1\r\nseer-epoch: e\r\n"
+                    connected.sendall(head + b"content-length: %d\r\n\r\n" % len(text) + text)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "s"))
+            listener.listen()
+            server = threading.Thread(target=serve, args=(listener,), daemon=True)
+            server.start()
+            with connect("x", f"path:{tmp_path / 's'}") as gate, within:
+                assert [gate.call("f"), gate.call("f")] == [2, 3]
+                with pytest.raises(BudgetExceededError, match="of something else"):
+                    gate.call("f")
+                assert gate.call("f") == 5
+            server.join(30)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def stream_slowly(listener: socket.socket, signs: int) -> None:

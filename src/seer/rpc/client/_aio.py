@@ -14,6 +14,7 @@ from ._address import connect as open_connection
 from ._attempts import AskIdempotent, Attempts, Retry
 from ._connection import ANCILLARY, SILENCE, Connection, received
 from ._deadline import current
+from ._link import taken
 from ._responses import Response
 from ._streams import ChunkReader
 from ._wire import HELLO, WireError
@@ -148,8 +149,10 @@ async def _aexchange(
     attempts = Attempts(function, current())
     call = gate.new_id()
     while True:
+        if attempts.until:
+            attempts.left()
         try:
-            connection = gate.async_idle.pop() if gate.async_idle else await _open(gate)
+            connection = taken(gate.async_idle) or await _open(gate)
         except InterfaceDiedError as error:
             raise attempts.unreachable(error) from None
         try:
@@ -158,7 +161,8 @@ async def _aexchange(
                 [head, *arguments.parts], arguments.memfds, attempts.patience or SILENCE
             )
         except GateError:
-            gate.async_idle.append(connection)
+            # Nothing is known of how far it got.
+            connection.close()
             raise
         except TimeoutError:
             connection.close()

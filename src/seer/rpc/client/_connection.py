@@ -115,6 +115,9 @@ class Connection:
         The usual answer carries a result without buffers: its head is that of the last but for the
         length, and it comes whole.
         """
+        if self._timeout != SILENCE:
+            # The last call had a deadline, which is not this one's.
+            self.wait_at_most(SILENCE)
         connected = self.socket
         self.sent = False
         connected.sendall(message)

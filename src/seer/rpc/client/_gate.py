@@ -77,11 +77,10 @@ class Gate(Link):
             RemoteError: The function raised; also an instance of the builtin class it raised.
             GateError: The call did not reach the function, or its result did not come back.
         """
-        idle = self.idle
         if (
             not kwargs
-            and idle
-            and not (current() or self.dropped_handles or idle[-1].released)
+            and self.idle
+            and not (current() or self.dropped_handles)
             and LEAVES.issuperset(map(type, args))
         ):
             return self._quick(function, args, tensors)
@@ -219,15 +218,20 @@ class Gate(Link):
         """
         try:
             text = b"[%s,{}]" % _dump(list(args)).encode()
-        except ValueError:
-            # Huge numbers and lone surrogates are for the real encoder.
+            connection = self.idle.pop()
+        except (ValueError, IndexError):
+            # Huge numbers and lone surrogates are for the real encoder. Where another thread has
+            # taken the last connection, one must be made.
             return self._request("/v1/call/" + function, function, args, {}, tensors)
-        line = self.lines.get(function)
+        if connection.released:
+            self.idle.append(connection)
+            return self._request("/v1/call/" + function, function, args, {}, tensors)
+        lines = self.lines
+        line = lines.get(function)
         if line is None:
             head = f"POST /v1/call/{function} HTTP/1.1\r\n".encode()
-            line = self.lines[function] = head + self.fixed + b"seer-call: "
+            line = lines[function] = head + self.fixed + b"seer-call: "
         call = self.new_id()
-        connection = self.idle.pop()
         outcome: bytes | Response | BaseException
         try:
             outcome = connection.exchange_small(

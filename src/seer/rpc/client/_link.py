@@ -28,9 +28,11 @@ from ._wire import HELLO, VERSION, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self
+    from typing import Any, Self, TypeVar
 
     from ._responses import Response
+
+    _Kind = TypeVar("_Kind", bound=Connection)
 
 _MAX_FREED = 100
 LINGER = 30.0
@@ -133,8 +135,10 @@ class Link:
         call, outcome, connection = first or (self.new_id(), None, None)
         while True:
             if outcome is None or connection is None:
+                if attempts.until:
+                    attempts.left()
                 try:
-                    connection = self.idle.pop() if self.idle else self._open()
+                    connection = self._take()
                 except InterfaceDiedError as error:
                     raise attempts.unreachable(error) from None
                 outcome = self._attempt(connection, path, call, attempts, arguments)
@@ -167,12 +171,11 @@ class Link:
             return error
 
     def _failed(self, attempts: Attempts, connection: Connection, error: BaseException) -> Retry:
-        if isinstance(error, GateError):
-            # The deadline passed before anything was sent.
-            self.idle.append(connection)
-            raise error
-        # After a KeyboardInterrupt the answer is still to come, and closing cancels the call.
+        # After a KeyboardInterrupt, or whatever else a signal handler raises, the answer is still
+        # to come: the next call must not get it, and closing cancels this one.
         connection.close()
+        if isinstance(error, GateError):
+            raise error
         if isinstance(error, (TimeoutError, BlockingIOError)):
             raise attempts.silent() from None
         if isinstance(error, WireError):
@@ -226,6 +229,10 @@ class Link:
         if response.epoch != self.epoch and response.epoch not in ("", "none"):
             self._set_epoch(response.epoch)
 
+    def _take(self) -> Connection:
+        connection = taken(self.idle)
+        return self._open() if connection is None else connection
+
     def _open(self) -> Connection:
         connection = Connection(open_connection(self.address))
         if self.epoch:
@@ -258,13 +265,14 @@ class Link:
 
     def _set_epoch(self, epoch: str) -> None:
         self.epoch = epoch
-        self.lines = {}
         self.fixed = b"host: gate\r\nseer-gate: %d\r\nseer-accept: %s\r\n%s%s" % (
             VERSION,
             b"shared" if self.shared else b"frames",
             b"" if self.shared else b"seer-linger: %d\r\n" % LINGER,
             b"seer-epoch: %s\r\n" % epoch.encode() if epoch else b"",
         )
+        # Last: another thread must find no line in it that was made of what was before.
+        self.lines = {}
 
     def ask(self, method: str, path: str) -> Any:
         """A request that is answered at once and may be repeated."""
@@ -273,7 +281,7 @@ class Link:
         attempts = Attempts(path, current())
         length = b"content-length: 0\r\n" if method == "POST" else b""
         while True:
-            connection = self.idle.pop() if self.idle else self._open()
+            connection = self._take()
             message = b"%s %s HTTP/1.1\r\nhost: gate\r\nseer-gate: %d\r\n%s\r\n" % (
                 method.encode(),
                 path.encode(),
@@ -315,11 +323,22 @@ def read_idempotent(schema: dict[str, Any]) -> dict[str, bool]:
     return {f["name"]: bool(f["options"].get("idempotent")) for f in schema["functions"]}
 
 
+def taken(connections: list[_Kind]) -> _Kind | None:
+    """One of the idle connections, taken out of their list; None where there is none.
+
+    Other threads take some too, so a list that has one may have none a moment later.
+    """
+    try:
+        return connections.pop()
+    except IndexError:
+        return None
+
+
 def _close_all(*lists: list[Any]) -> None:
     """Close idle connections; nothing is sent and nothing awaited."""
     for connections in lists:
-        while connections:
-            connections.pop().close()
+        while (connection := taken(connections)) is not None:
+            connection.close()
 
 
 def _close_at_exit() -> None:
