@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,14 @@ def named(folder: Path, name: str) -> str:
         if json.loads(path.read_text())["name"] == name:
             return path.parent.name
     raise AssertionError(name)
+
+
+@contextmanager
+def viewing(page: Page, folder: Path, *, allow_control: bool = False) -> Generator[Viewer]:
+    """A viewer that goes after the page has been left, which would else ask in vain."""
+    with Viewer(folder, allow_control=allow_control) as viewer:
+        yield viewer
+        page.goto("about:blank")
 
 
 def go(page: Page, viewer: Viewer, place: str = "") -> None:

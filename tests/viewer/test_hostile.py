@@ -4,8 +4,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from seer.viewer import Redaction, Viewer, share
-from tests.viewer.browsing import MARKS, Watched, go
+from seer.viewer import Redaction, share
+from tests.viewer.browsing import MARKS, Watched, go, viewing
 from tests.viewer.made import hostile, study
 
 pytestmark = MARKS
@@ -78,7 +78,7 @@ def test_nothing_that_an_agent_writes_runs_or_fetches(browser: Browser, tmp_path
     found = Watched(browser, viewport={"width": 1280, "height": 2000})
     page = found.page
     page.add_init_script(NOTE_VIOLATIONS)
-    with Viewer(tmp_path) as viewer:
+    with viewing(page, tmp_path) as viewer:
         go(page, viewer)
         expect(page.locator("table.runs tbody tr")).to_have_count(len(groups))
         for run in made:
@@ -95,7 +95,6 @@ def test_nothing_that_an_agent_writes_runs_or_fetches(browser: Browser, tmp_path
         assert page.evaluate("() => window.pwned") is None
         base = f"http://127.0.0.1:{viewer.port}/"
         assert [url for url in found.requests if not url.startswith((base, "blob:"))] == []
-    page.goto("about:blank")
     found.requests.clear()
     for number, run in enumerate(made):
         path = share(run.folder, tmp_path / f"shared-{number}.html", redact=Redaction(paths=False))
@@ -112,8 +111,8 @@ def test_the_page_refuses_markup_even_where_its_own_code_would_fail(
     watched: Watched, tmp_path: Path
 ) -> None:
     study(tmp_path)
-    with Viewer(tmp_path) as viewer:
+    with viewing(watched.page, tmp_path) as viewer:
         go(watched.page, viewer)
-    caught = watched.page.evaluate(TRY_MARKUP)
+        caught = watched.page.evaluate(TRY_MARKUP)
     assert caught == "TypeError"
     watched.errors.clear()  # the browser tells of the refusal, as it should

@@ -8,8 +8,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from seer.runs import Run
-from seer.viewer import Viewer
-from tests.viewer.browsing import MARKS, Watched, go
+from tests.viewer.browsing import MARKS, Watched, go, viewing
 
 pytestmark = MARKS
 
@@ -47,7 +46,7 @@ def test_a_live_run_in_another_process_is_seen_spoken_to_and_stopped(
         for line in agent.stdout:
             if line.strip() == b"waiting":
                 break
-        with Viewer(folder, allow_control=True) as viewer:
+        with viewing(page, folder, allow_control=True) as viewer:
             go(page, viewer)
             expect(page.locator(".status-running")).to_be_visible()
             page.keyboard.press("Enter")

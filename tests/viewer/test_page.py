@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from seer.viewer import Viewer
-from tests.viewer.browsing import MARKS, Watched, go, named
+from tests.viewer.browsing import MARKS, Watched, go, named, viewing
 from tests.viewer.made import Made, long_run, many, study
 
 pytestmark = MARKS
@@ -138,7 +138,7 @@ def test_long_results_are_fetched_and_drawn(watched: Watched, tmp_path: Path) ->
     made.call("score", {}, {"tokens": tokens, "surprise": [n / 900 for n in range(900)]})
     made.call("plain", {}, {"text": "x" * 9000})
     made.close()
-    with Viewer(tmp_path) as viewer:
+    with viewing(watched.page, tmp_path) as viewer:
         page = watched.page
         go(page, viewer, f"#/run/{made.run_id}")
         expect(page.locator(".transcript .token")).to_have_count(900)
@@ -233,7 +233,7 @@ def test_ten_thousand_runs_are_paged_and_searched_in_the_page(
     watched: Watched, tmp_path: Path
 ) -> None:
     many(tmp_path, 10_000)
-    with Viewer(tmp_path) as viewer:
+    with viewing(watched.page, tmp_path) as viewer:
         page = watched.page
         go(page, viewer)
         expect(page.locator(".total")).to_have_text("10,000 runs")
