@@ -80,12 +80,10 @@ class Caller:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(60)
         self._socket.connect(str(served.socket_path("a")))
-        epoch = served.gate()
-        epoch.health()
-        epoch.call("seen")
+        epoch = served.gate().health()["epoch"]
         self._head = (
             f"POST /v1/call/{function} HTTP/1.1\r\nseer-gate: 1\r\nseer-accept: frames\r\n"
-            f"seer-epoch: {epoch.epoch}\r\n{headers}seer-call: "
+            f"seer-epoch: {epoch}\r\n{headers}seer-call: "
         ).encode()
 
     def send(self, call: str, body: bytes) -> None:
@@ -214,6 +212,198 @@ def test_whatever_a_function_raises_is_its_callers_to_see(served: Served) -> Non
         assert exited.value.type_name == "SystemExit"
         with pytest.raises(RemoteError, match="could not be made"):
             gate.call("fail", ("mute",))
+
+
+def test_an_exception_without_a_text_costs_neither_its_connection_nor_a_second_call() -> None:
+    with serving(SOURCE) as served:
+        caller = Caller(served, "fail")
+        for number in range(4):
+            status, found = caller.call(f"mute-{number}", b'[["mute"],{}]')
+            assert (status, found["error"]["name"]) == (500, "Mute")
+        assert served.gate().budget()["functions"]["fail"]["used"]["calls"] == 4
+        caller.close()
+
+
+def test_what_is_returned_with_an_array_is_looked_at_once() -> None:
+    source = """
+    import gc
+    import weakref
+    import numpy as np
+    from seer.rpc import Handle
+
+    class Thing:
+        pass
+
+    things = weakref.WeakSet()
+
+    @expose
+    def both() -> dict[str, object]:
+        thing = Thing()
+        things.add(thing)
+        return {"handle": Handle(thing), "array": np.ones(3)}
+
+    @expose
+    def unsendable() -> dict[str, object]:
+        return {**both(), "module": np}
+
+    @expose
+    def alive() -> int:
+        gc.collect()
+        return len(things)
+    """
+    with serving(source) as served:
+        gate = served.gate()
+        for _ in range(4):
+            found = gate.call("both")
+            assert np.array_equal(found["array"], np.ones(3))
+            found["handle"].free()
+        assert gate.call("alive") == 0
+        caller = Caller(served, "unsendable")
+        answers = [caller.call(f"unsendable-{number}", b"[[],{}]") for number in range(3)]
+        assert "result['module'] is a module" in answers[0][1]["error"]["message"]
+        assert answers == [answers[0]] * 3
+        caller.close()
+
+
+def test_arguments_that_do_not_fit_are_checked_once() -> None:
+    source = """
+    from typing import Annotated
+    from pydantic import AfterValidator, BaseModel
+
+    checked = []
+
+    def check(value: int) -> int:
+        checked.append(value)
+        if value == 1:
+            raise ValueError("not that one")
+        if value == 2:
+            raise SystemExit(3)
+        if value == 3:
+            raise Mute
+        return value
+
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    class Given(BaseModel):
+        value: Annotated[int, AfterValidator(check)]
+
+    @expose
+    def take(given: Given) -> list[int]:
+        return checked
+    """
+    with serving(source) as served:
+        caller = warm(served, "take", b'[[{"value":0}],{}]')
+        for value, error in ((1, "ArgumentError"), (2, "ArgumentError"), (3, "GateError")):
+            body = b'[[{"value":%d}],{}]' % value
+            answers = [caller.call(f"{value}-{number}", body) for number in range(3)]
+            assert answers == [answers[0]] * 3
+            assert answers[0][1]["error"]["type"] == error
+        assert caller.call("last", b'[[{"value":0}],{}]') == (
+            200,
+            {"result": [0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 0]},
+        )
+        caller.close()
+
+
+def test_a_first_request_of_no_known_form_is_refused(served: Served) -> None:
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.settimeout(60)
+        connected.connect(str(served.socket_path("a")))
+        connected.sendall(b"\0call\r\ncontent-length: 0\r\n\r\n")
+        assert read_answer(connected)[0] == 400
+
+
+def test_a_connection_at_rest_keeps_nothing_of_what_was_reloaded() -> None:
+    source = """
+    import gc
+    import sys
+    import weakref
+
+    class Weights:
+        pass
+
+    weights = Weights()
+    sys.all_weights = getattr(sys, "all_weights", None) or weakref.WeakSet()
+    sys.all_weights.add(weights)
+
+    @expose
+    def give(value: int) -> int:
+        return value
+
+    @expose
+    def alive() -> int:
+        gc.collect()
+        return len(sys.all_weights)
+    """
+    with serving(source) as served:
+        # What was there at the start is never collected.
+        served.control("POST", "/v1/reload")
+        gate, other = served.gate(), served.gate()
+        assert [gate.call("give", (1,)) for _ in range(3)] == [1] * 3
+        before = other.call("alive")
+        served.control("POST", "/v1/reload")
+        assert other.call("alive") == before
+        assert gate.call("give", (2,)) == 2
+
+
+def test_a_call_read_in_the_middle_of_a_reload_does_not_bind_later_ones_to_the_old_function(
+    tmp_path: Path,
+) -> None:
+    source = f"""
+    import os
+    import threading
+    import time
+    import seer.rpc.server._gate as gate
+
+    expose_them, tally = gate.Gate.expose, gate.Tally
+    exposed = threading.Event()
+
+    def expose_and_tell(*given):
+        expose_them(*given)
+        if os.path.exists({str(tmp_path / "loading")!r}):
+            exposed.set()
+
+    def tally_slowly(*given):
+        if os.path.exists({str(tmp_path / "loading")!r}):
+            open({str(tmp_path / "reading")!r}, "w").close()
+            exposed.wait(60)
+        return tally(*given)
+
+    gate.Gate.expose, gate.Tally = expose_and_tell, tally_slowly
+
+    @expose
+    def version() -> int:
+        return 1
+    """
+    reloaded = f"""
+    import os
+    import time
+
+    open({str(tmp_path / "loading")!r}, "w").close()
+    while not os.path.exists({str(tmp_path / "reading")!r}):
+        time.sleep(0.002)
+
+    @expose
+    def version() -> int:
+        return 2
+    """
+    with serving(source) as served:
+        caller = Caller(served, "version")
+        served.write(reloaded)
+        with ThreadPoolExecutor(1) as pool:
+            reload = pool.submit(served.control, "POST", "/v1/reload")
+            wait_until((tmp_path / "loading").exists)
+            assert caller.call("first", b"[[],{}]") == (200, {"result": 1})
+            reload.result(timeout=SOON)
+        # The main thread leads again once a call has found it waiting for one.
+        other = served.gate()
+        assert [other.call("version") for _ in range(10)] == [2] * 10
+        assert [caller.call(f"later-{i}", b"[[],{}]") for i in range(3)] == [
+            (200, {"result": 2})
+        ] * 3
+        caller.close()
 
 
 @pytest.mark.parametrize("function", ["wait", "wait_and_fail"])

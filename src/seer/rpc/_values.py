@@ -104,8 +104,13 @@ def encode(
         return _encode(value, buffers, frames, extra, scrub)
     except Unsendable as problem:
         del buffers[before:]
-        which = f"{function}() returned a value that cannot be sent: " if function else ""
-        raise ResultError(f"{which}result{''.join(problem.path)} {problem.what}") from None
+        raise unsendable_result(problem, function) from None
+
+
+def unsendable_result(problem: Unsendable, function: str) -> ResultError:
+    """The error for a result of which some part cannot be sent."""
+    which = f"{function}() returned a value that cannot be sent: " if function else ""
+    return ResultError(f"{which}result{''.join(problem.path)} {problem.what}")
 
 
 def encode_call(

@@ -217,7 +217,7 @@ class HeadCache:
 
     def __init__(self, max_body: int) -> None:
         self._max_body = max_body
-        self._prefix = b"\0"
+        self._prefix: bytes | tuple[()] = ()  # nothing begins with any of no prefixes
         self.request = Request()
 
     def again(self, data: bytes) -> bytes | None:

@@ -165,6 +165,10 @@ class Connection:
             sys.stderr.write(traceback.format_exc())
             self.close()
 
+    def forget_entry(self) -> None:
+        """Have the function of the next request looked up anew."""
+        self._heads.request.entry = None
+
     def _take(self, data: bytes) -> None:
         """Take the bytes of a request from its first on."""
         end = data.find(b"\r\n\r\n", 0, MAX_HEAD)

@@ -78,6 +78,7 @@ class Direct:
         if (
             tally is None
             or tally.limited
+            or not entry.usual
             or loop.jobs
             or not loop.direct
             or identifier in caller.calls
@@ -120,12 +121,11 @@ class Direct:
         buffers: list[Any] = []
         try:
             text = b'{"result":%s}' % _encode(value, buffers, True, caller.describe)
-        except Exception:  # the longer way finds out what is wrong, and says so
-            buffers.append(b"")
-            text = b""
+        except Exception as error:
+            self._finish(serial, self._executor.unsendable(self._made(), error), ended)
+            return True
         if buffers:
-            self._executor.complete(self._made(), MAIN_LANE, value, ended)
-            self._leave(serial)
+            self._finish(serial, self._executor.laid_out(self._made(), text, buffers), ended)
         else:
             loop.leave(serial)
             self._answer(begun, self._ok, text, text, ended)
@@ -137,29 +137,29 @@ class Direct:
         reached = lane.inside is begun or isinstance(error, Stopped)
         lane.inside = None
         ended = _monotonic()
-        if not reached:
-            # The arguments do not fit; the longer way says how.
-            call = self._made()
-            call.runner = lane
-            lane.run_begun(call)
-            self._leave(serial)
-            return
         try:
-            reply = executor.raised(error)
+            if reached:
+                reply = executor.raised(error)
+            else:
+                reply = executor.refusal(executor.misfit(begun[4], error))
         except Exception as fault:
-            executor.finish(self._made(), MAIN_LANE, executor.fault(fault), ended)
-            self._leave(serial)
+            reply, reached = executor.fault(fault), False
+        if not reached:
+            self._finish(serial, reply, ended)
             return
         self._loop.leave(serial)
-        if self._call is not None:
+        if self._call is not None and isinstance(error, Stopped):
             reply = executor.failure(self._call, error)
         self._answer(begun, self._raised, reply.text, reply, ended)
         executor.check_poisoned(error)
 
-    def _leave(self, serial: int) -> None:
-        """After a call that was answered by the longer way."""
-        self._loop.leave(serial)
-        self._begun = self._call = None
+    def _finish(self, serial: int, reply: Reply, ended: float) -> None:
+        """Answer a call by the longer way."""
+        try:
+            self._executor.finish(self._made(), MAIN_LANE, reply, ended)
+        finally:
+            self._loop.leave(serial)
+            self._begun = self._call = None
 
     def _made(self) -> Call:
         """What runs, as a call that others can see: to cancel it, to wait for it, to count it."""

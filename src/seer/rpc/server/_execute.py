@@ -17,8 +17,9 @@ from seer.errors import (
 )
 from seer.rpc._budget import charge, check_bytes, seconds_left
 from seer.rpc._handles import Handle, part_of
+from seer.rpc._pack import Unsendable
 from seer.rpc._pool import Pool
-from seer.rpc._values import decode, encode
+from seer.rpc._values import decode, encode, unsendable_result
 from seer.rpc.client._wire import RAISED
 
 from ._calls import QUEUED, RUNNING
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from seer.rpc._budget import Tally
 
     from ._calls import Call
+    from ._entries import Entry
     from ._gate import Gate
     from ._recorder import Recorder
     from ._shared import Shared
@@ -128,13 +130,18 @@ class Executor:
                 args = [call.owner.handles.get(call.target), *args]
             bind = call.entry.bind if call.frames else call.entry.bind_plain
             return bind(args, kwargs)
-        except GateError:
-            raise
-        except Exception as error:  # a validator of the user's own, or no memory
-            raise ArgumentError(
-                f"{call.entry.name}() was not called, checking its arguments failed:"
-                f" {type(error).__name__}: {error}"
-            ) from None
+        except BaseException as error:
+            raise self.misfit(call.entry, error) from None
+
+    def misfit(self, entry: Entry, error: BaseException) -> GateError:
+        """The error for arguments of which checking them raised `error`."""
+        if isinstance(error, GateError):
+            return error
+        # A validator of the user's own, which may raise anything, or no memory.
+        return ArgumentError(
+            f"{entry.name}() was not called, checking its arguments failed:"
+            f" {type(error).__name__}: {error}"
+        )
 
     def result(self, call: Call, value: Any) -> Reply:
         """The reply that carries a function's result, or says why it cannot be sent."""
@@ -150,14 +157,25 @@ class Executor:
                 extra=call.owner.describe,
                 scrub=self.scrub,
             )
-            reply = Reply(200, b'{"result":%s}' % self.scrubbed(text))
+            text = b'{"result":%s}' % self.scrubbed(text)
+        except Exception as error:  # properties of the user's classes, memory
+            return self.unsendable(call, error)
+        return self.laid_out(call, text, buffers)
+
+    def laid_out(self, call: Call, text: bytes, buffers: list[Any]) -> Reply:
+        """The reply with the text of a result and its buffers, or why they cannot be sent."""
+        reply = Reply(200, text)
+        try:
             if buffers:
                 reply.add_buffers(buffers, self._pool(call))
-            return reply
-        except Exception as error:  # properties of the user's classes, memory, a GPU's copy
-            return self._unsendable(call, error)
+        except Exception as error:  # memory, a GPU's copy
+            return self.unsendable(call, error)
+        return reply
 
-    def _unsendable(self, call: Call, error: Exception) -> Reply:
+    def unsendable(self, call: Call, error: Exception) -> Reply:
+        """The reply that says why a function's result cannot be sent."""
+        if isinstance(error, Unsendable):
+            error = unsendable_result(error, call.entry.name)
         if isinstance(error, GateError):
             return self.refusal(error)
         return self.refusal(
@@ -239,14 +257,16 @@ class Executor:
 
     def check_poisoned(self, error: BaseException) -> None:
         """End the process if a CUDA error has made it unusable; every further call would fail."""
-        text = str(error)
-        if "CUDA error" not in text and type(error).__name__ != "AcceleratorError":
-            return
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_initialized():
+        if not uses_gpu():
             return
         try:
-            torch.cuda.synchronize()
+            text = str(error)
+        except Exception:  # the class is the user's, and so is its bug
+            return
+        if "CUDA error" not in text and type(error).__name__ != "AcceleratorError":
+            return
+        try:
+            sys.modules["torch"].cuda.synchronize()
         except RuntimeError as sticky:
             self._poisoned(str(sticky).partition("\n")[0])
 

@@ -141,12 +141,19 @@ class Gate(Answers):
 
     def expose(self, entries: dict[str, Entry], schema: bytes) -> None:
         """Serve these functions from now on."""
-        self.pass_on()
-        for caller in list(self.callers.values()):
-            caller.tallies.clear()
+        for entry in self.entries.values():
+            # Another thread may be reading a request that found it a moment ago.
+            entry.usual = False
         self.entries = entries
         self.schema = schema
         self._paths = {_CALL + name: entry for name, entry in entries.items()}
+        for caller in list(self.callers.values()):
+            for entry in list(caller.tallies):
+                if entry is not self._fetch and entries.get(entry.name) is not entry:
+                    caller.tallies.pop(entry).pass_on()
+            for connection in tuple(caller.connections):
+                # One at rest would keep the old module, and all that it has loaded.
+                connection.forget_entry()
 
     def _unknown(self, name: str) -> UnknownFunctionError:
         known = ", ".join(sorted(self.entries)) or "none"
