@@ -9,7 +9,13 @@ from collections.abc import Generator
 import pytest
 
 from seer.errors import CallLostError
+from seer.rpc._budget import Budget, Meter, Tally
+from seer.rpc._options import Options
+from seer.rpc._wire import parse_request
 from seer.rpc.client import Gate
+from seer.rpc.server._calls import Call, Caller
+from seer.rpc.server._entries import Entry
+from seer.rpc.server._execute import bind_fetch, fetch
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._results import KEEP_BYTES, KEEP_COUNT, Results
 from tests.rpc.serving import Served, exchange, read_answer, serving, wait_until
@@ -173,6 +179,30 @@ def test_a_connection_that_is_cut_costs_no_second_execution(served: Served) -> N
         cutter.armed = True
         assert gate.call("again", (KEEP_BYTES + 1000,)).nbytes == KEEP_BYTES + 1000
         assert gate.call("executed")[2:] == ["again"] * 2
+
+
+def test_an_id_is_known_at_every_moment_from_a_calls_beginning_on() -> None:
+    cells = memoryview(bytearray(64)).cast("d")
+    meter = Meter("anybody", Budget(), cells, 0)
+    caller = Caller("a", 0, meter)
+    left: list[bool] = []
+
+    class Watched(dict[str, Call]):
+        """Who reads requests looks here first, then at the results, without a lock."""
+
+        def __delitem__(self, call: str) -> None:
+            left.append(call in caller.results.known)
+            super().__delitem__(call)
+
+    caller.calls = Watched()
+    head = b"POST /v1/call/f HTTP/1.1\r\nseer-call: once\r\ncontent-length: 0"
+    entry = Entry("f", fetch, bind_fetch, Options(), meter)
+    tally = Tally((meter, meter, meter), 1)
+    call = Call(caller, entry, parse_request(head, max_body=10), tally, 0.0)
+    caller.calls["once"] = call
+    caller.finish(call, b"{}", 1.0)
+    assert left == [True]
+    assert "once" not in caller.calls
 
 
 def test_ids_outlive_their_results() -> None:

@@ -168,7 +168,6 @@ class Caller:
                 return []
             call.state = DONE
             call.runner = None
-            del self.calls[call.id]
             if call.bytes_in > SMALL:
                 self.bytes_pending -= call.bytes_in
             waiting = call.connections
@@ -176,4 +175,7 @@ class Caller:
             if call.id[0] != "~":
                 kept = None if call.streaming else reply
                 self.results.add(call.id, call.entry.name, kept, now)
+            # Last: who reads requests looks at both without the lock, here first, and an id that
+            # is in neither is executed.
+            del self.calls[call.id]
             return waiting
