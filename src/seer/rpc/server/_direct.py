@@ -201,7 +201,7 @@ class Direct:
         seconds = ended - started
         tally.calls += 1
         tally.seconds += seconds
-        tally.size += len(body) + len(text)
+        tally.size += (size := len(body) + len(text))
         if "torch" in sys.modules and uses_gpu():
             tally.gpu_seconds += seconds
         if tally.calls >= PASS_ON:
@@ -212,4 +212,4 @@ class Direct:
         connection.send_alone(b"%s%d\r\n\r\n%s" % (head, len(text), text))
         if self._recorder is not None:
             self._shared.end(MAIN_LANE)
-            self._recorder.add(begun, kept, ended, seconds)
+            self._recorder.add(begun, kept, ended, seconds, size)

@@ -240,7 +240,7 @@ class Executor:
             return
         recorder.hold(reply)
         self.gate.finish(call, reply)
-        recorder.add(call, reply, ended, seconds)
+        recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
 
     def _count(self, call: Call, seconds: float, size: int) -> None:
         gpu_seconds = seconds if "torch" in sys.modules and uses_gpu() else 0.0

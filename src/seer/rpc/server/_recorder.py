@@ -93,10 +93,18 @@ class Recorder:
         if reply.slot is not None and reply.pool is not None:
             reply.pool.hold(reply.slot)
 
-    def add(self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float) -> None:
-        """Note a call that was answered, with a plain result as its text."""
-        size = len(call[2]) if isinstance(call, tuple) else call.bytes_in
-        size += len(reply) if isinstance(reply, bytes) else reply.size
+    def add(
+        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float, size: int
+    ) -> None:
+        """Note a call that was answered, with a plain result as its text.
+
+        Args:
+            call: The call.
+            reply: The answer.
+            ended: When its function was done (monotonic).
+            seconds: How long it ran.
+            size: Bytes of arguments and answer.
+        """
         self._note((call, reply, ended, seconds, size), size)
 
     def _note(self, noted: _Noted, size: int) -> None:
