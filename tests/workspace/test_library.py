@@ -1,11 +1,13 @@
 """Libraries: where they come from, what they refuse, and the docs read from their code."""
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from seer.errors import ConfigError
 from seer.workspace import Library
+from seer.workspace._docs import parse_module
 
 HELPERS = '''
 """Small helpers."""
@@ -192,3 +194,20 @@ def test_files_cannot_be_changed_afterwards() -> None:
     assert library.files["a.py"] == b"x = 1"
     with pytest.raises(TypeError):
         library.files["a.py"] = b""  # pyright: ignore[reportIndexIssue]
+
+
+def test_a_fault_of_the_parser_while_others_parse_is_not_the_sources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parse, faults = ast.parse, ["AST constructor recursion depth mismatch (before=48, after=151)"]
+
+    def sometimes(source: bytes, filename: str = "") -> ast.Module:
+        if faults:
+            raise SystemError(faults.pop())
+        return parse(source, filename)
+
+    monkeypatch.setattr(ast, "parse", sometimes)
+    assert isinstance(parse_module("files", "a.py", b"x = 1"), ast.Module)
+    faults.append("another fault")
+    with pytest.raises(SystemError, match="another fault"):
+        parse_module("files", "a.py", b"x = 1")

@@ -21,13 +21,28 @@ def parse_module(field: str, path: str, source: bytes) -> ast.Module:
         # A doubtful escape in the user's file is theirs to see when they run it, not here.
         warnings.simplefilter("ignore", SyntaxWarning)
         try:
-            return ast.parse(source, filename=path)
+            return _parsed(source, path)
         except SyntaxError as error:
             where = f"line {error.lineno}: " if error.lineno else ""
             text = f": {error.text.strip()!r}" if error.text else ""
             raise ConfigError(field, path, f"{where}{error.msg}{text}") from error
         except ValueError as error:  # a null byte, which `ast` does not report as a SyntaxError
             raise ConfigError(field, path, f"is not Python source: {error}") from error
+
+
+def _parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
+    """`ast.parse`, also while other threads parse.
+
+    Python 3.11 counts the depth of all threads in one place, and takes it for a fault of its own
+    when another thread came in between (gh-106905). Nothing is wrong with the source then.
+    """
+    for _ in range(9):
+        try:
+            return ast.parse(source, filename=path)
+        except SystemError as error:
+            if "recursion depth mismatch" not in str(error):
+                raise
+    return ast.parse(source, filename=path)
 
 
 def document_library(name: str, files: Mapping[str, bytes]) -> str:
@@ -117,7 +132,7 @@ def _public_member(name: str) -> bool:
 
 
 def _without_self(arguments: ast.arguments) -> ast.arguments:
-    copy = ast.parse(f"def f({ast.unparse(arguments)}): ...").body[0]
+    copy = _parsed(f"def f({ast.unparse(arguments)}): ...").body[0]
     assert isinstance(copy, ast.FunctionDef)
     positional = copy.args.posonlyargs or copy.args.args
     if positional:

@@ -134,12 +134,15 @@ def _search_host(secret: bytes) -> list[str]:
             continue
     for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         root = os.environ.get(variable)
-        for path in Path(root, "seer").rglob("*") if root else ():
-            try:
-                if path.is_file() and path.stat().st_size < 1 << 20 and secret in path.read_bytes():
-                    found.append(str(path))
-            except OSError:
-                continue
+        # Others make and remove folders there meanwhile, which `walk` passes over.
+        for folder, _, names in os.walk(Path(root, "seer")) if root else ():
+            for path in (Path(folder, name) for name in names):
+                try:
+                    small = path.is_file() and path.stat().st_size < 1 << 20
+                    if small and secret in path.read_bytes():
+                        found.append(str(path))
+                except OSError:
+                    continue
     return found
 
 
