@@ -258,31 +258,24 @@ class Connection:
         with self._lock:
             if self.closed:
                 return
-            if not self._out:
-                try:
-                    sent = self.socket.send(data)
-                except BlockingIOError:
-                    sent = 0
-                except OSError:
-                    return
-                if sent == len(data):
-                    return
-                data = data[sent:]
-            self._queue(memoryview(data), [])
+            rest = data if self._out else self._offer(data)
+            if rest:
+                self._queue(memoryview(rest), [])
 
     def send_alone(self, data: bytes) -> None:
         """Like `send`; on the leading thread, while nobody else has something to send."""
-        if not (self._out or self.closed):
-            try:
-                sent = self.socket.send(data)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                return
-            if sent == len(data):
-                return
-            data = data[sent:]
-        self.send(data)
+        rest = data if self._out or self.closed else self._offer(data)
+        if rest:
+            self.send(rest)
+
+    def _offer(self, data: bytes) -> bytes:
+        """Send what the socket takes at once; the rest. A broken connection takes all."""
+        try:
+            return data[self.socket.send(data) :]
+        except BlockingIOError:
+            return data
+        except OSError:
+            return b""
 
     def send_parts(self, parts: Sequence[bytes], descriptors: list[int]) -> None:
         """Send several parts, with descriptors on the first byte; otherwise like `send`."""

@@ -70,9 +70,9 @@ class MainLane:
             return
         call: Call = job
         if self._executor.begin(call, MAIN_LANE, self):
-            self.run_begun(call)
+            self._run_begun(call)
 
-    def run_begun(self, call: Call) -> None:
+    def _run_begun(self, call: Call) -> None:
         """Run a call that is marked as running."""
         executor = self._executor
         entry = call.entry
