@@ -4,6 +4,7 @@ import contextlib
 import select
 import socket
 import threading
+import tracemalloc
 from collections.abc import Generator
 
 import pytest
@@ -232,3 +233,24 @@ def test_ids_are_bounded_in_number_and_age() -> None:
     assert results.get("10", 0.0) is not None
     assert results.get("10", 601.0) is None
     assert not results.known
+
+
+def test_ids_of_results_of_one_to_two_kilobytes_do_not_accumulate() -> None:
+    results = Results()
+    answer = bytes(1500)
+
+    def add(start: int) -> None:
+        for number in range(start, start + KEEP_COUNT):
+            results.add(f"call-{number:056}", "f", answer, 0.0)
+
+    add(0)
+    tracemalloc.start()
+    try:
+        add(KEEP_COUNT)
+        before = tracemalloc.get_traced_memory()[0]
+        add(2 * KEEP_COUNT)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 500_000
+    assert results.get(f"call-{3 * KEEP_COUNT - 1:056}", 0.0) is not None

@@ -6,7 +6,7 @@ of memory that was since given back, streamed) is still never executed again.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 
 from ._replies import Reply
 
@@ -29,7 +29,8 @@ class Results:
         """By call's id: the function's name, the reply (a plain result as its text; None where it
         is not kept any more), and when."""
         self._order: deque[str] = deque()
-        self._large: deque[str] = deque()
+        self._large: OrderedDict[str, None] = OrderedDict()
+        """Ids of the results that are kept and not small, oldest first."""
         self._bytes = 0
 
     def add(self, call: str, function: str, reply: Reply | bytes | None, now: float) -> None:
@@ -48,10 +49,10 @@ class Results:
         order = self._order
         order.append(call)
         if size > SMALL:
-            self._large.append(call)
+            self._large[call] = None
             self._bytes += size
             while self._bytes > KEEP_BYTES:
-                self.drop(self._large.popleft())
+                self.drop(next(iter(self._large)))
         if len(order) > KEEP_COUNT:
             self._forget(order.popleft())
 
@@ -75,17 +76,17 @@ class Results:
         found = self.known.get(call)
         if found is not None:
             function, reply, when = found
-            self._uncount(reply)
+            self._uncount(call, reply)
             self.known[call] = (function, None, when)
 
     def _forget(self, call: str) -> None:
         _, reply, _ = self.known.pop(call)
-        self._uncount(reply)
+        self._uncount(call, reply)
 
-    def _uncount(self, reply: Reply | bytes | None) -> None:
-        size = _size(reply)
-        if size > SMALL:
-            self._bytes -= size
+    def _uncount(self, call: str, reply: Reply | bytes | None) -> None:
+        if call in self._large:
+            del self._large[call]
+            self._bytes -= _size(reply)
 
 
 def _size(reply: Reply | bytes | None) -> int:
