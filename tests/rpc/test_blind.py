@@ -1,5 +1,6 @@
 """Names of hidden models do not reach an agent in any spelling."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -166,3 +167,19 @@ def test_a_served_interface_tells_a_hidden_models_name_in_no_form() -> None:
         with pytest.raises(TypeError) as told:
             gate.call("wrong", (0,))
         assert "gemma" not in str(told.value)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_digest_of_the_interface_file_confirms_no_guess_at_a_hidden_name(replicas: int) -> None:
+    hidden = {"models": {NAME: PATH}, "hidden": {NAME: "model_0"}}
+    with serving(SERVED, replicas=replicas, **hidden) as served:
+        digest = hashlib.sha256(served.file.read_bytes()).hexdigest()
+        for reloaded in (False, True):
+            if reloaded:
+                served.control("POST", "/v1/reload")
+            for path in ("/v1/schema", "/v1/health", "/v1/budget"):
+                shown = json.dumps(http(served.socket_path("a"), "GET", path))
+                assert digest not in shown, path
+        # The controller's record keeps the truth.
+        assert served.control("GET", "/v1/schema")["source_hash"] == digest

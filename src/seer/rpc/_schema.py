@@ -236,7 +236,7 @@ class Schema:
         doc: The module's docstring.
         functions: The functions by name, in the order of the file.
         types: The classes that hints name.
-        source_hash: SHA-256 of the file.
+        source_hash: SHA-256 of the file; empty in what callers get.
     """
 
     __slots__ = ("doc", "functions", "name", "source_hash", "types")
@@ -284,7 +284,7 @@ class Schema:
                 {function.name: function for function in functions},
                 types=types,
                 doc=str(found["doc"]),
-                source_hash=str(found["source_hash"]),
+                source_hash=str(found.get("source_hash", "")),
             )
         except _MALFORMED as error:
             raise ValueError(f"not the schema of an interface: {error!r}") from None
@@ -304,3 +304,11 @@ class Schema:
             for inner in hint.walk():
                 if inner.kind == "named" and inner.detail not in self.types:
                     raise ValueError(f"the class {inner.detail!r} is not described")
+
+
+def for_callers(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema in its JSON form, without what callers must not see.
+
+    The digest of the file would confirm a guess at its text, such as the name of a hidden model.
+    """
+    return {key: value for key, value in schema.items() if key != "source_hash"}

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from seer._addresses import address
 from seer._redact import Redactor
 from seer.errors import GateError, ReplayDivergenceError
+from seer.rpc._schema import for_callers
 from seer.rpc._wire import WireError, head_prefix
 from seer.rpc.server._failures import STATUS, error_text
 from seer.rpc.server._replies import Reply, plain_message
@@ -197,7 +198,7 @@ class ReplayGate:
         if kind == "health":
             return self._plain({"epoch": EPOCH, "seconds": 0.0, "calls": 0, "pid": os.getpid()})
         if kind == "schema":
-            return plain_message(200, self._prefix, json.dumps({"result": self._schema}).encode())
+            return plain_message(200, self._prefix, json.dumps({"result": for_callers(self._schema)}).encode())
         if kind == "budget":
             empty: dict[str, Any] = {"limit": {}, "used": {}, "left": {}}
             return self._plain({"caller": empty, "interface": empty, "functions": {}})

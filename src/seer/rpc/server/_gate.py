@@ -6,6 +6,7 @@ the leading thread; the functions' own work is done by the executor and its lane
 
 from __future__ import annotations
 
+import json
 import time
 
 from seer.errors import (
@@ -17,6 +18,7 @@ from seer.errors import (
 )
 from seer.rpc._budget import Meter, Tally, admit, give_back
 from seer.rpc._pool import Allowance, Pool, Spares
+from seer.rpc._schema import for_callers
 from seer.rpc._wire import Request, WireError
 from seer.rpc.client._streams import ALIVE
 from seer.rpc.client._wire import KEEP_ALIVE
@@ -32,6 +34,7 @@ from ._stopping import stop_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from ._batch import Gather
     from ._connection import Connection
@@ -139,13 +142,13 @@ class Gate(Answers):
             for tally in list(caller.tallies.values()):
                 tally.look()
 
-    def expose(self, entries: dict[str, Entry], schema: bytes) -> None:
-        """Serve these functions from now on."""
+    def expose(self, entries: dict[str, Entry], schema: dict[str, Any]) -> None:
+        """Serve these functions from now on; `schema` is the JSON form that describes them."""
         for entry in self.entries.values():
             # Another thread may be reading a request that found it a moment ago.
             entry.usual = False
         self.entries = entries
-        self.schema = schema
+        self.schema = json.dumps({"result": for_callers(schema)}).encode()
         self._paths = {_CALL + name: entry for name, entry in entries.items()}
         for caller in list(self.callers.values()):
             for entry in list(caller.tallies):

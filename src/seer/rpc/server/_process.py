@@ -193,8 +193,6 @@ class InterfaceProcess(GateProcess):
 
     def _adopt(self, interface: Interface) -> None:
         """Serve `interface` from now on; calls that run finish with what they began with."""
-        import json
-
         entries = make_entries(
             interface.functions,
             source=interface.source_hash,
@@ -224,7 +222,7 @@ class InterfaceProcess(GateProcess):
         if self._recorder is not None:
             self._recorder.source_hash = interface.source_hash
         self.gate.gathers = [*self.gate.gathers, *gathers][-1000:]
-        self.gate.expose(entries, json.dumps({"result": interface.schema()}).encode())
+        self.gate.expose(entries, interface.schema())
         for lanes in old:
             lanes.close()
 

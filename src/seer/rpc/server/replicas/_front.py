@@ -8,7 +8,6 @@ copies come and go.
 
 from __future__ import annotations
 
-import json
 import resource
 import socket
 
@@ -163,7 +162,7 @@ class Front(GateProcess):
             )
         if self._recorder is not None:
             self._recorder.source_hash = schema.source_hash
-        self.gate.expose(entries, json.dumps({"result": about["schema"]}).encode())
+        self.gate.expose(entries, about["schema"])
 
     def _ready(self, op: str) -> dict[str, Any]:
         return {"op": op, **self._about, "places": self._places}
