@@ -189,16 +189,18 @@ def test_a_forked_process_that_comes_back_to_the_gate_answers_nobody() -> None:
 
 
 def test_a_function_that_ends_the_process_says_with_which_status() -> None:
-    with serving(SOURCE) as served:
+    with serving(SOURCE, tracebacks=True) as served:
         message = soon(lambda: served.gate().call("leave", (7,)), CallLostError)
         assert "status 7" in message
         assert "last words" in message
 
 
-def test_nothing_of_the_output_is_told_with_hidden_models() -> None:
-    with serving(SOURCE, blind=True) as served:
+@pytest.mark.parametrize("options", [{"blind": True}, {}], ids=["hidden", "names"])
+def test_the_output_is_told_to_the_controller_and_not_to_callers(options: dict[str, bool]) -> None:
+    with serving(SOURCE, **options) as served:
         message = soon(lambda: served.gate().call("leave", (7,)), CallLostError)
         assert "last words" not in message
+        assert "last words" in served.control("GET", "/v1/health")["ended"]
 
 
 def test_why_it_could_not_be_loaded_again_is_not_told_with_hidden_models() -> None:

@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_served_leaves_the_old_one_in_place() -> None:
 
 def test_tracebacks_show_the_new_source_after_a_reload() -> None:
     source = "@expose\ndef f() -> None:\n    raise ValueError('{}')\n"
-    with serving(source.format("one")) as served:
+    with serving(source.format("one"), tracebacks=True) as served:
         gate = served.gate()
         for word in ("one", "two"):
             served.write(source.format(word))

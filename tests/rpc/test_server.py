@@ -175,7 +175,7 @@ def test_an_exception_arrives_with_its_builtin_base_message_and_traceback(served
     error = caught.value
     assert isinstance(error, RemoteError)
     assert error.type_name == "ValueError"
-    assert "raise ValueError(message)" in error.remote_traceback
+    assert ", in fail\nValueError: bad thing\n" in error.remote_traceback
     assert "seer" not in error.remote_traceback
 
 

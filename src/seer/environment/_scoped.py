@@ -15,7 +15,7 @@ from seer.environment._detached import find_interfaces, release_interfaces
 from seer.environment._recorded import BehindDoor, note_door
 from seer.environment._sandbox import Sandbox
 from seer.environment._serve_options import ServeOptions, check_budget, check_number
-from seer.environment._served import GATE_FILES, Served, ServeRequest
+from seer.environment._served import GATE_FILES, Served, ServeRequest, Tracebacks
 from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
 from seer.providers import Network, bundle
@@ -86,7 +86,7 @@ class ScopedSandbox(Sandbox):
         *,
         budget: Budget | None = None,
         restart: Restart = "never",
-        tracebacks: bool = True,
+        tracebacks: Tracebacks = "names",
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
@@ -100,7 +100,7 @@ class ScopedSandbox(Sandbox):
         *,
         budget: Budget | None = None,
         restart: Restart = "never",
-        tracebacks: bool = True,
+        tracebacks: Tracebacks = "names",
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
@@ -114,7 +114,7 @@ class ScopedSandbox(Sandbox):
         *,
         budget: Budget | None = None,
         restart: Restart = "never",
-        tracebacks: bool = True,
+        tracebacks: Tracebacks = "names",
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
@@ -128,7 +128,7 @@ class ScopedSandbox(Sandbox):
         *,
         budget: Budget | None = None,
         restart: Restart = "never",
-        tracebacks: bool = True,
+        tracebacks: Tracebacks = "names",
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
@@ -141,7 +141,7 @@ class ScopedSandbox(Sandbox):
         *,
         budget: Budget | None = None,
         restart: Restart = "never",
-        tracebacks: bool = True,
+        tracebacks: Tracebacks = "names",
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
@@ -158,7 +158,8 @@ class ScopedSandbox(Sandbox):
             name: What agents call it; the file's stem by default.
             budget: What may be used of it in all.
             restart: Whether to start the interface again when its process dies.
-            tracebacks: Whether callers see tracebacks of the interface's code.
+            tracebacks: What callers see of tracebacks: `"names"` of functions and numbers of lines,
+                True for source lines and files too, False for nothing. The record has all of it.
             replicas: How many copies of the interface to run, each with a GPU of its own as far as
                 there are several. Functions with `stateful=False` run in the least loaded copy; all
                 else of a caller's stays in one. With two or more, `scale` can change the number.
@@ -188,7 +189,7 @@ class ScopedSandbox(Sandbox):
         *,
         budget: Budget | None = None,
         restart: Restart = "never",
-        tracebacks: bool = True,
+        tracebacks: Tracebacks = "names",
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,

@@ -5,11 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from seer.environment._served import ServeRequest
+from seer.environment._served import ServeRequest, Tracebacks
 from seer.environment._start import Started
 from seer.errors import ConfigError, ServeError
 from seer.rpc._budget import Budget
-from seer.rpc.server._config import MAX_REPLICAS, check_replicas
+from seer.rpc.server._config import (
+    MAX_REPLICAS,
+    check_replicas,
+    check_tracebacks,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +22,7 @@ class ServeOptions:
 
     budget: Budget | None
     restart: str
-    tracebacks: bool
+    tracebacks: Tracebacks
     replicas: int
     function_budgets: Mapping[str, Budget]
     caller_budget: Budget | None
@@ -33,6 +37,12 @@ class ServeOptions:
         if self.restart not in ("never", "on-failure"):
             raise ConfigError("serve(restart=)", self.restart, "must be 'never' or 'on-failure'")
         check_number("serve(replicas=)", self.replicas)
+        try:
+            check_tracebacks(self.tracebacks)
+        except ValueError:
+            raise ConfigError(
+                "serve(tracebacks=)", self.tracebacks, "must be 'names', True or False"
+            ) from None
         check_budget("serve(budget=)", self.budget)
         check_budget("serve(caller_budget=)", self.caller_budget)
         for function, budget in self.function_budgets.items():
@@ -53,7 +63,7 @@ class ServeOptions:
             function_budgets=self.function_budgets,
             caller_budget=self.caller_budget,
             restart=self.restart,
-            tracebacks=self.tracebacks and not running.hidden_names,
+            tracebacks=False if running.hidden_names else self.tracebacks,
             replicas=self.replicas,
             origins=running.origins,
             packages=running.packages,

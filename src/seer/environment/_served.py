@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
@@ -26,6 +26,9 @@ from seer.rpc._schema import Schema
 from seer.rpc._ship import interface_files
 
 logger = logging.getLogger(__name__)
+
+Tracebacks = Literal["names"] | bool
+"""What callers see of tracebacks; see `ScopedSandbox.serve`."""
 
 GATE_FILES = "/seer/gate"
 """Where a scoped machine has the server's bundle mounted."""
@@ -48,7 +51,7 @@ class ServeRequest:
     caller_budget: Budget | None = None
     """What each caller may use."""
     restart: str = "never"
-    tracebacks: bool = True
+    tracebacks: Tracebacks = "names"
     replicas: int = 1
     """How many copies to begin with."""
     record: bool = True

@@ -45,6 +45,8 @@ class GateCall:
     """The number of the interface's copy that ran it; 0 where there are no copies."""
     bytes_in: int = 0
     bytes_out: int = 0
+    traceback: str = ""
+    """The whole traceback of what was raised, where the answer does not have it."""
 
     @property
     def started(self) -> float:
@@ -119,6 +121,7 @@ class GateCall:
             copy=int(line.get("copy", 0)),
             bytes_in=int(line.get("bytes_in", 0)),
             bytes_out=int(line.get("bytes_out", 0)),
+            traceback=str(line.get("traceback", "")),
         )
 
     def to_gate(self) -> dict[str, Any]:
@@ -136,7 +139,7 @@ class GateCall:
 
 _MEASURED = (
     *("caller", "function", "handle", "outcome", "source", "call", "time"),
-    *("queue", "run", "gpu", "batch", "copy", "bytes_in", "bytes_out"),
+    *("queue", "run", "gpu", "batch", "copy", "bytes_in", "bytes_out", "traceback"),
 )
 _PLAIN = (
     *(
@@ -150,7 +153,7 @@ _PLAIN = (
         "result_digest",
     ),
     *("source", "model", "call", "time", "queue", "run", "gpu", "batch", "copy"),
-    *("bytes_in", "bytes_out"),
+    *("bytes_in", "bytes_out", "traceback"),
 )
 
 

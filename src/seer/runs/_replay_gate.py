@@ -198,7 +198,7 @@ class ReplayGate:
         if kind == "health":
             return self._plain({"epoch": EPOCH, "seconds": 0.0, "calls": 0, "pid": os.getpid()})
         if kind == "schema":
-            return plain_message(200, self._prefix, json.dumps({"result": for_callers(self._schema)}).encode())
+            return self._plain(for_callers(self._schema))
         if kind == "budget":
             empty: dict[str, Any] = {"limit": {}, "used": {}, "left": {}}
             return self._plain({"caller": empty, "interface": empty, "functions": {}})

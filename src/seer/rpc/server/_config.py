@@ -8,9 +8,11 @@ from seer.rpc._budget import Budget
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
 
     from seer.rpc._schema import Function
+
+    Tracebacks = Literal["names"] | bool
 
 MAX_REPLICAS = 256
 RESTARTS = ("never", "on-failure")
@@ -24,6 +26,16 @@ def check_replicas(replicas: object) -> None:
     """
     if type(replicas) is not int or not 1 <= replicas <= MAX_REPLICAS:
         raise ValueError(f"replicas={replicas!r}: it must be a whole number, 1 to {MAX_REPLICAS}")
+
+
+def check_tracebacks(tracebacks: object) -> None:
+    """Check what callers shall see of tracebacks.
+
+    Raises:
+        ValueError: It is none of the known choices.
+    """
+    if tracebacks != "names" and type(tracebacks) is not bool:
+        raise ValueError(f"tracebacks={tracebacks!r}: it must be 'names', True or False")
 
 
 class CallerConfig:
@@ -62,7 +74,8 @@ class ServerConfig:
         hidden: Names among them that no agent may learn, each with its alias.
         blind: Whether nothing of the server's inside may be shown; by default, if there are hidden
             models.
-        tracebacks: Whether callers see tracebacks.
+        tracebacks: What callers see of tracebacks: "names" of functions and numbers of lines, True
+            for source lines and files too, False for nothing.
         restart: `never` or `on-failure`.
         budget: Of the whole interface.
         function_budgets: Of single functions.
@@ -107,7 +120,7 @@ class ServerConfig:
         models: dict[str, str] | None = None,
         hidden: dict[str, str] | None = None,
         blind: bool | None = None,
-        tracebacks: bool = True,
+        tracebacks: Tracebacks = "names",
         restart: str = "never",
         budget: Budget | None = None,
         function_budgets: dict[str, Budget] | None = None,
@@ -121,6 +134,7 @@ class ServerConfig:
         if restart not in RESTARTS:
             raise ValueError(f"restart={restart!r}: it must be one of {', '.join(RESTARTS)}")
         check_replicas(replicas)
+        check_tracebacks(tracebacks)
         self.name = name
         self.file = file
         self.control = control
@@ -128,7 +142,7 @@ class ServerConfig:
         self.models = models or {}
         self.hidden = hidden or {}
         self.blind = blind
-        self.tracebacks = tracebacks
+        self.tracebacks: Tracebacks = tracebacks
         self.restart = restart
         self.budget = budget or Budget()
         self.function_budgets = function_budgets or {}

@@ -106,7 +106,7 @@ class Control:
                 message = failure.pop("message", "")
                 connection.respond_text(500, error_text("ServeError", message, **failure))
             else:
-                connection.respond_text(503, error_text("InterfaceDiedError", supervisor.ended))
+                connection.respond_text(503, error_text("InterfaceDiedError", supervisor.explained))
 
     def _get_health(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
         supervisor = self._supervisor
@@ -117,7 +117,7 @@ class Control:
                 "pid": None if child is None else child.pid,
                 "epoch": None if child is None else child.epoch,
                 "restarts": supervisor.restarts,
-                "ended": supervisor.ended,
+                "ended": supervisor.explained,
                 "notes": supervisor.notes,
                 "copies": [] if supervisor.replicas is None else supervisor.replicas.status(),
             }
@@ -291,8 +291,16 @@ class Control:
         else:
             answered({})
 
-    def record_lost(self, running: list[tuple[int, str, str, float]], ended: str) -> None:
-        """Add to the record the calls that died with the interface's process."""
+    def record_lost(
+        self, running: list[tuple[int, str, str, float]], ended: str, output: str
+    ) -> None:
+        """Add to the record the calls that died with the interface's process.
+
+        Args:
+            running: Caller, function, id and start of each.
+            ended: How it ended, as callers are told.
+            output: What it printed last, where callers are not told.
+        """
         if not self._supervisor.config.record or not running:
             return
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
@@ -306,6 +314,7 @@ class Control:
                     "call": call,
                     "outcome": "CallLostError",
                     "error": ended,
+                    **({"traceback": output} if output else {}),
                     "run": now - since,
                     "time": time.time(),
                 }

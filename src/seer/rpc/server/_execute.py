@@ -23,7 +23,7 @@ from seer.rpc._values import decode, encode, unsendable_result
 from seer.rpc.client._wire import RAISED
 
 from ._calls import QUEUED, RUNNING
-from ._failures import Stopped, gate_failure, raised_text
+from ._failures import Stopped, gate_failure, raised_text, render, render_names
 from ._replies import Reply
 from ._stopping import stop_error
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from seer.rpc._budget import Tally
 
     from ._calls import Call
+    from ._config import Tracebacks
     from ._entries import Entry
     from ._gate import Gate
     from ._recorder import Recorder
@@ -56,7 +57,7 @@ class Executor:
         gate: Gate,
         shared: Shared,
         *,
-        tracebacks: bool,
+        tracebacks: Tracebacks,
         scrubber: Scrubber | None,
         recorder: Recorder | None,
         grace: float,
@@ -68,6 +69,8 @@ class Executor:
         self.scrubber = scrubber
         self.scrub = None if scrubber is None else scrubber.value
         self.recorder = recorder
+        self.keeps_tracebacks = recorder is not None
+        """Whether whole tracebacks are made for the record where callers do not see them."""
         self.grace = grace
         self._poisoned = poisoned
 
@@ -211,8 +214,13 @@ class Executor:
 
     def raised(self, error: BaseException) -> Reply:
         """The reply that carries what a function raised."""
-        text = raised_text(error, tracebacks=self.tracebacks, skip=1)
-        return Reply(RAISED, self.scrubbed(text), type(error).__name__)
+        shown = self.tracebacks
+        whole = render(error, 1) if shown is True or self.keeps_tracebacks else ""
+        trace = whole if shown is True else render_names(error, 1) if shown else ""
+        reply = Reply(RAISED, self.scrubbed(raised_text(error, trace)), type(error).__name__)
+        if shown is not True:
+            reply.traceback = whole
+        return reply
 
     def scrubbed(self, text: bytes) -> bytes:
         """The text without the names of hidden models."""

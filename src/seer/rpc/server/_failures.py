@@ -26,6 +26,7 @@ from seer.errors import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 STATUS: dict[type[BaseException], int] = {
@@ -43,6 +44,10 @@ STATUS: dict[type[BaseException], int] = {
 
 _MAX_MESSAGE = 16 * 1024
 _MAX_FRAMES = 60
+_MAX_CHAIN = 10
+_HEAD = "Traceback (most recent call last):\n"
+_CAUSE = "The above exception was the direct cause of the following exception:\n"
+_CONTEXT = "During handling of the above exception, another exception occurred:\n"
 _lines: dict[str, list[str]] = {}
 
 
@@ -63,13 +68,12 @@ def gate_failure(error: GateError) -> tuple[int, bytes]:
     return STATUS.get(type(error), 500), error_text(type(error).__name__, str(error))
 
 
-def raised_text(error: BaseException, *, tracebacks: bool, skip: int) -> bytes:
+def raised_text(error: BaseException, trace: str) -> bytes:
     """The JSON text for an exception that an exposed function raised.
 
     Args:
         error: The exception.
-        tracebacks: Whether the caller may see where it was raised.
-        skip: How many of the outermost frames are Seer's own.
+        trace: What the caller may see of where it was raised; empty for nothing.
     """
     kind = type(error)
     try:
@@ -78,7 +82,8 @@ def raised_text(error: BaseException, *, tracebacks: bool, skip: int) -> bytes:
         message = f"<the exception's text could not be made: {type(problem).__name__}>"
     if len(message) > _MAX_MESSAGE:
         message = message[:_MAX_MESSAGE] + f"... ({len(message)} characters)"
-    trace = f',"traceback":{_quoted(render(error, skip))}' if tracebacks else ""
+    if trace:
+        trace = f',"traceback":{_quoted(trace)}'
     return f'{{"error":{{{_class_text(kind)},"message":{_quoted(message)}{trace}}}}}'.encode()
 
 
@@ -100,6 +105,10 @@ def _class_text(kind: type[BaseException]) -> str:
 def render(error: BaseException, skip: int) -> str:
     """The traceback as Python prints it, made without re-reading files and without carets.
 
+    Args:
+        error: The exception.
+        skip: How many of the outermost frames are Seer's own.
+
     The standard module takes some 180 us for this, several times a whole call; it is used where an
     exception has more to show than frames (causes, groups, notes, syntax errors).
     """
@@ -110,20 +119,55 @@ def render(error: BaseException, skip: int) -> str:
         or getattr(error, "__notes__", None)
     ):
         return _render_full(error, skip)
+    return "".join([_HEAD, *_frames(error, skip, _frame), _last_line(error)])
+
+
+def render_names(error: BaseException, skip: int) -> str:
+    """The traceback with the names of functions and numbers of lines, without files and source.
+
+    Args:
+        error: The exception.
+        skip: How many of the outermost frames are Seer's own.
+    """
+    # Only the outermost exception passed through Seer's own frames.
+    text = _named(error, skip)
+    for _ in range(_MAX_CHAIN):
+        if error.__cause__ is not None:
+            error, link = error.__cause__, _CAUSE
+        elif error.__context__ is not None and not error.__suppress_context__:
+            error, link = error.__context__, _CONTEXT
+        else:
+            break
+        text = f"{_named(error, 0)}\n{link}\n{text}"
+    return text[: 4 * _MAX_MESSAGE]
+
+
+def _named(error: BaseException, skip: int) -> str:
+    """One exception of a chain."""
+    more = [f"{note}\n" for note in getattr(error, "__notes__", ())]
+    if issubclass(type(error), BaseExceptionGroup):
+        inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+        more += [f"  {_last_line(one)}" for one in inside[:_MAX_CHAIN]]
+    return "".join([_HEAD, *_frames(error, skip, _named_frame), _last_line(error), *more])
+
+
+def _frames(error: BaseException, skip: int, show: Callable[[TracebackType], str]) -> list[str]:
     trace = error.__traceback__
     for _ in range(skip):
         if trace is not None:
             trace = trace.tb_next
-    out = ["Traceback (most recent call last):\n"]
     frames: list[str] = []
     while trace is not None:
-        frames.append(_frame(trace))
+        frames.append(show(trace))
         trace = trace.tb_next
     if len(frames) > _MAX_FRAMES:
         cut = len(frames) - _MAX_FRAMES
         half = _MAX_FRAMES // 2
         frames[half:-half] = [f"  [{cut} frames left out]\n"]
-    out += frames
+    return frames
+
+
+def _last_line(error: BaseException) -> str:
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
@@ -132,8 +176,11 @@ def render(error: BaseException, skip: int) -> str:
         text = str(error)
     except Exception:  # the class is the user's
         text = "<exception str() failed>"
-    out.append(f"{name}: {text}\n" if text else f"{name}\n")
-    return "".join(out)
+    return f"{name}: {text}\n" if text else f"{name}\n"
+
+
+def _named_frame(trace: TracebackType) -> str:
+    return f"  line {trace.tb_lineno}, in {trace.tb_frame.f_code.co_name}\n"
 
 
 def _frame(trace: TracebackType) -> str:

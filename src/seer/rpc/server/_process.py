@@ -135,7 +135,7 @@ class InterfaceProcess(GateProcess):
         self._executor = self.executor_kind(
             self.gate,
             shared,
-            tracebacks=config.tracebacks and not interface.blind,
+            tracebacks=False if interface.blind else config.tracebacks,
             scrubber=interface.scrubber if config.hidden else None,
             recorder=recorder,
             grace=config.grace,

@@ -276,6 +276,8 @@ class Recorder:
             line += b',"copy":%d' % call.copy
         if call.gpu or ("torch" in sys.modules and uses_gpu()):
             line += b',"gpu":%.6f' % seconds
+        if reply.traceback:
+            line += b',"traceback":' + _dumps(reply.traceback).encode()
         if call.target:
             line += b',"handle":"%s"' % call.target.encode()
         if argument_buffers:

@@ -44,6 +44,8 @@ class Reply:
         size: All bytes that it carries.
         kept_size: Bytes it takes to keep this; a slot is kept by its holder anyhow.
         outcome: `ok`, or the name of the error's class, for the record.
+        traceback: The whole traceback of what was raised, for the record; empty where there is none
+            or the answer has it.
         last_chunk: The end of an answer that was sent piece by piece; empty for all others.
     """
 
@@ -58,6 +60,7 @@ class Reply:
         "slot",
         "status",
         "text",
+        "traceback",
     )
 
     def __init__(self, status: int, text: bytes, outcome: str = "ok") -> None:
@@ -65,6 +68,7 @@ class Reply:
         self.text = text
         self.outcome = outcome
         self.last_chunk = b""
+        self.traceback = ""
         self.pieces: Sequence[Piece] = ()
         self.inline: Sequence[bytes] = ()
         self.slot: Slot | None = None

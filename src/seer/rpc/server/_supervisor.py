@@ -77,6 +77,8 @@ class Supervisor:
         self._control = Control(self, self._poller)
         self._given_up = ""
         self._about: dict[str, Any] = {}
+        self._output = ""
+        """What the last incarnation printed last, where callers are not told."""
         self.replicas: Replicas | None = None
         if config.replicas > 1:
             from .replicas._supervision import Replicas
@@ -277,7 +279,7 @@ class Supervisor:
         self.child = None
         if self.replicas is not None:
             self.replicas.end_all("the process that serves their callers has ended")
-        self._questions.fail(f"the interface has ended: {self.ended}")
+        self._questions.fail(f"the interface has ended: {self.explained}")
         if not self._stopping:
             self._after_end(last.running, child.tail())
 
@@ -311,7 +313,7 @@ class Supervisor:
                 }
             self._control.wake_ready()
             return
-        self._control.record_lost(running, self.ended)
+        self._control.record_lost(running, self.ended, self._output)
         restart_at = None
         if self.config.restart == "on-failure" and self.failure is None:
             restart_at = self._recent.next(time.monotonic())
@@ -343,8 +345,15 @@ class Supervisor:
     def describe_end(self, child: Child, last: LastMoments) -> str:
         """How a process ended, with what may be told of its last moments; it is reaped."""
         ended = child.reap()
-        told = self.config.tracebacks and not self._blind
-        return last.add_to(ended, child.tail(5) if told else "")
+        output = child.tail(5)
+        told = self.config.tracebacks is True and not self._blind
+        self._output = "" if told else output
+        return last.add_to(ended, output if told else "")
+
+    @property
+    def explained(self) -> str:
+        """How the last incarnation ended, with its last output; for the controller alone."""
+        return self.ended + (f"; its last output was:\n{self._output}" if self._output else "")
 
     def _tick(self, now: float) -> None:
         child = self.child
@@ -370,7 +379,7 @@ class Supervisor:
         """Ask the interface process something."""
         child = self.child
         if child is None:
-            answered({"error": {"message": f"the interface is not running: {self.ended}"}})
+            answered({"error": {"message": f"the interface is not running: {self.explained}"}})
             return
         self._questions.ask(child.channel, message, answered, descriptors)
 

@@ -23,6 +23,7 @@ from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_t
 from seer.rpc.server._results import Results
 from seer.rpc.server._streams import Streamer, stream_head
 
+from ._errors import with_traceback
 from ._link import RAN
 
 TYPE_CHECKING = False
@@ -128,6 +129,13 @@ class CopyExecutor(Executor):
             self.shared.begin(lane, call.place, call.id, call.started_at)
         return begun
 
+    def raised(self, error: BaseException) -> Reply:
+        """The reply that carries what a function raised; the front takes out what it records."""
+        reply = super().raised(error)
+        if reply.traceback:
+            reply.text = with_traceback(reply.text, reply.traceback)
+        return reply
+
     def settle(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
         """Send the reply of a call, with the time that it took."""
         call.ran = seconds
@@ -151,6 +159,7 @@ class CopyProcess(InterfaceProcess):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self._executor.keeps_tracebacks = bool(self._config.record)
         self._front: Channel | None = None
         self._early: dict[str, None] = {}
         """Calls that were cancelled before they came: both travel on ways of their own."""

@@ -6,7 +6,6 @@ budget gives. Copies decode, check, run and encode.
 
 from __future__ import annotations
 
-import json
 import time
 from queue import SimpleQueue
 from threading import Thread
@@ -18,6 +17,8 @@ from seer.rpc.server._calls import QUEUED, RUNNING
 from seer.rpc.server._execute import Executor, count
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._stopping import stop_error
+
+from ._errors import split_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ class FrontExecutor(Executor):
         now = _monotonic()
         seconds = call.ran
         if response.status != 200:
-            text, outcome = bytes(response.text), error_name(response.text)
+            text, outcome, traceback = split_error(response.text)
             reply = self.stopped(call, outcome, now) or Reply(response.status, text, outcome)
+            reply.traceback = traceback
             self.settle(call, reply, now, seconds)
             done()
             return
@@ -153,12 +155,3 @@ class FrontExecutor(Executor):
     def _count(self, call: Call, seconds: float, size: int) -> None:
         self._gpu = self._gpu or call.gpu
         count(call.tally, seconds, seconds if call.gpu else 0.0, size)
-
-
-def error_name(text: bytes | memoryview) -> str:
-    """What the record calls an error: the class that a function raised, or Seer's own."""
-    try:
-        error = json.loads(bytes(text))["error"]
-        return str(error.get("name") or error["type"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "GateError"

@@ -7,7 +7,7 @@ import time
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._streams import MAX_UNSENT, finish_stream, stream_head
 
-from ._front_execute import error_name
+from ._errors import split_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +83,11 @@ class Passing:
         """Pass on an item, or keep the last line."""
         if not chunk.startswith(_ITEM):
             text = chunk.rstrip(b"\n")
-            outcome = "ok" if text.startswith(_END) else error_name(text)
-            self._ends[call] = Reply(200, text, outcome)
+            outcome, traceback = "ok", ""
+            if not text.startswith(_END):
+                text, outcome, traceback = split_error(text)
+            reply = self._ends[call] = Reply(200, text, outcome)
+            reply.traceback = traceback
             return
         self._send(call, chunk)
         recorder = self._executor.recorder
