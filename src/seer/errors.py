@@ -1,15 +1,49 @@
-"""Every exception that Seer raises.
+"""Every exception that Seer raises, and the filter that their messages pass.
 
-This module imports nothing, because a copy of it travels with the gate's client into jails where
-the rest of Seer is absent. Leaves also inherit the builtin that fits, so `except TimeoutError`
-and `except ValueError` work as a reader would expect.
+This module imports nothing of Seer, because a copy of it travels with the gate's client into jails
+where the rest of Seer is absent. Leaves also inherit the builtin that fits, so `except
+TimeoutError` and `except ValueError` work as a reader would expect.
 
 Messages say what happened, with the value, and then what to do.
 """
 
+# Everything that acts on a terminal or hides what a line says: C0 but tab and newline, DEL, C1,
+# lone surrogates (which some locales print as raw bytes), marks that reorder or break lines, and
+# invisible letters. The joiners U+200C and U+200D stay: Persian, Hindi and emoji need them.
+_UNSAFE = (
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str, *, as_json: bool = False) -> str:
+    """The text with each character that could act on a terminal written as an escape.
+
+    It is the one filter for text that an agent, a model or a package wrote; `seer.console`
+    applies it to all that it prints.
+
+    Args:
+        text: Any text; newlines and tabs stay.
+        as_json: Whether the text is a JSON document; it then stays one, of the same value.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    import re  # here: a client in a jail rarely prints anything, and must start fast
+
+    if as_json:
+        import json
+
+        return re.sub(_UNSAFE, lambda found: json.dumps(found[0])[1:-1], text)
+    text = text.replace("\r\n", "\n")
+    return re.sub(_UNSAFE, lambda found: ascii(found[0])[1:-1], text)
+
 
 class SeerError(Exception):
     """The root of all exceptions raised by Seer."""
+
+    def __str__(self) -> str:
+        # A message may quote a sandbox's output, and Python prints tracebacks as they are.
+        return visible(super().__str__())
 
 
 # --- what the user wrote ---------------------------------------------------------------------

@@ -1,13 +1,29 @@
 """Lines and tables."""
 
 import io
+import json
+import subprocess
+import sys
 
 import pytest
 
-from seer.console import say, table
+from seer.console import (
+    confirm,
+    filtered_output,
+    progress,
+    say,
+    say_json,
+    status_line,
+    table,
+    visible,
+)
+from seer.errors import CommandFailedError, RemoteError
+
+HOSTILE = "a\x1b]0;t\x07\x9b2J\x7f\r\u202eb\udc9b\U000e0041"
+SHOWN = "a\\x1b]0;t\\x07\\x9b2J\\x7f\\r\\u202eb\\udc9b\\U000e0041"
 
 
-def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     say("[bold]x[/bold]")
     say()
     assert capsys.readouterr().out == "[bold]x[/bold]\n\n"
@@ -35,3 +51,78 @@ def test_long_cells_are_not_cut_in_a_log() -> None:
     file = io.StringIO()
     table(["name", "text"], [["x", "y" * 300]], file=file)
     assert "y" * 300 in file.getvalue()
+
+
+def test_the_filter_leaves_ordinary_text_alone() -> None:
+    text = "Ünï—\tcödé\n日本語 عربي\u200cفارسی 👩\u200d🔬 \xa0 \ufe0f"
+    assert visible(text) == text
+    assert visible("dos\r\nline") == "dos\nline"
+    assert visible(HOSTILE) == SHOWN
+
+
+def test_whatever_prints_filters(capsys: pytest.CaptureFixture[str]) -> None:
+    say(HOSTILE)
+    table(["x"], [[HOSTILE]], title=HOSTILE)
+    with status_line() as show:
+        show(HOSTILE)
+    with pytest.raises(ValueError), progress(HOSTILE, mode="plain") as shown:  # noqa: SIM117
+        with shown.phase(HOSTILE) as phase:
+            phase.say(HOSTILE)
+            raise ValueError
+    with filtered_output():
+        sys.stdout.write(HOSTILE)
+        sys.stderr.writelines([HOSTILE, "\n"])
+    got = capsys.readouterr()
+    assert not set("\x1b\x07\x9b\x7f\r\u202e\udc9b") & set(got.out + got.err)
+    assert got.out.count(SHOWN) == 4
+    assert got.err.count("\\u202eb\\udc9b") == 4
+
+
+def test_a_live_display_filters() -> None:
+    file = io.StringIO()
+    with progress(HOSTILE, mode="live", file=file) as shown, shown.phase("[red]x") as phase:
+        phase.say(HOSTILE)
+    assert "[red]x" in file.getvalue()
+    assert "\x1b]0;" not in file.getvalue()
+    assert "\x9b" not in file.getvalue()
+
+
+def test_json_stays_the_same_value(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json({"text": HOSTILE, "plain": "日本\r\n"})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"text": HOSTILE, "plain": "日本\r\n"}
+    assert "日本" in printed
+    assert not set("\x9b\x7f\u202e") & set(printed)
+
+
+def test_errors_and_their_tracebacks_are_filtered() -> None:
+    error = CommandFailedError("cat", 1, "", HOSTILE)
+    assert SHOWN in str(error)
+    assert error.stderr == HOSTILE
+    assert str(type("ValueError", (RemoteError, ValueError), {})(HOSTILE)) == SHOWN
+
+
+def test_log_lines_are_filtered() -> None:
+    code = (
+        "import logging, sys; from seer.console import log_to_terminal; log_to_terminal(20);"
+        "logging.getLogger('x').warning('said %s', sys.argv[1])"
+    )
+    command = [sys.executable, "-c", code, "a\x1b]0;t\x07"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "WARNING said a\\x1b]0;t\\x07\n"
+
+
+def test_a_stream_that_lacks_a_letter_shows_its_number() -> None:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    say("é✓", file=file)
+    table(["✓"], [["é"]], file=file)
+    assert raw.getvalue().startswith(b"\\xe9\\u2713\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"), [("y\n", True), ("YES\n", True), ("\n", False), ("", False)]
+)
+def test_only_yes_agrees(monkeypatch: pytest.MonkeyPatch, typed: str, agreed: bool) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(typed))
+    assert confirm("sure?") is agreed

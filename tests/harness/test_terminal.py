@@ -29,7 +29,6 @@ from seer.harness import (
     run_agent_interactive,
 )
 from seer.harness._human import parse_arguments
-from seer.harness._terminal import harmless
 from seer.runs import RunIndex, open_run
 
 
@@ -170,7 +169,9 @@ async def test_the_prompt_takes_a_line_and_leaves_at_ctrl_d() -> None:
 
 
 def test_control_characters_of_an_agent_do_not_reach_the_terminal() -> None:
-    assert harmless("a\x1b[31mred\x07\r\n\tb\u202e") == "a\\x1b[31mred\\x07\\x0d\n\tb\\x202e"
+    shown = io.StringIO()
+    LineTerminal(io.StringIO(), shown).say("a\x1b[31mred\x07\r\n\tb\u202e")
+    assert shown.getvalue() == "a\\x1b[31mred\\x07\n\tb\\u202e\n"
 
 
 # --- a person in the agent's seat -----------------------------------------------------------

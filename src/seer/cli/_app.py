@@ -5,9 +5,11 @@ command runs, and each of them imports the library inside its functions.
 """
 
 import importlib
+import io
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -16,7 +18,7 @@ import click
 
 from seer import __version__
 from seer.cli._codes import FAILED, INTERRUPTED, OK
-from seer.console import say
+from seer.console import log_to_terminal, say
 from seer.errors import SeerError
 
 _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
@@ -94,7 +96,7 @@ def app(verbose: bool) -> None:
     import logging
 
     level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(levelname)s %(message)s", stream=sys.stderr)
+    log_to_terminal(level)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,7 +116,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say("interrupted", file=sys.stderr)
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
+        words = io.StringIO()
+        error.show(file=words)
+        say(words.getvalue(), file=sys.stderr, end="")
         return error.exit_code
     except SeerError as error:
         say(f"error: {error}", file=sys.stderr)
@@ -123,4 +127,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader has what it wanted; the rest must not become an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        # A full disk, a folder that cannot be written, no descriptor left: the words say which.
+        say(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except Exception:  # a fault of Seer's own: with its traceback, but through the filter
+        say(traceback.format_exc(), file=sys.stderr)
+        return FAILED
     return outcome if isinstance(outcome, int) else OK

@@ -11,9 +11,9 @@ import click
 
 from seer._transient import TransientFolder
 from seer.cli._codes import FOUND
-from seer.cli._options import interface_argument, json_option, machine_options, print_json
+from seer.cli._options import interface_argument, json_option, machine_options
 from seer.cli._target import Around, started
-from seer.console import say, table
+from seer.console import say, say_json, table
 
 if TYPE_CHECKING:
     from seer.environment import InterfaceDescription
@@ -54,7 +54,7 @@ def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
             found = served.scoped.describe(served.library.name)
     doubts += [*found.warnings, *_undocumented(found)]
     if as_json:
-        print_json({**dataclasses.asdict(found), "warnings": doubts})
+        say_json({**dataclasses.asdict(found), "warnings": doubts})
     else:
         _show(interface, found, doubts)
     return FOUND if doubts else 0

@@ -13,8 +13,8 @@ from typing import Literal
 import click
 
 from seer.cli._codes import FOUND
-from seer.cli._options import json_option, print_json
-from seer.console import table
+from seer.cli._options import json_option
+from seer.console import say_json, table
 
 State = Literal["ok", "missing", "broken"]
 _LOW_DISK = 5 << 30
@@ -41,7 +41,7 @@ def command(as_json: bool) -> int:
     """
     findings = list(examine())
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        say_json([asdict(finding) for finding in findings])
     else:
         rows = [(finding.what, finding.state, finding.detail, finding.fix) for finding in findings]
         table(["what", "state", "detail", "what to do"], rows)

@@ -1,13 +1,10 @@
 """Options that several commands share."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-
-from seer.console import say
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -56,8 +53,3 @@ def machine_options(function: _F) -> _F:
     ):
         function = option(function)
     return function
-
-
-def print_json(value: object) -> None:
-    """One JSON document on standard output."""
-    say(json.dumps(value, indent=2, ensure_ascii=False, default=str))

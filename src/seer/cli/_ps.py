@@ -7,8 +7,8 @@ import click
 
 from seer.cli._codes import FOUND
 from seer.cli._machines import running
-from seer.cli._options import json_option, print_json
-from seer.console import say, table
+from seer.cli._options import json_option
+from seer.console import say, say_json, table
 
 
 @click.command(name="ps", epilog="Exit code 3: a machine has lost its controller (see `state`).")
@@ -18,7 +18,7 @@ def command(providers: tuple[str, ...], as_json: bool) -> int:
     """List this user's machines, of this process and of others, on every provider."""
     found = running(providers)
     if as_json:
-        print_json(
+        say_json(
             {
                 "machines": [dataclasses.asdict(machine) for machine in found.machines],
                 "unreachable": found.unreachable,

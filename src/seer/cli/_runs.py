@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seer.cli._codes import FOUND
-from seer.cli._options import json_option, print_json, runs_option
+from seer.cli._options import json_option, runs_option
 from seer.cli._ps import duration
-from seer.console import say, table
+from seer.console import confirm, say, say_json, table
 
 if TYPE_CHECKING:
     from seer.runs import Run, RunSummary
@@ -61,7 +61,7 @@ def list_runs(
     chosen = RunFilter(**where)
     found = index.list(chosen, order=order, limit=limit, offset=offset)
     if as_json:
-        print_json([dataclasses.asdict(run) for run in found])
+        say_json([dataclasses.asdict(run) for run in found])
         return
     if not found:
         say(f"no runs in {index.root}" + (" fit" if any(where.values()) else ""))
@@ -102,7 +102,7 @@ def show(run: str, root: Path | None, calls: bool, as_json: bool) -> None:
     found = open_run(run, root)
     if as_json:
         lines = found.calls() if calls else found.events()
-        print_json({"run": found.meta, "calls" if calls else "events": list(lines)})
+        say_json({"run": found.meta, "calls" if calls else "events": list(lines)})
     elif calls:
         _show_calls(found)
     else:
@@ -184,7 +184,7 @@ def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
 
     found = compare_runs(open_run(left, root), open_run(right, root))
     if as_json:
-        print_json({**dataclasses.asdict(found), "equal": found.equal})
+        say_json({**dataclasses.asdict(found), "equal": found.equal})
     elif found.equal:
         say(f"the same: {found.same} steps")
     else:
@@ -220,7 +220,8 @@ def delete(runs: tuple[str, ...], root: Path | None, yes: bool) -> None:
     found = [open_run(run, root) for run in runs]
     if not yes:
         names = ", ".join(run.run_id for run in found)
-        click.confirm(f"Remove {len(found)} run(s) for good: {names}?", abort=True, err=True)
+        if not confirm(f"Remove {len(found)} run(s) for good: {names}?"):
+            raise click.Abort
     for run in found:
         delete_run(run)
         say(f"{run.run_id}: removed", file=sys.stderr)

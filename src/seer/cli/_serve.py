@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from seer.cli._options import interface_argument, json_option, machine_options, print_json
+from seer.cli._options import interface_argument, json_option, machine_options
 from seer.cli._target import Around, Opened, started
-from seer.console import say, table
+from seer.console import say, say_json, table
 
 
 @click.command(
@@ -47,7 +47,7 @@ def command(
             served.scoped.detach()
         ways = ways_in(served, detached=detach)
         if as_json:
-            print_json(ways)
+            say_json(ways)
         else:
             _show(ways, served, detached=detach)
         if not detach:

@@ -12,7 +12,7 @@ import click
 
 from seer.cli._options import machine_options
 from seer.cli._target import Around, opened
-from seer.console import say
+from seer.console import filtered_output, say
 
 
 @click.command(
@@ -36,9 +36,11 @@ def command(target: str, name: str | None, **around: Any) -> int:
         seat = {key: value for key, value in vars(module).items() if not key.startswith("_")}
         seat[served.library.name] = module
         functions = [f.name for f in served.scoped.describe(served.library.name).functions]
-        if not sys.stdin.isatty():
-            return _script(sys.stdin.read(), seat)
-        _prompt(seat, functions, module)
+        # What the functions return is a model's text, and a person prints it here.
+        with filtered_output():
+            if not sys.stdin.isatty():
+                return _script(sys.stdin.read(), seat)
+            _prompt(seat, functions, module)
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from seer.cli._machines import Running, running
-from seer.console import say
+from seer.console import confirm, say
 from seer.errors import SandboxNotFoundError, SeerError
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def command(
         return 0
     if everything and not yes:
         names = ", ".join(machine.id for machine in chosen)
-        click.confirm(f"End {len(chosen)} machine(s): {names}?", abort=True, err=True)
+        if not confirm(f"End {len(chosen)} machine(s): {names}?"):
+            raise click.Abort
     return max(_end(machine) for machine in chosen)
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from seer.cli._codes import FOUND
-from seer.cli._options import json_option, print_json
+from seer.cli._options import json_option
 from seer.cli._ps import duration
-from seer.console import say, status_line, table
+from seer.console import say, say_json, status_line, table
 
 if TYPE_CHECKING:
     from seer.sweeps import Place, Progress, Summary, SweepResult
@@ -175,7 +175,7 @@ def _show(sweep: "SweepResult", *, as_json: bool) -> int:
 
     summary = summarize(sweep)
     if as_json:
-        print_json({"rows": sweep.rows(), "summary": dataclasses.asdict(summary)})
+        say_json({"rows": sweep.rows(), "summary": dataclasses.asdict(summary)})
     else:
         _tables(sweep, summary)
         files = [sweep.to_csv(sweep.folder / "results.csv")]

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from seer.cli._codes import FOUND
-from seer.cli._options import json_option, machine_options, print_json, runs_option
+from seer.cli._options import json_option, machine_options, runs_option
 from seer.cli._target import Around, opened
-from seer.console import say
+from seer.console import say, say_json
 
 
 @click.command(
@@ -46,7 +46,7 @@ def command(
         with opened(target, Around(**around), name=name) as served:
             found = verify(recorded, rerun=rerun_through(served.library))
     if as_json:
-        print_json({**dataclasses.asdict(found), "stands": found.stands})
+        say_json({**dataclasses.asdict(found), "stands": found.stands})
     else:
         say(str(found))
     return 0 if found.stands else FOUND

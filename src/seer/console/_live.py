@@ -3,10 +3,9 @@
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TextIO, cast
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -14,7 +13,6 @@ from rich.progress import (
     SpinnerColumn,
     Task,
     TaskID,
-    TextColumn,
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
@@ -22,11 +20,23 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
+from seer.console._output import FittingStream
 from seer.console._progress import Display, Phase
 
 _lock = threading.Lock()
 _shared: RichProgress | None = None
 _users = 0
+
+
+class _Field(ProgressColumn):
+    """Shows a field that is a `Text`: rich reads no markup in it."""
+
+    def __init__(self, name: str, column: Column | None = None) -> None:
+        super().__init__(column or Column(no_wrap=True))
+        self._name = name
+
+    def render(self, task: Task) -> Text:
+        return task.fields[self._name]
 
 
 class _OnlyBytes(ProgressColumn):
@@ -51,11 +61,10 @@ class _Live(Display):
         return self._rich.add_task(
             "",
             total=None,
-            title=escape(self._title),
-            name=escape(name),
-            detail="",
+            words=Text.assemble((self._title, "dim"), " ", name),
+            detail=Text(""),
             counts=False,
-            mark=" ",
+            mark=Text(" "),
         )
 
     def refresh(self, key: int, phase: Phase) -> None:
@@ -63,18 +72,17 @@ class _Live(Display):
             TaskID(key),
             completed=phase.done,
             total=phase.total or None,
-            detail=phase.detail,
+            detail=Text(phase.detail),
             counts=phase.total > 0,
         )
 
     def close(self, key: int, phase: Phase, *, failed: bool) -> None:
-        detail = phase.detail if failed else ""
         self._rich.update(
             TaskID(key),
             completed=max(phase.done, 1),
             total=max(phase.done, 1),
-            detail=detail,
-            mark="[red]✗[/red]" if failed else "[green]✓[/green]",
+            detail=Text(phase.detail if failed else ""),
+            mark=Text("✗", "red") if failed else Text("✓", "green"),
         )
         self._rich.stop_task(TaskID(key))
 
@@ -102,19 +110,14 @@ def live_display(title: str, file: TextIO) -> Generator[Display]:
 def _make(file: TextIO) -> RichProgress:
     return RichProgress(
         SpinnerColumn(finished_text=" "),
-        TextColumn("{task.fields[mark]}", markup=True),
-        TextColumn("[dim]{task.fields[title]}[/dim] {task.fields[name]}"),
+        _Field("mark"),
+        _Field("words"),
         _OnlyBytes(BarColumn(bar_width=24)),
         _OnlyBytes(DownloadColumn()),
         _OnlyBytes(TransferSpeedColumn()),
         TimeElapsedColumn(),
-        TextColumn(
-            "{task.fields[detail]}",
-            style="dim",
-            markup=False,
-            table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
-        ),
-        console=Console(file=file),
+        _Field("detail", Column(style="dim", no_wrap=True, overflow="ellipsis", ratio=1)),
+        console=Console(file=cast("TextIO", FittingStream(file))),
         refresh_per_second=8,
         expand=True,
     )

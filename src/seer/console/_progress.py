@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal, TextIO
 
-from seer.errors import ConfigError
+from seer.console._output import say
+from seer.errors import ConfigError, visible
 
 Mode = Literal["auto", "live", "plain", "off"]
 
@@ -38,7 +39,7 @@ class Phase:
 
     def say(self, detail: str) -> None:
         """Show what the phase is doing just now."""
-        self.detail = " ".join(detail.split())
+        self.detail = visible(" ".join(detail.split()))
         self._display.refresh(self._key, self)
 
     def bytes(self, done: int, total: int) -> None:
@@ -60,7 +61,7 @@ class Progress:
     @contextmanager
     def phase(self, name: str) -> Generator[Phase]:
         """Show a phase for as long as the block runs; an exception marks it as failed."""
-        phase = Phase(name, self._display)
+        phase = Phase(visible(name), self._display)
         outer = _CURRENT.get()
         _CURRENT.set(phase)
         try:
@@ -126,8 +127,7 @@ class _Plain(Display):
         if phase.done:
             rate = phase.done / max(phase.seconds, 1e-6)
             words.append(f"({_size(phase.done)}, {_size(rate)}/s)")
-        self._file.write(" ".join(words) + "\n")
-        self._file.flush()
+        say(" ".join(words), file=self._file)
 
 
 @contextmanager
@@ -145,6 +145,7 @@ def progress(
         ConfigError: `SEER_PROGRESS` has an unknown value.
     """
     stream: TextIO = sys.stderr if file is None else file
+    title = visible(title)
     chosen = _choose(mode, stream)
     if chosen == "live":
         # Imported on use: rich takes longer to import than a small sandbox to start.

@@ -5,6 +5,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TextIO
 
+from seer.console._output import say
+
 
 @contextmanager
 def status_line(file: TextIO | None = None) -> Generator[Callable[[str], None]]:
@@ -24,8 +26,9 @@ def status_line(file: TextIO | None = None) -> Generator[Callable[[str], None]]:
         if text == last:
             return
         last = text
-        stream.write(f"\r\x1b[2K{text}" if moving else f"{text}\n")
-        stream.flush()
+        if moving:
+            stream.write("\r\x1b[2K")
+        say(" ".join(text.split()), file=stream, end="" if moving else "\n")
 
     try:
         yield show

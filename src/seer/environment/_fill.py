@@ -7,7 +7,7 @@ import os
 from seer.console import Phase
 from seer.environment._config import SandboxConfig
 from seer.environment._repos import PreparedRepo
-from seer.errors import RepoError
+from seer.errors import RepoError, visible
 from seer.providers import Machine, Stream
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ async def copy_files(machine: Machine, config: SandboxConfig) -> None:
         for file in sorted(source.rglob("*")):
             there = f"{target}/{file.relative_to(source).as_posix()}"
             if file.is_symlink():
-                logger.warning("a link is not copied into the sandbox: %s", file)
+                logger.warning("a link is not copied into the sandbox: %s", visible(str(file)))
             elif file.is_dir():
                 await machine.make_dir(there)
             elif file.is_file():

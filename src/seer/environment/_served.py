@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
-from seer.errors import ConfigError, RemoteFileError, ServeError
+from seer.errors import ConfigError, RemoteFileError, ServeError, visible
 from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
 from seer.rpc._control import GateControl
@@ -337,7 +337,7 @@ class Served:
                     self._listening.set()
                 elif text:
                     self._last_lines.append(text)
-                    logger.info("%s: %s", self.request.name, text)
+                    logger.info("%s: %s", self.request.name, visible(text))
                     if self._on_line is not None:
                         self._on_line(text)
         return await process.wait()
@@ -355,7 +355,7 @@ class Served:
         here = str(self.request.file)
         self.warnings = tuple(text.replace(self._file, here) for text in found["warnings"])
         for warning in self.warnings:
-            logger.warning("%s", warning)
+            logger.warning("%s", visible(warning))
 
     async def _connect(self) -> Channel:
         return await self._machine.connect(f"{self.folder}/control.sock")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from seer._transient import TransientFolder
 from seer.environment._config import SandboxConfig
 from seer.environment._note import config_from_dict, config_to_dict
-from seer.errors import SnapshotError
+from seer.errors import SnapshotError, visible
 from seer.providers import Machine
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ async def _pack(machine: Machine, folder: str, archive: Path) -> None:
     exit_code = await process.wait()
     # 1: a file changed while it was read. That is a live machine's nature, and worth a word.
     if exit_code == 1:
-        logger.warning("files changed during the snapshot: %s", words.decode(errors="replace"))
+        said = visible(words.decode(errors="replace"))
+        logger.warning("files changed during the snapshot: %s", said)
     elif exit_code != 0:
         raise SnapshotError(
             f"packing {folder!r} failed with {exit_code}: {words.decode(errors='replace')}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from seer.errors import RemoteFileError, SandboxLostError, StartError
+from seer.errors import RemoteFileError, SandboxLostError, StartError, visible
 from seer.execution._capture import Capture
 from seer.execution._execution import Execution
 from seer.execution._images import MAX_SIDE, Image, read_image
@@ -85,7 +85,7 @@ class KernelSession(Session):
         await kernel.execute(code, capture)
         if capture.error is not None:
             text = capture.error.traceback or capture.error.message
-            logger.error("%s of session %r failed:\n%s", what, self.name, text)
+            logger.error("%s of session %r failed:\n%s", what, self.name, visible(text))
             self._notes.append(f"{what} failed: {capture.error.name}: {capture.error.message}")
 
     async def _living_kernel(self) -> Kernel:

@@ -83,7 +83,7 @@ class EndpointProxy:
         if where not in self._allowed:
             if len(self.refused) < 100:
                 self.refused.append(f"{where[0]}:{where[1]}")
-            logger.warning("the agent's process was refused a way to %s:%d", *where)
+            logger.warning("the agent's process was refused a way to %r, port %d", *where)
             writer.write(_REFUSAL)
             await writer.drain()
             return

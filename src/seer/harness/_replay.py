@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Self
 
 from seer._redact import Redactor
-from seer.errors import ConfigError
+from seer.errors import ConfigError, visible
 from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._events import (
     Block,
@@ -115,7 +115,7 @@ class ReplayAgent(Agent):
             await play(events, seat, differs=_leave)
             complete = isinstance(events[-1], RunFinished) and events[-1].reason == "completed"
         except _Differs as difference:
-            logger.warning("the agent goes on by itself: %s", difference)
+            logger.warning("the agent goes on by itself: %s", visible(str(difference)))
             complete = False
         if not complete:
             await _go_on(self._after, self._run, request, seat)
@@ -275,7 +275,7 @@ def _leave(seat: Seat, message: str) -> None:
 
 
 def _ignore(seat: Seat, message: str) -> None:
-    logger.info("%s", message)
+    logger.info("%s", visible(message))
 
 
 async def play(events: Sequence[Event], seat: Seat, *, differs: Differs) -> None:

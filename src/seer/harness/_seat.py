@@ -15,7 +15,7 @@ from typing import Any
 
 import anyio
 
-from seer.errors import ConfigError
+from seer.errors import ConfigError, visible
 from seer.harness._events import (
     ErrorEvent,
     ErrorKind,
@@ -186,9 +186,9 @@ class Seat:
         )
         if retry_in is None:
             self.failure = self.failure or event
-            logger.error("run failed (%s): %s", kind, message)
+            logger.error("run failed (%s): %s", kind, visible(message))
         else:
-            logger.warning("%s; trying again in %.1f s: %s", kind, retry_in, message)
+            logger.warning("%s; trying again in %.1f s: %s", kind, retry_in, visible(message))
         self.emit(event)
 
     async def next_message(self) -> str | None:
@@ -293,7 +293,7 @@ class Seat:
 
     def _lose(self, outcome: ToolOutcome) -> None:
         self.failure = ErrorEvent(kind="tool_server", message=outcome.text)
-        logger.error("%s", outcome.text)
+        logger.error("%s", visible(outcome.text))
         self.emit(self.failure)
         self._close_tools()
 

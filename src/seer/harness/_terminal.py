@@ -1,11 +1,9 @@
 """A person at the terminal: lines in, words out, and the keys that interrupt.
 
-The only importer of `prompt_toolkit`. What agents say is hostile text, so control characters in it
-are made visible before a terminal sees them.
+The only importer of `prompt_toolkit`. What agents say is hostile text; `seer.console` filters it.
 """
 
 import asyncio
-import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
@@ -14,20 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from seer._places import state_dir
-from seer.console import say
+from seer.console import say, visible
 from seer.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from prompt_toolkit.input import Input
     from prompt_toolkit.output import Output
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _ESCAPE_WAIT = 0.05
-
-
-def harmless(text: str) -> str:
-    """The text with control characters made visible; newlines and tabs stay."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 class Terminal(ABC):
@@ -68,7 +60,7 @@ class LineTerminal(Terminal):
 
     def say(self, text: str) -> None:
         """Write it down."""
-        say(harmless(text), file=self._target)
+        say(text, file=self._target)
 
     def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
         """There are no keys to watch."""
@@ -133,7 +125,7 @@ class PromptTerminal(Terminal):
 
     def say(self, text: str) -> None:
         """Print it above the prompt."""
-        say(harmless(text))
+        say(text)
 
     def complete(self, words: Sequence[str]) -> None:
         """Offer words on Tab."""
@@ -141,7 +133,7 @@ class PromptTerminal(Terminal):
 
     def status(self, line: Callable[[], str]) -> None:
         """Show the line below the prompt."""
-        self._line = lambda: harmless(line())
+        self._line = lambda: visible(line())
 
     def watch(self, on_interrupt: Callable[[], None]) -> AbstractContextManager[None]:
         """Escape and Ctrl-C interrupt."""

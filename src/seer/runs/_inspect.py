@@ -240,7 +240,7 @@ class _Transcript:
         self.usage["total_cost"] = event["total_cost_usd"]
 
     def _limit_reached(self, event: Mapping[str, Any]) -> None:
-        self.limit = {"type": _LIMITS[event["limit"]], "limit": event["allowed"]}
+        self.limit = {"type": _LIMITS.get(event["limit"], "custom"), "limit": event["allowed"]}
         self._event("info", event["time"], source="seer.limit", data=event["message"])
 
     def _error(self, event: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import os
 from pathlib import Path
 
+from seer.console import say
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.execution import create_local_session
 from seer.harness import RunFinished, Text, ToolCall, run_agent
@@ -31,11 +32,11 @@ async def main() -> None:
                 provider=f"scripted:{HERE / 'steps.toml'}",
             ):
                 if isinstance(event, Text):
-                    print(event.text)
+                    say(event.text)
                 elif isinstance(event, ToolCall):
-                    print(f"[{event.name}] {event.arguments.get('code', '')}".rstrip())
+                    say(f"[{event.name}] {event.arguments.get('code', '')}".rstrip())
                 elif isinstance(event, RunFinished):
-                    print(f"({event.reason})")
+                    say(f"({event.reason})")
         finally:
             session.close()
 

@@ -17,6 +17,7 @@ from seer.errors import (
     PreemptedError,
     SandboxLostError,
     SandboxNotFoundError,
+    visible,
 )
 from seer.providers._modal._errors import translated
 from seer.providers._modal._image import build_log, image_for
@@ -233,7 +234,7 @@ async def _with_log(error: ImageBuildError) -> ImageBuildError:
     with translated():
         log = await build_log(image_id, most=_LOG_TAIL)
     for line in log.splitlines():
-        logger.warning("image %s: %s", image_id, line)
+        logger.warning("image %s: %s", image_id, visible(line))
     return ImageBuildError(f"{error}\n{log}")
 
 
