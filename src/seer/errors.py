@@ -150,6 +150,14 @@ class SandboxStateError(SeerError, RuntimeError):
     """The call does not fit the sandbox's state (not started, already terminated, ...)."""
 
 
+class SandboxPausedError(SandboxStateError):
+    """The sandbox is paused, so nothing in it can answer; `resume()` lets it go on."""
+
+
+class PauseUnsupportedError(ProviderError):
+    """A provider cannot pause a machine and keep its memory; the message says what it can do."""
+
+
 class CommandFailedError(SeerError):
     """A command exited with a status other than zero.
 

@@ -1,6 +1,7 @@
 """Limits over a whole process tree, in real control groups."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -73,6 +74,30 @@ def test_killing_reaches_daemons(group: _cgroup.Cgroup) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         assert len(group.pids()) == 2
+        _cgroup.Cgroup(group.folders).kill()
+        assert process.stdout.read() == b""
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_frozen_group_stands_still_and_can_be_killed(group: _cgroup.Cgroup) -> None:
+    if not group.can_freeze:
+        pytest.skip("this kernel has no freezer for control groups")
+    code = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        preexec_fn=group.join,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        group.freeze(True)
+        process.stdin.write(b"asked\n")
+        process.stdin.flush()
+        ready, _, _ = select.select([process.stdout], [], [], 0.5)
+        assert not ready, "a frozen process has answered"
+        group.freeze(False)
+        assert process.stdout.readline() == b"asked\n"
+        group.freeze(True)
         _cgroup.Cgroup(group.folders).kill()
         assert process.stdout.read() == b""
     assert process.returncode == -signal.SIGKILL

@@ -4,6 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
+from seer._sync import on_loop
+from seer.errors import PauseUnsupportedError
 from seer.providers import MachineSpec, get_provider
 from seer.testing.containers import supported
 from seer.testing.modal_cloud import ModalCloud
@@ -16,7 +18,15 @@ pytestmark = [
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 
-DEVIATIONS: dict[str, str] = {}
+_NO_PAUSE = (
+    "Modal: 'Sandbox memory snapshots are in early preview, pre-beta', and for virtual machines "
+    "'only supported for a set of enabled customers' (modal.com/docs/guide/vm-memory-snapshots)"
+)
+DEVIATIONS: dict[str, str] = {
+    "pausing_stops_all_work_and_resuming_goes_on": _NO_PAUSE,
+    "a_paused_machine_can_be_terminated": _NO_PAUSE,
+    "a_paused_machine_ends_with_its_controller": _NO_PAUSE,
+}
 # How machines begin and end is Modal's own. Commands, files and sockets go the same way as with
 # `ssh`, which is put through every check.
 _LIFETIME = [check.__name__ for check in _lifetime.CHECKS]
@@ -41,3 +51,15 @@ def contract() -> Generator[ProviderContract]:
 @pytest.mark.parametrize("name", part(ProviderContract.names(), {*_LIFETIME, *_OTHERS[4::8]}))
 def test_contract(contract: ProviderContract, name: str) -> None:
     contract.run(name)
+
+
+async def test_a_pause_is_refused_with_the_reason_and_the_machine_goes_on(
+    contract: ProviderContract,
+) -> None:
+    machine = await on_loop(get_provider("modal").start(MachineSpec(start_timeout=60.0)))
+    try:
+        with pytest.raises(PauseUnsupportedError, match="memory snapshots are an early preview"):
+            await on_loop(machine.pause())
+        assert (await on_loop(machine.exec(["echo", "on"]))).stdout == b"on\n"
+    finally:
+        await on_loop(machine.terminate())

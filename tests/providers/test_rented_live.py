@@ -13,11 +13,12 @@ import pytest
 from seer.providers import MachineSpec, get_provider
 from seer.testing.provider_contract import ProviderContract
 from seer.testing.remote_contract import RemoteContract
+from tests.providers.test_modal_contract import DEVIATIONS as MODAL_DEVIATIONS
 from tests.providers.test_runpod_contract import DEVIATIONS as RUNPOD_DEVIATIONS
 
 pytestmark = pytest.mark.live
 
-_DEVIATIONS = {"modal": {}, "runpod": RUNPOD_DEVIATIONS}
+_DEVIATIONS = {"modal": MODAL_DEVIATIONS, "runpod": RUNPOD_DEVIATIONS}
 _START_TIMEOUT = 900.0
 
 

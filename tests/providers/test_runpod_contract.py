@@ -4,6 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
+from seer._sync import on_loop
+from seer.errors import PauseUnsupportedError
 from seer.providers import MachineSpec, get_provider
 from seer.testing.containers import supported
 from seer.testing.provider_contract import ProviderContract, _lifetime
@@ -16,7 +18,14 @@ pytestmark = [
     pytest.mark.skipif(supported() is not None, reason=str(supported())),
 ]
 
+_NO_PAUSE = (
+    "RunPod: 'Stopping a Pod releases the GPU and preserves data in /workspace (volume disk)' "
+    "(docs.runpod.io/pods/manage-pods); memory is not kept"
+)
 DEVIATIONS: dict[str, str] = {
+    "pausing_stops_all_work_and_resuming_goes_on": _NO_PAUSE,
+    "a_paused_machine_can_be_terminated": _NO_PAUSE,
+    "a_paused_machine_ends_with_its_controller": _NO_PAUSE,
     "ports_in_the_machine_can_be_reached": (
         "a pod's root may not make networks, so network='none' means no internet sockets at all"
     ),
@@ -46,3 +55,15 @@ def contract() -> Generator[ProviderContract]:
 )
 def test_contract(contract: ProviderContract, name: str) -> None:
     contract.run(name)
+
+
+async def test_a_pause_is_refused_with_the_reason_and_the_machine_goes_on(
+    contract: ProviderContract,
+) -> None:
+    machine = await on_loop(get_provider("runpod").start(MachineSpec(start_timeout=60.0)))
+    try:
+        with pytest.raises(PauseUnsupportedError, match="keeps the volume disk alone"):
+            await on_loop(machine.pause())
+        assert (await on_loop(machine.exec(["echo", "on"]))).stdout == b"on\n"
+    finally:
+        await on_loop(machine.terminate())

@@ -9,6 +9,7 @@ from seer.cli._codes import FOUND
 from seer.cli._machines import running
 from seer.cli._options import json_option
 from seer.console import say, say_json, table
+from seer.providers import MachineStatus
 
 
 @click.command(name="ps", epilog="Exit code 3: a machine has lost its controller (see `state`).")
@@ -34,7 +35,7 @@ def command(providers: tuple[str, ...], as_json: bool) -> int:
                 machine.gpu or "-",
                 duration(now - machine.started_at),
                 "-" if machine.cost_usd is None else f"${machine.cost_usd:.2f}",
-                state(detached=machine.detached, held=machine.controller_alive),
+                state(machine),
             )
             for machine in found.machines
         ]
@@ -48,11 +49,15 @@ def command(providers: tuple[str, ...], as_json: bool) -> int:
     return FOUND if orphans else 0
 
 
-def state(*, detached: bool, held: bool) -> str:
-    """Who a machine belongs to."""
-    if detached:
-        return "detached"
-    return "held" if held else "orphan: its controller is gone; its lease will end it"
+def state(machine: MachineStatus) -> str:
+    """Who a machine belongs to, and whether it is paused."""
+    if machine.detached:
+        owner = "detached"
+    elif machine.controller_alive:
+        owner = "held"
+    else:
+        owner = "orphan: its controller is gone; its lease will end it"
+    return f"paused, {owner}" if machine.paused else owner
 
 
 def duration(seconds: float) -> str:

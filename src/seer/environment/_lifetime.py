@@ -107,9 +107,48 @@ class Lifetime:
         await self.machine.detach()
         return self.sandbox_id
 
+    def pause(self) -> None:
+        """Stop all that runs in the sandbox; its memory, kernels and loaded models stay.
+
+        A paused sandbox uses no CPU. Until `resume`, commands raise `SandboxPausedError` and calls
+        of served functions wait. It still belongs to this process: its lease and its `timeout`
+        hold, and only `idle_timeout` does not count. GPU memory stays allocated.
+
+        Raises:
+            PauseUnsupportedError: The provider cannot; the message says what to do instead.
+            SandboxStateError: The sandbox does not run.
+        """
+        run_sync(self._pause())
+
+    async def apause(self) -> None:
+        """The twin of `pause`."""
+        await on_loop(self._pause())
+
+    async def _pause(self) -> None:
+        await self.machine.pause()
+
+    def resume(self) -> None:
+        """Let a paused sandbox go on where it was; harmless on one that runs."""
+        run_sync(self._resume())
+
+    async def aresume(self) -> None:
+        """The twin of `resume`."""
+        await on_loop(self._resume())
+
+    async def _resume(self) -> None:
+        if self.machine.paused:
+            await self.machine.resume()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the sandbox is paused."""
+        return self._started is not None and self._started.machine.paused
+
     @classmethod
     def from_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
         """Take over a running sandbox, also one that another process started.
+
+        One that is paused goes on.
 
         Args:
             sandbox_id: The sandbox's id.

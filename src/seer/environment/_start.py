@@ -100,6 +100,8 @@ async def adopt(sandbox_id: str, *, provider: str, kind: str) -> Started:
     if note.kind != kind:
         other = "ScopedSandbox" if note.kind == "scoped" else "Sandbox"
         raise SandboxNotFoundError(f"{sandbox_id!r} is a {other}; use {other}.from_id")
+    if machine.paused:
+        await machine.resume()
     return _started(machine, note)
 
 

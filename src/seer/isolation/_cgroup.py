@@ -15,6 +15,13 @@ import time
 _SIGKILL = 9  # the signal module costs more to import than everything else here
 _MOUNT = "/sys/fs/cgroup"
 _CONTROLLERS = ("memory", "pids")
+_FREEZERS = (
+    ("cgroup.freeze", ("0", "1"), "cgroup.events", "frozen 1"),
+    ("freezer.state", ("THAWED", "FROZEN"), "freezer.state", "FROZEN"),
+)
+"""The file of each version, what is written to it to thaw and to freeze, and where and how the
+kernel says that everything is frozen."""
+_FREEZE_PATIENCE = 10.0
 
 
 class CgroupError(OSError):
@@ -58,6 +65,40 @@ class Cgroup:
                         result["oom_kills"] = int(value)
         return result
 
+    def freeze(self, frozen: bool) -> None:
+        """Stop every process in the group where it is, or let all of them go on.
+
+        Raises:
+            CgroupError: The kernel has no freezer for this group, or a process would not stop; all
+                of them then go on.
+        """
+        for folder in self.folders:
+            for name, values, state, reached in _FREEZERS:
+                if os.path.exists(os.path.join(folder, name)):
+                    _write(folder, name, values[frozen])
+                    if frozen:
+                        self._await_freeze(folder, state, reached)
+                    return
+        raise CgroupError("no controller of this control group can freeze processes")
+
+    def _await_freeze(self, folder: str, state: str, reached: str) -> None:
+        deadline = time.monotonic() + _FREEZE_PATIENCE
+        # In version 1, reading the state is also what makes the kernel finish freezing.
+        while reached not in _read(folder, state):
+            if time.monotonic() > deadline:
+                self.freeze(False)
+                raise CgroupError(f"a process did not stop within {_FREEZE_PATIENCE:g} s")
+            time.sleep(0.002)
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether the kernel has a freezer for this group."""
+        return any(
+            os.path.exists(os.path.join(folder, name))
+            for folder in self.folders
+            for name, _, _, _ in _FREEZERS
+        )
+
     def kill(self) -> None:
         """Kill every process in the group; those that fork meanwhile are caught as well."""
         for folder in self.folders:
@@ -73,6 +114,9 @@ class Cgroup:
                     os.kill(pid, _SIGKILL)
                 except ProcessLookupError:
                     continue
+            if self.can_freeze:
+                # In version 1, a frozen process does not die before it is thawed.
+                self.freeze(False)
             time.sleep(0.001)
 
     def remove(self, timeout: float = 5.0) -> None:
@@ -110,6 +154,9 @@ def create(name: str, *, memory: int | None = None, pids: int | None = None) -> 
     own = _own_groups()
     unified = os.path.exists(os.path.join(_MOUNT, "cgroup.controllers"))
     folders = [_place(own)] if unified else [_place_v1(own, name) for name in _CONTROLLERS]
+    if not unified and "freezer" in own:
+        # Pausing needs it; limits do not, so a host without it is no reason to go without limits.
+        folders.append(_place_v1(own, "freezer"))
     group = Cgroup([os.path.join(folder, name) for folder in folders])
     made: list[str] = []
     try:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seer.errors import PauseUnsupportedError
 from seer.providers._exec import CAPTURE_LIMIT, run_to_end
 from seer.providers._parts import Channel, Listener, Process, Way
 from seer.providers._spec import (
@@ -32,6 +33,8 @@ class Machine(ABC):
     """The spec's note."""
     detached: bool = False
     """Whether it has a lifetime of its own, apart from this controller."""
+    paused: bool = False
+    """Whether it was paused, as far as this controller has heard."""
 
     def path(self, target: str) -> str:
         """Where programs in the machine see what the spec mounted at `target`."""
@@ -132,6 +135,26 @@ class Machine(ABC):
     @abstractmethod
     async def detach(self) -> None:
         """Give the machine a lifetime of its own: it outlives this controller."""
+
+    async def pause(self) -> None:
+        """Stop all that runs in the machine and keep its memory. Pausing twice is harmless.
+
+        Its lease and its timeout hold as before; idleness does not count meanwhile.
+
+        Raises:
+            PauseUnsupportedError: This provider cannot.
+            SandboxLostError: The machine is gone.
+        """
+        raise PauseUnsupportedError(f"provider {self.provider!r} cannot pause a machine")
+
+    async def resume(self) -> None:
+        """Let a paused machine go on; harmless on one that runs.
+
+        Raises:
+            PauseUnsupportedError: This provider cannot.
+            SandboxLostError: The machine is gone.
+        """
+        raise PauseUnsupportedError(f"provider {self.provider!r} cannot pause a machine")
 
     @abstractmethod
     async def terminate(self) -> None:

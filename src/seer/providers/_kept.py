@@ -11,9 +11,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from seer.errors import SandboxLostError
+from seer.errors import SandboxLostError, SandboxPausedError
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import LocalRecord, Seen
+from seer.providers._machine import wire
 from seer.providers._parts import Way
 from seer.providers._stewarded import StewardMachine
 
@@ -64,7 +65,39 @@ class KeptMachine(StewardMachine):
     async def _renew_once(self) -> None:
         now = self._last_renewal = time.monotonic()
         idle = 0.0 if self._open else now - self._last_use
-        await self._keeper.request("renew", {"idle_ms": int(idle * 1000)})
+        await self._ask("renew", {"idle_ms": int(idle * 1000)})
+
+    async def _ask(self, op: str, fields: "dict[str, wire.Encodable] | None" = None) -> None:
+        """Ask the keeper for something; every answer also tells whether the machine is paused."""
+        answer = await self._keeper.request(op, fields)
+        self.paused = bool(wire.get_int(answer, "paused", 0))
+
+    async def pause(self) -> None:
+        """Stop all that runs in the machine and keep its memory."""
+        try:
+            await self._ask("pause")
+        except SandboxLostError:
+            raise await self._why_lost() from None
+
+    async def resume(self) -> None:
+        """Let a paused machine go on."""
+        try:
+            await self._ask("resume")
+        except SandboxLostError:
+            raise await self._why_lost() from None
+        self._last_use = time.monotonic()
+
+    async def _check_running(self) -> None:
+        """Refuse at once what a paused machine would never answer.
+
+        Raises:
+            SandboxPausedError: It is paused; asked again, because others may hold it too.
+        """
+        if self.paused:
+            with contextlib.suppress(SandboxLostError):
+                await self._ask("status")
+        if self.paused:
+            raise SandboxPausedError(f"sandbox {self.id!r} is paused; call resume() first")
 
     async def detach(self) -> None:
         """Give the machine a lifetime of its own: it outlives this controller."""

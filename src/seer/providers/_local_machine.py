@@ -36,6 +36,7 @@ class LocalMachine(KeptMachine):
     # --- the steward --------------------------------------------------------------------------
 
     async def _dial(self) -> Connection:
+        await self._check_running()
         if self._keeper.ended.is_set():
             raise await self._why_lost()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -88,6 +89,7 @@ class LocalMachine(KeptMachine):
         if found is None or not found[0].writable:
             return await super().connect(address)
         mount, relative = found
+        await self._check_running()
         # In a thread: a listener that accepts nothing makes a connect wait.
         connecting = asyncio.create_task(asyncio.to_thread(connect_beneath, mount.source, relative))
         try:

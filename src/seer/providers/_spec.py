@@ -128,5 +128,6 @@ class MachineStatus:
     gpu: str | None
     detached: bool
     controller_alive: bool
+    paused: bool = False
     cost_usd: float | None = None
     """What it has cost so far, where its provider has a price."""

@@ -50,8 +50,10 @@ class LocalProvider(Provider):
         if keeper is not None:
             with contextlib.suppress(SandboxLostError, OSError, ValueError):
                 record = await asyncio.to_thread(read_record, folder)
-                await keeper.request("hold")
-                return LocalMachine(folder, record, keeper)
+                held = await keeper.request("hold")
+                machine = LocalMachine(folder, record, keeper)
+                machine.paused = bool(wire.get_int(held, "paused", 0))
+                return machine
             await keeper.close()
         await asyncio.to_thread(sweep, machine_id)
         known = await asyncio.to_thread(how_it_ended, machine_id)
@@ -178,6 +180,7 @@ async def _status(folder: Path) -> MachineStatus | None:
             gpu=record.gpu,
             detached=bool(wire.get_int(answer, "detached")),
             controller_alive=wire.get_int(answer, "holders") > 0,
+            paused=bool(wire.get_int(answer, "paused", 0)),
         )
     except (SandboxLostError, OSError, ValueError):
         return None

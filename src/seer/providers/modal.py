@@ -4,7 +4,12 @@ import asyncio
 import dataclasses
 import logging
 
-from seer.errors import CredentialsError, IsolationError, SandboxNotFoundError
+from seer.errors import (
+    CredentialsError,
+    IsolationError,
+    PauseUnsupportedError,
+    SandboxNotFoundError,
+)
 from seer.providers._base import Host, Machine
 from seer.providers._modal import _sandboxes
 from seer.providers._modal._link import ModalLink
@@ -40,6 +45,14 @@ class ModalHost(RentedHost):
         """Start the machine, with what Modal sees to left to Modal."""
         env = {**await self._secrets(), **spec.env}
         return await super().start(dataclasses.replace(inside(spec), env=env))
+
+    def may_pause(self) -> None:
+        """Refuse: Modal can end a sandbox or keep its files, and bills for it meanwhile."""
+        raise PauseUnsupportedError(
+            "Modal cannot pause a sandbox with a GPU and keep its memory (its memory snapshots are "
+            "an early preview, for chosen customers), and it bills for a stopped one all the same; "
+            "use snapshot() and terminate(), and later Sandbox.from_snapshot"
+        )
 
     async def _secrets(self) -> dict[str, str]:
         if not self._variables:

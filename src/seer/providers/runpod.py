@@ -16,6 +16,7 @@ from seer.errors import (
     HostUnreachableError,
     HostUnsuitableError,
     IsolationError,
+    PauseUnsupportedError,
     SandboxNotFoundError,
     SeerError,
 )
@@ -88,6 +89,14 @@ class RunPodHost(RentedHost):
         """Run the `main` of a module of this package there, once the system's packages are."""
         await self._await_packages()
         return await super().run(module, request, on_message=on_message)
+
+    def may_pause(self) -> None:
+        """Refuse: a pod that RunPod stops keeps nothing but its volume."""
+        raise PauseUnsupportedError(
+            "RunPod cannot pause a pod and keep its memory: stopping one releases the GPU and "
+            "keeps the volume disk alone; use snapshot() and terminate(), and later "
+            "Sandbox.from_snapshot"
+        )
 
     async def _await_packages(self) -> None:
         """Wait for what the pod has been installing since it came up."""

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
-_STOP, _KILL = 19, 9
+_STOP, _CONT, _KILL = 19, 18, 9
 
 
 def _libc(name: str, *arguments: int | bytes) -> int:
@@ -151,16 +151,41 @@ def kill_descendants(timeout: float = 30.0, *, spare: set[int] | None = None) ->
 
 def kill_tree(root: int, *, spare: set[int] | None = None) -> None:
     """Send SIGKILL to every descendant of `root`, having stopped them all first."""
-    stopped: set[int] = set()
+    stop_tree(root, spare=spare)
+    _signal_all(root, descendants(root, spare=spare), _KILL)
+
+
+def stop_tree(root: int, *, spare: set[int] | None = None) -> list[int]:
+    """Stop every descendant of `root`; gives those that this has stopped, parents first."""
+    seen: set[int] = set()
+    stopped: list[int] = []
     # A stopped process does not fork, so each round only finds what was forked just before.
     for _ in range(1000):
         found = descendants(root, spare=spare)
-        fresh = [pid for pid in found if pid not in stopped]
+        fresh = [pid for pid in found if pid not in seen]
         if not fresh:
             break
+        stopped += [pid for pid in fresh if _state(pid) not in "TtZ"]
         _signal_all(root, found, _STOP, only=fresh)
-        stopped.update(fresh)
-    _signal_all(root, descendants(root, spare=spare), _KILL)
+        seen.update(fresh)
+    return stopped
+
+
+def continue_tree(root: int, stopped: list[int]) -> None:
+    """Let processes that `stop_tree` has stopped go on, children before their parents.
+
+    In this order no parent sees a child of its own that is still stopped.
+    """
+    _signal_all(root, descendants(root), _CONT, only=stopped[::-1])
+
+
+def _state(pid: int) -> str:
+    """The letter of a process's state; `Z` when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return "Z"
 
 
 def _signal_all(root: int, tree: list[int], number: int, *, only: list[int] | None = None) -> None:

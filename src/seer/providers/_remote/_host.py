@@ -169,6 +169,7 @@ class RemoteHost(Host):
             gpu=fields["gpu"],
             detached=fields["detached"],
             controller_alive=fields["controller_alive"],
+            paused=fields["paused"],
             cost_usd=None if price is None else price * max(time.time() - started_at, 0),
         )
 
@@ -185,6 +186,13 @@ class RemoteHost(Host):
 
         Raises:
             SandboxStateError: It ends with this process in any case.
+        """
+
+    def may_pause(self) -> None:
+        """Refuse where stopping a machine's processes would be of no use.
+
+        Raises:
+            PauseUnsupportedError: The message says what its provider can do instead.
         """
 
     async def machine_ended(self) -> None:

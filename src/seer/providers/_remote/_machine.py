@@ -10,6 +10,7 @@ from seer.errors import SandboxLostError, SeerError
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._kept import CountedProtocol, KeptMachine
 from seer.providers._local_record import LocalRecord
+from seer.providers._machine import wire
 from seer.providers._remote._session import Session
 from seer.providers._wire_io import Connection
 
@@ -65,12 +66,16 @@ class RemoteMachine(KeptMachine):
         try:
             reader, writer = await session.open("keeper", asyncio.StreamReaderProtocol)
             keeper = KeeperClient(Connection(reader, writer, _keeper_gone))
+            paused = False
             if hold:
-                await keeper.request("hold")
+                held = await keeper.request("hold")
+                paused = bool(wire.get_int(held, "paused", 0))
         except BaseException:
             await asyncio.shield(session.close())
             raise
-        return cls(host, record, keeper, session)
+        machine = cls(host, record, keeper, session)
+        machine.paused = paused
+        return machine
 
     @property
     def cuts(self) -> int:
@@ -85,6 +90,11 @@ class RemoteMachine(KeptMachine):
         """Give the machine a lifetime of its own, if its host can."""
         self._host.may_detach()
         await super().detach()
+
+    async def pause(self) -> None:
+        """Stop all that runs in the machine and keep its memory, if its host has use for that."""
+        self._host.may_pause()
+        await super().pause()
 
     async def terminate(self) -> None:
         """End the machine and everything in it."""
@@ -120,6 +130,7 @@ class RemoteMachine(KeptMachine):
         return None
 
     async def _dial(self) -> Connection:
+        await self._check_running()
         if self._keeper.ended.is_set():
             raise await self._why_lost()
         try:

@@ -284,8 +284,7 @@ def _list() -> list[dict[str, object]]:
         known = status_of(answer["porter"])
         if known is not None:
             record = json.loads(answer["record"])
-            state = {"detached": known[0], "controller_alive": known[1]}
-            found.append({**record, **state, "price": answer["price"]})
+            found.append({**record, **known, "price": answer["price"]})
     return found
 
 

@@ -133,8 +133,8 @@ def _is_alive(folder: Path) -> bool:
     return True
 
 
-def status(porter: str) -> tuple[bool, bool] | None:
-    """Whether a machine behind a porter is detached, and whether it is held; None if it is gone."""
+def status(porter: str) -> dict[str, bool] | None:
+    """The state of a machine behind a porter, as listings have it; None if it is gone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(_STATUS_PATIENCE)
         try:
@@ -153,7 +153,7 @@ def status(porter: str) -> tuple[bool, bool] | None:
             return None
 
 
-def _read_status(peer: socket.socket) -> tuple[bool, bool] | None:
+def _read_status(peer: socket.socket) -> dict[str, bool] | None:
     splitter, came = frames.Splitter(), b""
     while data := peer.recv(65536):
         for kind, _, payload in splitter.feed(data):
@@ -161,6 +161,9 @@ def _read_status(peer: socket.socket) -> tuple[bool, bool] | None:
         if len(came) >= 4 and len(came) >= 4 + int.from_bytes(came[:4], "big"):
             fields = wire.decode_message(came[5:])
             peer.sendall(frames.frame(frames.BYE, 0))
-            held = wire.get_int(fields, "holders") > 0
-            return bool(wire.get_int(fields, "detached")), held
+            return {
+                "detached": bool(wire.get_int(fields, "detached")),
+                "controller_alive": wire.get_int(fields, "holders") > 0,
+                "paused": bool(wire.get_int(fields, "paused", 0)),
+            }
     return None

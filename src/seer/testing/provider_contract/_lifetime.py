@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import time
 
-from seer.errors import SandboxLostError, SandboxNotFoundError
+from seer.errors import SandboxLostError, SandboxNotFoundError, SandboxPausedError
 from seer.providers import Machine
 from seer.testing.provider_contract._subject import (
     Subject,
@@ -22,6 +23,8 @@ run_sync(machine.write_file("left-behind", b"hello"))
 run_sync(machine.exec(["/bin/sh", "-c", "sleep 600 >/dev/null 2>&1 &"]))
 if "detach" in arguments:
     run_sync(machine.detach())
+if "pause" in arguments:
+    run_sync(machine.pause())
 say(machine.id)
 sys.stdin.read()
 """
@@ -216,6 +219,79 @@ async def a_detached_machine_needs_no_controller(subject: Subject) -> None:
         await first.kill()
 
 
+_TICK = """
+import time
+kept = []
+while True:
+    kept.append(time.monotonic())
+    with open("ticks", "a") as file:
+        file.write(f"{kept[-1]} {len(kept)}\\n")
+    time.sleep(0.02)
+"""
+"""Writes down the time and how often it did so, which is known to its memory alone."""
+
+
+async def pausing_stops_all_work_and_resuming_goes_on(subject: Subject) -> None:
+    async with subject.fresh(idle_timeout=3.0) as machine:
+        ticking = await machine.spawn([machine.layout.python, "-c", _TICK])
+        try:
+
+            async def ticks() -> list[list[float]]:
+                lines = (await machine.read_file("ticks")).splitlines()
+                return [[float(word) for word in line.split()] for line in lines[:-1]]
+
+            async def has_begun() -> bool:
+                return (await machine.exec(["test", "-s", "ticks"])).exit_code == 0
+
+            await eventually(has_begun, "the program runs")
+            await machine.pause()
+            await machine.pause()
+            began = time.monotonic()
+            statuses = [s for s in await subject.provider.list() if s.id == machine.id]
+            expect(statuses[0].paused, f"the listing says that it is paused: {statuses[0]}")
+            await raises(SandboxPausedError, machine.exec(["true"]), "a command meanwhile")
+            await raises(SandboxPausedError, machine.read_file("ticks"), "a file meanwhile")
+            # Longer than its idle timeout: a paused machine is not an idle one.
+            await asyncio.sleep(4.0)
+            length = time.monotonic() - began
+            await machine.resume()
+            await machine.resume()
+            paused = len(await ticks())
+
+            async def goes_on() -> bool:
+                return len(await ticks()) > paused + 5
+
+            await eventually(goes_on, "the program goes on")
+            seen = await ticks()
+            gap = max(after[0] - before[0] for before, after in itertools.pairwise(seen))
+            expect(gap >= length, f"nothing ran for {length:.1f} s; the longest gap is {gap:.1f} s")
+            equal([int(tick[1]) for tick in seen], list(range(1, len(seen) + 1)), "its memory")
+            statuses = [s for s in await subject.provider.list() if s.id == machine.id]
+            expect(not statuses[0].paused, f"the listing says that it runs: {statuses[0]}")
+        finally:
+            await ticking.close()
+
+
+async def a_paused_machine_can_be_terminated(subject: Subject) -> None:
+    async with subject.fresh() as machine:
+        await sh(machine, "sleep 600 >/dev/null 2>&1 &")
+        await machine.pause()
+        await machine.terminate()
+        expect("terminated" in await _ends(subject, machine.id, within=30), "find says so")
+
+
+async def a_paused_machine_ends_with_its_controller(subject: Subject) -> None:
+    first = await subject.controller(_START, "5", "pause")
+    try:
+        machine_id = await first.line()
+        expect(await _is_listed(subject, machine_id), "it is there")
+        await first.kill()
+        said = await _ends(subject, machine_id, within=30)
+        expect("controller" in said, f"find says how it ended: {said}")
+    finally:
+        await first.kill()
+
+
 async def memory_is_limited(subject: Subject) -> None:
     async with subject.fresh(memory=200 << 20) as machine:
         code = "x = []\nwhile True: x.append(bytearray(8 << 20))"
@@ -264,6 +340,9 @@ CHECKS = (
     a_killed_controller_takes_its_machine_along,
     a_silent_controller_loses_its_lease,
     a_detached_machine_needs_no_controller,
+    pausing_stops_all_work_and_resuming_goes_on,
+    a_paused_machine_can_be_terminated,
+    a_paused_machine_ends_with_its_controller,
     memory_is_limited,
     disk_is_limited,
     processes_are_limited,
