@@ -3,18 +3,28 @@
 All of Seer's asynchronous work runs on one background loop thread. Blocking methods enter it with
 `run_sync`, their `a`-prefixed twins with `on_loop`; so both kinds can be mixed on one object, and
 both work in plain scripts, in notebooks and inside a running event loop.
+
+A fork gets a background loop of its own: threads do not survive a fork, and the parent's loop must
+not be touched, because both processes share the descriptor that it waits on.
 """
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Coroutine
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_of_parents: list[asyncio.AbstractEventLoop] = []
+"""Loops of the processes that this one was forked from; kept, because collecting one closes it."""
+_caller: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar(
+    "seer_calling_loop", default=None
+)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
@@ -27,6 +37,23 @@ def background_loop() -> asyncio.AbstractEventLoop:
             thread.start()
             atexit.register(_end, _loop, thread)
         return _loop
+
+
+def _forget_parent() -> None:
+    """In a fork: begin without a loop. The parent's may have held the lock."""
+    global _lock, _loop
+    _lock = threading.Lock()
+    if _loop is not None:
+        _of_parents.append(_loop)
+        _loop = None
+
+
+os.register_at_fork(after_in_child=_forget_parent)
+
+
+def calling_loop() -> asyncio.AbstractEventLoop | None:
+    """On the background loop: the event loop in which the running call was made, if in one."""
+    return _caller.get()
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
@@ -53,12 +80,14 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         RuntimeError: When called on the background loop itself, which would deadlock.
     """
     loop = background_loop()
-    if _running_loop() is loop:
+    calling = _running_loop()
+    if calling is loop:
         coroutine.close()
         raise RuntimeError("a blocking method was called on Seer's own loop; await its twin")
     ended = threading.Event()
 
     async def guarded() -> T:
+        _caller.set(calling)
         try:
             return await coroutine
         finally:
@@ -76,9 +105,15 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` on the background loop and await its result from any loop."""
     loop = background_loop()
-    if asyncio.get_running_loop() is loop:
+    calling = asyncio.get_running_loop()
+    if calling is loop:
         return await coroutine
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
+    async def called() -> T:
+        _caller.set(calling)
+        return await coroutine
+
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

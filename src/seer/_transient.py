@@ -38,6 +38,7 @@ class TransientFolder:
             self.path = Path(tempfile.gettempdir(), f"seer-{self.name}")
         else:
             self.path = inside / self.name
+        self._process = os.getpid()
         remove_at_end(self.path)
         self.path.mkdir(mode=0o700)
 
@@ -54,7 +55,12 @@ class TransientFolder:
         return path
 
     def remove(self) -> None:
-        """Remove the folder and all in it; blocks. Removing twice is harmless."""
+        """Remove the folder and all in it; blocks. Removing twice is harmless.
+
+        In a fork of the process that made it this does nothing: the folder is the parent's.
+        """
+        if self._process != os.getpid():
+            return
         shutil.rmtree(self.path, ignore_errors=True)
         _watcher.discard(self.path)
 
@@ -74,12 +80,16 @@ class _Watcher:
         self._pipe = -1
         self._paths: set[bytes] = set()
 
+    def forget_parent(self) -> None:
+        """In a fork: the paths are the parent's to keep, and so is its janitor, which waits for the
+        last end of the pipe to be closed.
+        """
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        self.__init__()
+
     def add(self, path: Path) -> None:
         with self._lock:
-            if self._owner not in (0, os.getpid()):
-                # A fork has the parent's pipe and paths, which are the parent's to keep.
-                self._owner = 0
-                self._paths = set()
             self._paths.add(os.fsencode(path))
             if not self._owner or not self._tell([os.fsencode(path)]):
                 self._start()
@@ -124,3 +134,4 @@ class _Watcher:
 
 
 _watcher = _Watcher()
+os.register_at_fork(after_in_child=_watcher.forget_parent)

@@ -150,6 +150,14 @@ class SandboxStateError(SeerError, RuntimeError):
     """The call does not fit the sandbox's state (not started, already terminated, ...)."""
 
 
+class EndingError(SeerError, ExceptionGroup[Exception]):
+    """Several steps of ending a sandbox or a session failed; all of them were tried.
+
+    Attributes:
+        exceptions: What each of them raised.
+    """
+
+
 class SandboxPausedError(SandboxStateError):
     """The sandbox is paused, so nothing in it can answer; `resume()` lets it go on."""
 

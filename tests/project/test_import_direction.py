@@ -27,6 +27,7 @@ ORDER = [
     "isolation",
     "console",
     "_redact",
+    "_ending",
     "_sync",
     "_transient",
     "_janitor",

@@ -3,10 +3,16 @@
 Every blocking method has an `a`-prefixed twin that does the work.
 """
 
+import asyncio
+import os
 import warnings
+import weakref
+from collections.abc import Iterator
+from functools import partial
 from types import TracebackType
 from typing import ClassVar, Protocol, Self, cast
 
+from seer._ending import Ending, Step, run_all
 from seer._sync import on_loop, run_sync
 from seer.environment._config import SandboxConfig
 from seer.environment._snapshots import Snapshot
@@ -20,6 +26,7 @@ from seer.providers import (
     get_provider,
     resolve_provider,
 )
+from seer.workspace import Dependent
 
 
 class Lifetime:
@@ -32,9 +39,13 @@ class Lifetime:
         """Describe the sandbox; nothing starts before `start`."""
         self.config = config if config is not None else SandboxConfig()
         self._started: Started | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._ended = False
+        self._end = Ending(self._run_ending_steps)
         self._snapshot: Snapshot | None = None
         self._notebook: Notebook | None = None
+        self._dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        self._process = os.getpid()
 
     def start(self) -> Self:
         """Get the machine ready: packages, models, repositories, files. Returns the sandbox.
@@ -42,7 +53,7 @@ class Lifetime:
         Raises:
             StartError: A phase failed; nothing is left running.
             SecretMissingError: A secret of the configuration is not set.
-            SandboxStateError: The sandbox was started before.
+            SandboxStateError: The sandbox was started before, or is terminated meanwhile.
         """
         return run_sync(self._start())
 
@@ -51,10 +62,26 @@ class Lifetime:
         return await on_loop(self._start())
 
     async def _start(self) -> Self:
+        self._check_process()
         if self._ended:
             raise SandboxStateError("this sandbox has ended; make a new one from its config")
         if self._started is not None:
             raise SandboxStateError(f"this sandbox runs already, as {self.sandbox_id!r}")
+        if self._starting is not None:
+            raise SandboxStateError("this sandbox is being started already")
+        starting = self._starting = asyncio.create_task(self._run_start())
+        try:
+            await starting
+        except asyncio.CancelledError:
+            if not self._ended:
+                raise
+        finally:
+            self._starting = None
+        if self._ended:
+            raise SandboxStateError("this sandbox was terminated while it was being started")
+        return self
+
+    async def _run_start(self) -> None:
         self._started = await start(
             self.config,
             kind=self._kind,
@@ -62,7 +89,6 @@ class Lifetime:
             snapshot=self._snapshot,
             mounts=self._extra_mounts(),
         )
-        return self
 
     def _network(self) -> Network:
         wanted = self.config.network
@@ -76,7 +102,15 @@ class Lifetime:
         return ()
 
     def terminate(self) -> None:
-        """End the machine and all that runs in it. Terminating twice is harmless."""
+        """End the machine and all that runs in it.
+
+        Sessions in the sandbox are closed, and those whose libraries all came from it. A start
+        that is under way is stopped. Terminating twice is harmless; after a failure, calling it
+        again tries what is left.
+
+        Raises:
+            EndingError: Several steps failed; a single failure is raised as it is.
+        """
         run_sync(self._terminate())
 
     async def aterminate(self) -> None:
@@ -84,13 +118,39 @@ class Lifetime:
         await on_loop(self._terminate())
 
     async def _terminate(self) -> None:
-        started, self._started = self._started, None
-        notebook, self._notebook = self._notebook, None
+        self._check_process()
         self._ended = True
-        if notebook is not None:
-            await notebook.aclose()
-        if started is not None:
-            await started.machine.terminate()
+        await self._end()
+
+    async def _run_ending_steps(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        name = self._started.machine.id if self._started is not None else "that was not started"
+        await run_all(f"sandbox {name}", self._ending_steps())
+
+    def _ending_steps(self) -> Iterator[Step]:
+        """What has to be ended, in this order. Each step forgets what it has ended."""
+        if self.paused:
+            # What is frozen can neither answer nor be closed in order.
+            yield self.machine.resume
+        for dependent in list(self._dependents):
+            yield partial(dependent.owner_ends, self)
+        yield from self._content_steps()
+        if self._started is not None:
+            yield self._end_machine
+
+    def _content_steps(self) -> Iterator[Step]:
+        """What has to be ended in the machine before the machine itself."""
+        return iter(())
+
+    async def _end_machine(self) -> None:
+        await self.machine.terminate()
+        self._started = self._notebook = None
+
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have something told before the sandbox ends, for as long as it exists."""
+        self._dependents.add(dependent)
 
     def detach(self) -> str:
         """Let the sandbox outlive this process, and return its id for `from_id`.
@@ -191,8 +251,8 @@ class Lifetime:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Terminate the sandbox, unless it was detached."""
-        if not self._is_detached:
+        """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
+        if not self._is_detached and self._process == os.getpid():
             self.terminate()
 
     async def __aenter__(self) -> Self:
@@ -205,8 +265,8 @@ class Lifetime:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Terminate the sandbox, unless it was detached."""
-        if not self._is_detached:
+        """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
+        if not self._is_detached and self._process == os.getpid():
             await self.aterminate()
 
     @property
@@ -216,7 +276,7 @@ class Lifetime:
     def __del__(self) -> None:
         """Warn of a forgotten `terminate`; the machine ends with this process."""
         started = getattr(self, "_started", None)
-        if started is not None and not started.machine.detached:
+        if started is not None and not started.machine.detached and self._process == os.getpid():
             warnings.warn(
                 f"sandbox {started.machine.id!r} was not terminated; use `with` or terminate()",
                 ResourceWarning,
@@ -238,8 +298,22 @@ class Lifetime:
         """The id under which `from_id` finds the sandbox."""
         return self.machine.id
 
+    def _check_process(self) -> None:
+        """Refuse what would reach into the sandbox of the process that this one was forked from.
+
+        Raises:
+            SandboxStateError: This process is a fork of the one that made the sandbox.
+        """
+        if self._process != os.getpid():
+            known = repr(self._started.machine.id) if self._started is not None else "its id"
+            raise SandboxStateError(
+                f"this sandbox belongs to process {self._process}, of which this process is a "
+                f"fork; use from_id({known}) here, or make a sandbox of its own"
+            )
+
     @property
     def _running(self) -> Started:
+        self._check_process()
         if self._started is None:
             state = "has ended" if self._ended else "is not started; call start() first"
             raise SandboxStateError(f"this sandbox {state}")
@@ -251,5 +325,3 @@ class Notebook(Protocol):
 
     @property
     def jupyter_url(self) -> str: ...
-
-    async def aclose(self) -> None: ...

@@ -3,10 +3,12 @@
 import asyncio
 import importlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self, assert_never, cast, overload
 
+from seer._ending import Step
 from seer._sync import on_loop, run_sync
 from seer.console import progress
 from seer.environment._config import SandboxConfig
@@ -53,14 +55,22 @@ class ScopedSandbox(Sandbox):
     def _extra_mounts(self) -> tuple[Mount, ...]:
         return (Mount(bundle(server_bundle()), GATE_FILES),)
 
-    async def _terminate(self) -> None:
-        doors, self._doors = self._doors, []
-        for door in doors:
-            await door.close()
-        served, self._served = self._served, {}
-        for interface in served.values():
-            await interface.stop()
-        await super()._terminate()
+    def _content_steps(self) -> Iterator[Step]:
+        for served in self._served.values():
+            for dependent in list(served.dependents):
+                yield partial(dependent.owner_ends, served)
+        for door in list(self._doors):
+            yield partial(self._close_door, door)
+        for served in list(self._served.values()):
+            yield partial(self._stop_interface, served)
+
+    async def _close_door(self, door: "_Closable") -> None:
+        await door.close()
+        self._doors.remove(door)
+
+    async def _stop_interface(self, served: Served) -> None:
+        await served.stop()
+        del self._served[served.name]
 
     async def _detach(self) -> str:
         await release_interfaces(self.machine, self._served)

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import secrets
+import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +25,7 @@ from seer.rpc._budget import Budget
 from seer.rpc._control import GateControl
 from seer.rpc._schema import Schema
 from seer.rpc._ship import interface_files
+from seer.workspace import Dependent
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +105,8 @@ class Served:
         self._callers = 0
         self._mark = ""
         self._listening = asyncio.Event()
+        self.dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        """What is told before the sandbox ends the interface."""
         self.schema = Schema(request.name, {})
         self.warnings: tuple[str, ...] = ()
 
@@ -173,6 +177,10 @@ class Served:
         socket = f"{self.folder}/{secrets.token_hex(4)}.sock"
         await self.control.add_caller(name, socket, budget=budget)
         return Caller(name, await self._machine.reach(socket), self.control)
+
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have something told before the sandbox ends the interface."""
+        self.dependents.add(dependent)
 
     async def reload(self) -> None:
         """Send the file as it is now, and load it again; kept objects stay.

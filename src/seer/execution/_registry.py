@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,8 +26,16 @@ def drop_session(session: Session) -> None:
 
 
 def open_sessions() -> list[Session]:
-    """All sessions of this process that are open, oldest first."""
-    return list(_open.values())
+    """All sessions of this process that are open, oldest first.
+
+    One that was made in an event loop which has been closed since does not count: the program
+    that made it has ended.
+    """
+    return [session for session in _open.values() if not session.is_orphaned]
+
+
+# The parent's sessions are the parent's to close.
+os.register_at_fork(after_in_child=_open.clear)
 
 
 def _tidy_up() -> None:

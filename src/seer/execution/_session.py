@@ -5,12 +5,14 @@ A session knows nothing of tools, protocols or vendors; those are served from ab
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
-from seer._sync import on_loop, run_sync
+from seer._ending import Ending, run_all
+from seer._sync import calling_loop, on_loop, run_sync
 from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
 from seer.execution._execution import Execution
@@ -42,6 +44,11 @@ class Session(ABC):
         runner = Runner(run=self._run, send_interrupt=self._send_interrupt, kill=self._kill)
         self._turns = Turns(runner, ready.private.outputs)
         self._closed = False
+        self._end = Ending(self._run_ending_steps)
+        self._made_in = calling_loop()
+        self._process = os.getpid()
+        self._gates = {id(library.gate) for library in ready.workspace.libraries}
+        """The interfaces that its libraries call; of one without, its own id stands for None."""
         self._door: ToolDoor | None = None
 
     # --- what it is ---------------------------------------------------------------------------
@@ -232,7 +239,13 @@ class Session(ABC):
         await on_loop(self._restart())
 
     def close(self) -> None:
-        """End the session and all that runs in it. Closing twice is harmless."""
+        """End the session and all that runs in it.
+
+        Closing twice is harmless; after a failure, calling it again tries what is left.
+
+        Raises:
+            EndingError: Several steps failed; a single failure is raised as it is.
+        """
         run_sync(self._close())
 
     async def aclose(self) -> None:
@@ -255,7 +268,8 @@ class Session(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if self._process == os.getpid():
+            self.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -266,7 +280,8 @@ class Session(ABC):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.aclose()
+        if self._process == os.getpid():
+            await self.aclose()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} ({self.session_id})>"
@@ -291,7 +306,7 @@ class Session(ABC):
 
     @abstractmethod
     async def _shut_down(self) -> None:
-        """End everything; called once."""
+        """End what runs; called again when it failed."""
 
     @abstractmethod
     def _describe(self) -> str:
@@ -302,6 +317,19 @@ class Session(ABC):
     def _opened(self) -> None:
         """Called by the makers of sessions once everything works."""
         add_session(self)
+        for owner in self._site.owners:
+            owner.add_dependent(self)
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the event loop in which it was made has been closed."""
+        return self._made_in is not None and self._made_in.is_closed()
+
+    async def owner_ends(self, owner: object) -> None:
+        """Close together with the sandbox that it is in, or the last one that served a library."""
+        self._gates.discard(id(owner))
+        if owner is self._site.sandbox or (self.workspace.libraries and not self._gates):
+            await self._close()
 
     async def _exec(
         self, code: str, limit: float | None, on_output: OnOutput | None
@@ -337,20 +365,33 @@ class Session(ABC):
             await self._begin_afresh()
 
     async def _close(self) -> None:
-        if self._closed:
-            return
+        self._check_process()
         self._closed = True
         drop_session(self)
+        await self._end()
+
+    async def _run_ending_steps(self) -> None:
         self._turns.refuse_more()
+        steps = [self._close_door, self._shut_down, self._turns.close, self._remove_files]
+        await run_all(f"session {self.name!r}", steps)
+
+    async def _close_door(self) -> None:
         if self._door is not None:
             await self._door.close()
-        try:
-            await self._shut_down()
-        finally:
-            await self._turns.close()
-            self._private.remove()
+            self._door = None
+
+    async def _remove_files(self) -> None:
+        self._private.remove()
+
+    def _check_process(self) -> None:
+        if self._process != os.getpid():
+            raise SandboxStateError(
+                f"session {self.name!r} belongs to process {self._process}, of which this process "
+                f"is a fork; create another one here"
+            )
 
     def _check_open(self) -> None:
+        self._check_process()
         if self._closed:
             raise SandboxStateError(f"session {self.name!r} is closed; create another one")
 

@@ -23,7 +23,7 @@ from seer.execution._private import PrivateFolder
 from seer.execution._reverse import ReverseDoor
 from seer.isolation import BackendName, Mount
 from seer.providers import Machine, MachineSpec, get_provider
-from seer.workspace import GateSocket, Workspace, install_files, install_libraries
+from seer.workspace import Dependent, Gate, GateSocket, Workspace, install_files, install_libraries
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class SandboxLike(Protocol):
     def machine(self) -> Machine: ...
     @property
     def model_handles(self) -> Sequence[ModelHandle]: ...
+    def add_dependent(self, dependent: Dependent) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,9 @@ class Ground:
 
 class Site(ABC):
     """Gives a session its machine, and a new one when that is lost."""
+
+    sandbox: SandboxLike | None = None
+    """Whose machine it is; None for one of the session's own."""
 
     def __init__(self, workspace: Workspace, *, session_id: str, name: str) -> None:
         self._workspace = workspace
@@ -86,6 +90,12 @@ class Site(ABC):
         """What bounds the session, as plain data for the records of runs."""
         machine = {} if self._ground is None else self._ground.machine.about()
         return {"workspace_dir": str(self.workspace_dir), "machine": machine}
+
+    @property
+    def owners(self) -> list[Gate | SandboxLike]:
+        """What the session cannot go on without: its sandbox, and its libraries' interfaces."""
+        gates = [library.gate for library in self._workspace.libraries if library.gate is not None]
+        return [*gates, *([self.sandbox] if self.sandbox is not None else [])]
 
     async def ground(self) -> Ground:
         """The machine, made ready when it was not.
@@ -115,9 +125,10 @@ class Site(ABC):
         try:
             await self.lost()
         finally:
-            callers, self._callers = self._callers, {}
-            for caller in callers.values():
+            while self._callers:
+                name, caller = next(iter(self._callers.items()))
                 await caller.aclose()
+                del self._callers[name]
 
     @abstractmethod
     async def _prepare(self) -> Ground:
@@ -205,7 +216,7 @@ class SandboxSite(Site):
         self, workspace: Workspace, sandbox: SandboxLike, *, session_id: str, name: str
     ) -> None:
         super().__init__(workspace, session_id=session_id, name=name)
-        self._sandbox = sandbox
+        self.sandbox = self._sandbox = sandbox
         self._doors: list[ReverseDoor] = []
 
     @property

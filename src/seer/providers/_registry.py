@@ -55,6 +55,10 @@ def _load(name: str) -> Provider:
     return cast(Provider, made())
 
 
+# Providers keep connections and locks that belong to the parent's event loop.
+os.register_at_fork(after_in_child=_load.cache_clear)
+
+
 def _places() -> dict[str, str]:
     found = dict(_BUILT_IN)
     for entry in entry_points(group=GROUP):

@@ -22,6 +22,14 @@ class GateSocket(Protocol):
         ...
 
 
+class Dependent(Protocol):
+    """Something that cannot go on without what it was made for, such as a session."""
+
+    async def owner_ends(self, owner: object) -> None:
+        """A sandbox, or an interface that one serves, is about to end."""
+        ...
+
+
 class Gate(Protocol):
     """A served interface that hands out callers. A caller is a socket, never a name or a token."""
 
@@ -31,4 +39,8 @@ class Gate(Protocol):
         Args:
             label: What the record and the listings call it, such as the session's name.
         """
+        ...
+
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have something told before the interface ends with its sandbox."""
         ...
