@@ -22,6 +22,8 @@ from ._registry import find
 _MEMORY = 4 << 30
 """Bytes of patterns, of all layers and heads, that are made at once."""
 
+_UNREADABLE = "{} is an architecture whose attention patterns this interface cannot read"
+
 
 @dataclass(frozen=True)
 class _Task:
@@ -63,8 +65,12 @@ def attention(
     def run(tasks: list[_Task]) -> list[Tensor]:
         batch = chosen.pad_rows([task.row for task in tasks])
         with torch.no_grad(), _eager(chosen):
-            found = chosen.decoder(**batch, output_attentions=True, use_cache=False).attentions
-        return [_own(found[task.layer - 1][i], task) for i, task in enumerate(tasks)]
+            output = chosen.decoder(**batch, output_attentions=True, use_cache=False)
+        found: Any = getattr(output, "attentions", None)
+        layers = [found[task.layer - 1] for task in tasks] if found else [None]
+        if any(one is None or one.ndim != 4 for one in layers):
+            raise ModelInputError(_UNREADABLE.format(type(chosen.net).__name__))
+        return [_own(chosen, found[task.layer - 1][i], task) for i, task in enumerate(tasks)]
 
     prepared = prepare_each(prepare, prompt, layer, head)
     # The size of a batch is counted in bytes of patterns here.
@@ -76,9 +82,12 @@ def _bytes(model: Model, tokens: int) -> int:
     return model.layers * model.heads * tokens * tokens * 4
 
 
-def _own(patterns: Tensor, task: _Task) -> Tensor:
+def _own(model: Model, patterns: Tensor, task: _Task) -> Tensor:
     count = len(task.row)
     own = patterns[:, -count:, -count:].float()
+    # Where the mask did not apply, these are not the patterns that the model computes with.
+    if bool(own.triu(1).any()):
+        raise ModelInputError(_UNREADABLE.format(type(model.net).__name__))
     return own if task.head is None else own[task.head]
 
 
@@ -88,7 +97,10 @@ def _eager(model: Model) -> Generator[None]:
     net: Any = model.net
     usual = net.config._attn_implementation
     net.set_attn_implementation("eager")
+    # Falcon decides at each call by this setting, and has no switch for it.
+    net.config._attn_implementation = "eager"
     try:
         yield
     finally:
         net.set_attn_implementation(usual)
+        net.config._attn_implementation = usual

@@ -15,6 +15,8 @@ from ._model import Model, Prompt
 from ._records import Attribution
 from ._registry import find
 
+_ROWS = 16_384
+"""Rows of the embedding table that are widened at once."""
 Method = Literal["integrated_gradients", "gradient_x_input", "occlusion"]
 
 
@@ -45,7 +47,7 @@ def attribute(
     ids = torch.tensor([row], device=chosen.device)
     table: Any = chosen.net.get_input_embeddings()
     given: Tensor = table(ids).detach()
-    mean = table.weight.float().mean(0).to(given.dtype).expand_as(given)
+    mean = _mean_embedding(table).to(given.dtype).expand_as(given)
     logits = _logits(chosen, given)[0]
     token = int(logits.argmax()) if target is None else chosen.token_id(target)
     if method == "integrated_gradients":
@@ -61,6 +63,14 @@ def attribute(
         value=float(logits[token]),
         baseline=float(_logits(chosen, mean)[0, token]),
     )
+
+
+def _mean_embedding(table: Any) -> Tensor:
+    """The mean over the vocabulary of what the table gives: Gemma's scales its weights."""
+    ids = torch.arange(table.weight.shape[0], device=table.weight.device)
+    with torch.no_grad():
+        total = torch.stack([table(part).double().sum(0) for part in ids.split(_ROWS)]).sum(0)
+    return (total / len(ids)).float()
 
 
 def _logits(model: Model, embeddings: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor
 from seer.errors import ModelInputError
 
 from ._batches import check_total, split
-from ._lens import hidden_states
 from ._limits import MAX_TOP, check_count, check_texts
 from ._model import Model
+from ._reading import residual_states
 from ._records import AdapterWeight, Comparison, LayerDifference, PromptDifference
 from ._registry import find
 from ._tokens import top_scores
@@ -52,12 +52,12 @@ def compare(
     totals = torch.zeros(one.layers + 1, 2, dtype=torch.float64)
     for group in split(list(zip(prompts, rows, strict=True)), lambda pair: len(pair[1])):
         own = [row for _, row in group]
-        first_states = hidden_states(one, own)
+        first_states, first_normed = residual_states(one, own)
         with other.without_adapter() if second is None else nullcontext():
-            second_states = hidden_states(other, own)
+            second_states, second_normed = residual_states(other, own)
         if same:
             totals += _layer_sums(first_states, second_states, own)
-        logits = one.logits_of(first_states[-1][:, -1]), other.logits_of(second_states[-1][:, -1])
+        logits = one.logits_of(first_normed[:, -1]), other.logits_of(second_normed[:, -1])
         for i, (prompt, _) in enumerate(group):
             prompts_found.append(_difference(one, prompt, logits[0][i], logits[1][i], k))
     count = sum(map(len, rows))
@@ -90,11 +90,12 @@ def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
 
 
 def _layer_sums(
-    first: Sequence[Tensor], second: Sequence[Tensor], rows: Sequence[Sequence[int]]
+    first: dict[int, Tensor], second: dict[int, Tensor], rows: Sequence[Sequence[int]]
 ) -> Tensor:
     """Per layer, sums over tokens: cosine, and relative distance."""
     found: list[Tensor] = []
-    for a, b in zip(first, second, strict=True):
+    for layer in sorted(first):
+        a, b = first[layer], second[layer]
         left = torch.cat([a[i, -len(row) :] for i, row in enumerate(rows)]).double()
         right = torch.cat([b[i, -len(row) :] for i, row in enumerate(rows)]).double()
         cosine = torch.nn.functional.cosine_similarity(left, right, dim=-1)

@@ -1,7 +1,7 @@
 """Reading and changing activations while a model runs, with nnsight.
 
-The only module that knows nnsight. What transformers itself gives (hidden states, attention) is
-read without it, see `_activations` and `_attention`. Why this library, and what it costs, is in
+The only module that knows nnsight. What can be had without it (the residual stream, attention) is
+read without it, see `_reading` and `_attention`. Why this library, and what it costs, is in
 `docs/decisions/whitebox-library.md`.
 """
 
@@ -10,7 +10,6 @@ read without it, see `_activations` and `_attention`. Why this library, and what
 # pyright: reportUnknownVariableType=false
 
 import importlib
-import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from torch import Tensor
 from seer.errors import MissingExtraError
 
 from ._model import Model
+from ._parts import Part
 from ._records import Stream
 
 _ORDER: dict[Stream, int] = {"attention": 0, "mlp": 1, "residual": 2}
@@ -46,7 +46,8 @@ def read(model: Model, batch: Mapping[str, Tensor], sites: Iterable[Site]) -> di
     """
     ordered = sorted(set(sites), key=_time)
     sight = _sight(model)
-    places = [_Place(model, sight, site) for site in ordered]
+    rows = len(batch["input_ids"])
+    places = [_Place(model, sight, site, rows) for site in ordered]
     found: list[Tensor] = []
     with torch.no_grad(), sight.trace(dict(batch)) as tracer:
         for place in places:
@@ -64,7 +65,7 @@ def run_changed(
         MissingExtraError: nnsight is not installed.
     """
     sight = _sight(model)
-    places = _places(model, sight, changes)
+    places = _places(model, sight, batch, changes)
     inputs = {**batch, "logits_to_keep": keep, "use_cache": False}
     with torch.no_grad(), sight.trace(inputs):
         for place, change in places:
@@ -88,7 +89,7 @@ def generate_changed(
         MissingExtraError: nnsight is not installed.
     """
     sight = _sight(model)
-    places = _places(model, sight, changes)
+    places = _places(model, sight, batch, changes)
     with warnings.catch_warnings():
         # The loop is open, since nobody knows when the model will end; nnsight says that it ended.
         warnings.filterwarnings("ignore", message=".*was never reached", category=UserWarning)
@@ -104,35 +105,47 @@ def _time(site: Site) -> tuple[int, int]:
 
 
 def _places(
-    model: Model, sight: Any, changes: Mapping[Site, Change]
+    model: Model, sight: Any, batch: Mapping[str, Tensor], changes: Mapping[Site, Change]
 ) -> Sequence[tuple["_Place", Change]]:
-    return [(_Place(model, sight, s), changes[s]) for s in sorted(changes, key=_time)]
+    rows = len(batch["input_ids"])
+    return [(_Place(model, sight, s, rows), changes[s]) for s in sorted(changes, key=_time)]
 
 
 class _Place:
     """A site as nnsight sees it."""
 
-    def __init__(self, model: Model, sight: Any, site: Site) -> None:
+    def __init__(self, model: Model, sight: Any, site: Site, rows: int) -> None:
         self._input = site.layer == 0
-        module = model.blocks[0] if self._input else model.site(site.layer, site.stream)
-        name = next(n for n, m in model.net.named_modules() if m is module)
-        for part in re.split(r"\.", name):
-            sight = sight[int(part)] if part.isdigit() else getattr(sight, part)
+        part = Part(model.blocks[0], 1.0) if self._input else model.site(site.layer, site.stream)
+        self._scale = part.scale
+        self._rows = rows
+        name = next(n for n, m in model.net.named_modules() if m is part.module)
+        for step in name.split("."):
+            sight = sight[int(step)] if step.isdigit() else getattr(sight, step)
         self._envoy: Any = sight
 
     def get(self) -> Tensor:
-        """The activations; within a trace."""
-        found: Any = self._envoy.input if self._input else self._envoy.output
-        return found[0] if isinstance(found, tuple) else found
+        """The activations, (rows, tokens, width), as they are added; within a trace."""
+        value = self._value()
+        # OPT flattens rows and tokens.
+        shaped = value.reshape(self._rows, -1, value.shape[-1])
+        # A copy, because Falcon adds to this tensor in place afterwards.
+        return shaped.clone() if self._scale == 1 else shaped.float() * self._scale
 
     def put(self, value: Tensor) -> None:
         """Replace them; within a trace."""
+        old = self._value()
+        value = (value / self._scale).to(old.dtype).reshape(old.shape)
         if self._input:
             self._envoy.input = value
         elif isinstance(self._envoy.output, tuple):
             self._envoy.output = (value, *self._envoy.output[1:])
         else:
             self._envoy.output = value
+
+    def _value(self) -> Tensor:
+        found: Any = self._envoy.input if self._input else self._envoy.output
+        return found[0] if isinstance(found, tuple) else found
 
 
 def _saved(value: Tensor) -> Tensor:

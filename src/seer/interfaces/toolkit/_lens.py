@@ -21,6 +21,7 @@ from seer.rpc import Handle
 from ._batches import check_total, prepare_each, run_each, split
 from ._limits import MAX_TOP, check_count, check_number, check_texts
 from ._model import Model, Prompt
+from ._reading import residual_states
 from ._records import FittedLens, LensRow
 from ._registry import find
 from ._tokens import entropy, top_scores
@@ -72,7 +73,7 @@ def logit_lens(
         return _Task(row, chosen.check_position(at, len(row)))
 
     def run(tasks: list[_Task]) -> list[list[LensRow]]:
-        states = hidden_states(chosen, [task.row for task in tasks])
+        states = _lens_states(chosen, [task.row for task in tasks])
         places = [task.position - len(task.row) for task in tasks]
         rows = torch.arange(len(tasks))
         found: list[list[LensRow]] = [[] for _ in tasks]
@@ -113,17 +114,16 @@ def fit_lens(texts: list[str], *, ridge: float = 0.01, model: str | None = None)
     )
 
 
-def hidden_states(model: Model, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-    """The residual stream at all layers; the last one is behind the final norm."""
-    with torch.no_grad():
-        batch = model.pad_rows(rows)
-        return model.decoder(**batch, output_hidden_states=True, use_cache=False).hidden_states
-
-
 def _check_lens(model: Model, lens: Handle) -> Lens:
     if not isinstance(lens.value, Lens) or lens.value.model != model.name:
         raise ModelInputError("lens: give the `lens` of a FittedLens that fit_lens made here")
     return lens.value
+
+
+def _lens_states(model: Model, rows: Sequence[Sequence[int]]) -> list[Tensor]:
+    """The residual stream at all layers but the last, then what the final norm puts out."""
+    states, normed = residual_states(model, rows, range(model.layers))
+    return [*(states[layer] for layer in range(model.layers)), normed]
 
 
 def _read_layer(model: Model, state: Tensor, layer: int, lens: Lens | None) -> Tensor:
@@ -157,7 +157,7 @@ def _fit(model: Model, rows: Sequence[list[int]], ridge: float) -> list[Tensor]:
     squares = [torch.zeros(wide, wide, device=model.device) for _ in range(model.layers)]
     products = [torch.zeros(wide, model.width, device=model.device) for _ in range(model.layers)]
     for group in split(rows, len):
-        *layers, last = _flat(hidden_states(model, group), group)
+        *layers, last = _flat(_lens_states(model, group), group)
         for layer, state in enumerate(layers):
             inputs = _with_one(state)
             squares[layer] += inputs.T @ inputs
@@ -179,7 +179,7 @@ def _divergence(model: Model, rows: Sequence[list[int]], lens: Lens | None) -> l
     """Per layer, the mean KL from the model's own distribution, over all tokens."""
     sums = [0.0] * (model.layers + 1)
     for group in split(rows, len, most=4096):
-        states = _flat(hidden_states(model, group), group)
+        states = _flat(_lens_states(model, group), group)
         own = model.logits_of(states[-1]).log_softmax(-1)
         for layer, state in enumerate(states):
             other = _read_layer(model, state, layer, lens).log_softmax(-1)

@@ -1,7 +1,7 @@
 """A loaded model: its parts by one name each, whatever the architecture, and its tokens.
 
-Only the least is known about architectures: where the blocks are, and which module of a block adds
-to the residual stream. Reading and changing activations is in `_inside`.
+Where an architecture has its parts is found by `_parts`; reading and changing activations is in
+`_inside`.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -12,6 +12,7 @@ import importlib
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,11 @@ from torch import Tensor
 from seer.errors import CallLimitError, ModelInputError
 
 from ._limits import MAX_PROMPT_TOKENS
+from ._parts import Block, Part, check_head, find_blocks, find_final_norm, find_parts
 from ._records import Message, Stream
 
 Prompt = str | list[int]
 """A text, or token ids."""
-
-_BLOCKS = ("layers", "h", "blocks")
-_FINAL_NORM = ("norm", "ln_f", "final_layernorm", "final_layer_norm")
-_ATTENTION = ("self_attn", "attn", "attention")
 
 
 class Model:
@@ -51,17 +49,15 @@ class Model:
         """What `_inside` has made of it."""
         self.config: Any = net.config.get_text_config()
         self.decoder: Any = net.get_decoder()
-        self.blocks: Any = _part(self.decoder, _BLOCKS)
-        self.final_norm: Any = _part(self.decoder, _FINAL_NORM)
         self.head: Any = net.get_output_embeddings()
+        self._head_checked = False
         self.device: torch.device = net.get_input_embeddings().weight.device
         self.width: int = self.config.hidden_size
-        self.layers: int = len(self.blocks)
-        self.heads: int = self.config.num_attention_heads
+        self.layers: int = self.config.num_hidden_layers
+        self.heads: int = getattr(self.config, "num_attention_heads", 0)
         self.vocabulary: int = self.head.weight.shape[0]
-        known: int = getattr(self.config, "max_position_embeddings", MAX_PROMPT_TOKENS)
-        self.context = known
-        self.max_tokens = min(known, MAX_PROMPT_TOKENS)
+        self.context = _context(self.config)
+        self.max_tokens = min(self.context, MAX_PROMPT_TOKENS)
         pad = tokenizer.pad_token_id
         self.pad: int = pad if pad is not None else (tokenizer.eos_token_id or 0)
 
@@ -92,26 +88,64 @@ class Model:
             # An adapter that comes back is made trainable by peft.
             self.adapter.requires_grad_(False)
 
-    def site(self, layer: int, stream: Stream) -> Any:
+    @cached_property
+    def blocks(self) -> Any:
+        """The list of blocks.
+
+        Raises:
+            ModelInputError: This architecture has none that is known.
+        """
+        return find_blocks(self.decoder)
+
+    @cached_property
+    def final_norm(self) -> Any:
+        """The norm behind the last block.
+
+        Raises:
+            ModelInputError: This architecture has none that is known.
+        """
+        return find_final_norm(self.decoder)
+
+    @cached_property
+    def parts(self) -> list[Block]:
+        """The parts of each block.
+
+        Raises:
+            ModelInputError: This architecture cannot be taken apart.
+        """
+        return find_parts(self.net)
+
+    def site(self, layer: int, stream: Stream) -> Part:
         """The module whose output is this stream at block `layer` (from 1).
 
-        With norms after its parts (as Gemma 2 has), a block adds what the norms put out.
+        Raises:
+            ModelInputError: This architecture cannot be taken apart.
         """
-        block = self.blocks[layer - 1]
         if stream == "residual":
-            return block
-        sandwiched = hasattr(block, "pre_feedforward_layernorm")
-        if stream == "attention":
-            return block.post_attention_layernorm if sandwiched else _part(block, _ATTENTION)
-        return block.post_feedforward_layernorm if sandwiched else block.mlp
+            return Part(self.blocks[layer - 1], 1.0)
+        block = self.parts[layer - 1]
+        return block.attention if stream == "attention" else block.mlp
 
     def unembed(self, residual: Tensor) -> Tensor:
         """Logits, in float32, for activations of the residual stream after the last block."""
         return self.logits_of(self.final_norm(residual.to(self.head.weight.dtype)))
 
     def logits_of(self, normed: Tensor) -> Tensor:
-        """Logits, in float32, for what the final norm put out."""
+        """Logits, in float32, for what the final norm put out.
+
+        Raises:
+            ModelInputError: This architecture makes them in a way that is not known.
+        """
+        if not self._head_checked:
+            check_head(self.net, self._logits)
+            self._head_checked = True
+        return self._logits(normed)
+
+    def _logits(self, normed: Tensor) -> Tensor:
+        # Cohere multiplies by its setting, Granite divides by its own, Gemma 2 flattens.
         logits: Tensor = self.head(normed)
+        logits = logits * (getattr(self.config, "logit_scale", None) or 1.0)
+        logits = logits / (getattr(self.config, "logits_scaling", None) or 1.0)
         cap = getattr(self.config, "final_logit_softcapping", None)
         if cap:
             logits = torch.tanh(logits / cap) * cap
@@ -249,15 +283,12 @@ def base_folder(folder: str) -> str | None:
     return str(json.loads(config.read_text())["base_model_name_or_path"])
 
 
-def _part(module: Any, names: Sequence[str]) -> Any:
-    for name in names:
-        found = getattr(module, name, None)
-        if found is not None:
-            return found
-    raise ModelInputError(
-        f"{type(module).__name__} is an architecture that this interface does not know: it has "
-        f"none of {', '.join(names)}"
-    )
+def _context(config: Any) -> int:
+    """How many tokens fit, for the model; many if it does not say."""
+    for name in ("max_position_embeddings", "max_seq_len"):
+        if found := getattr(config, name, None):
+            return int(found)
+    return MAX_PROMPT_TOKENS
 
 
 def _load_net(folder: str) -> Any:

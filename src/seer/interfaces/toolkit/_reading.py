@@ -1,14 +1,13 @@
 """Activations of many prompts, by the cheapest way that gives them.
 
-The residual stream before the last block's end comes from transformers' own hidden states; all else
-from `_inside`.
+The residual stream comes from hooks on the blocks; all else from `_inside`.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownVariableType=false
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -16,16 +15,30 @@ from torch import Tensor
 from ._batches import split
 from ._inside import Site, read
 from ._model import Model
+from ._parts import watch
+
+
+def residual_states(
+    model: Model, rows: Sequence[Sequence[int]], layers: Iterable[int] | None = None
+) -> tuple[dict[int, Tensor], Tensor]:
+    """The residual stream (rows, longest, width) by layer, and what the final norm puts out.
+
+    Rows are padded at the left. Taken from the blocks themselves: transformers gives the last layer
+    behind the final norm only, and what its other hidden states are differs by architecture.
+    """
+    wanted = set(range(model.layers + 1) if layers is None else layers)
+    inputs = {0: model.blocks[0]} if 0 in wanted else {}
+    outputs = {layer: model.blocks[layer - 1] for layer in wanted if layer > 0}
+    with watch(inputs, outputs) as found, torch.no_grad():
+        output = model.decoder(**model.pad_rows(rows), use_cache=False)
+    return found, output.last_hidden_state
 
 
 def read_batch(model: Model, rows: Sequence[Sequence[int]], sites: set[Site]) -> dict[Site, Tensor]:
     """Activations (rows, longest, width) at some sites; rows are padded at the left."""
-    batch = model.pad_rows(rows)
-    # transformers gives the last layer's hidden state behind the final norm only.
-    if any(site.stream != "residual" or site.layer == model.layers for site in sites):
-        return read(model, batch, sites)
-    with torch.no_grad():
-        states = model.decoder(**batch, output_hidden_states=True, use_cache=False).hidden_states
+    if any(site.stream != "residual" for site in sites):
+        return read(model, model.pad_rows(rows), sites)
+    states, _ = residual_states(model, rows, {site.layer for site in sites})
     return {site: states[site.layer] for site in sites}
 
 

@@ -1,0 +1,334 @@
+"""What holds for every model whose inside can be read, against hooks of plain PyTorch.
+
+Parts add up to the residual stream, changes reach it, the last row of the lens is the model's own
+distribution, and attention looks back only. What cannot be read is refused by name.
+"""
+
+# torch, scipy and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seer.errors import ModelInputError
+from tests.interfaces.conftest import TEXTS
+
+pytestmark = [
+    pytest.mark.full,
+    # Of transformers' own code for GPT BigCode.
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),
+]
+
+_SIZE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+_OLD = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+_PLAIN = {**_SIZE, "max_position_embeddings": 64, "intermediate_size": 64}
+_GROUPED = {**_PLAIN, "num_key_value_heads": 2, "head_dim": 8}
+_SMALL_PADS = {**_GROUPED, "pad_token_id": 0}
+_EXPERTS = {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_LOCAL_EXPERTS = {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2}
+_SCALED = {"residual_multiplier": 0.22, "embedding_multiplier": 12.0, "logits_scaling": 8.0}
+_DEEPSEEK = {
+    **_EXPERTS,
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 4,
+    "v_head_dim": 8,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+}
+_NEO = {"num_layers": 3, "num_heads": 4, "attention_types": [[["global"], 3]]}
+
+READABLE: dict[str, dict[str, Any]] = {
+    "cohere": {**_GROUPED, "logit_scale": 0.0625},
+    "falcon": {**_SIZE, "num_kv_heads": 2, "new_decoder_architecture": True},
+    "gemma2": {**_GROUPED, "query_pre_attn_scalar": 8},
+    "gemma3_text": {**_GROUPED, "query_pre_attn_scalar": 8},
+    "glm4": _SMALL_PADS,
+    "gpt_neox": _PLAIN,
+    "granite": {**_GROUPED, **_SCALED},
+    "granitemoe": {**_LOCAL_EXPERTS, **_SCALED},
+    "gpt_oss": _LOCAL_EXPERTS,
+    "olmo2": _GROUPED,
+    "olmo3": _GROUPED,
+    "opt": {**_SIZE, "ffn_dim": 64, "word_embed_proj_dim": 32, "max_position_embeddings": 64},
+    "phi": _PLAIN,
+    "apertus": _GROUPED,
+    "arcee": _GROUPED,
+    "biogpt": _PLAIN,
+    "cohere2": {**_GROUPED, "logit_scale": 0.0625},
+    "deepseek_v3": _DEEPSEEK,
+    "ernie4_5": _GROUPED,
+    "exaone4": _GROUPED,
+    "gemma": _GROUPED,
+    "glm": _SMALL_PADS,
+    "gpt2": _OLD,
+    "gpt_bigcode": _OLD,
+    "gpt_neo": {**_PLAIN, **_NEO},
+    "gptj": {**_OLD, "rotary_dim": 4},
+    "helium": _GROUPED,
+    "llama": _GROUPED,
+    "mistral": _GROUPED,
+    "mixtral": _LOCAL_EXPERTS,
+    "nemotron": _GROUPED,
+    "olmo": _GROUPED,
+    "olmoe": _EXPERTS,
+    "persimmon": _PLAIN,
+    "phi3": _SMALL_PADS,
+    "qwen2": _GROUPED,
+    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 32},
+    "qwen3": _GROUPED,
+    "qwen3_moe": _EXPERTS,
+    "seed_oss": _GROUPED,
+    "smollm3": _SMALL_PADS,
+    "stablelm": _GROUPED,
+    "starcoder2": _GROUPED,
+}
+
+
+def make(folder: Path, architecture: str, settings: dict[str, Any]) -> Any:
+    """A tiny random model, saved with the tokenizer of the other tiny models; gives the model."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    from seer.testing import make_tiny_model
+
+    make_tiny_model(folder, architecture="llama", layers=1, width=32)
+    tokenizers: Any = AutoTokenizer
+    vocabulary = len(tokenizers.from_pretrained(folder))
+    (folder / "model.safetensors").unlink()
+    kinds: Any = AutoConfig
+    config = kinds.for_model(architecture, **settings, vocab_size=vocabulary)
+    torch.manual_seed(0)
+    auto: Any = AutoModelForCausalLM
+    net = auto.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for name, weight in net.named_parameters():
+            # Large enough for every part to matter.
+            if weight.ndim >= 2 and "embed" not in name and "wte" not in name:
+                weight.mul_(4.0)
+            elif weight.ndim == 1 and "norm" in name and "bias" not in name:
+                weight.add_(torch.rand_like(weight))
+    net.save_pretrained(folder)
+    return net
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "bloom": {"hidden_size": 32, "n_layer": 3, "n_head": 4},
+    "mamba": {"hidden_size": 32, "num_hidden_layers": 3, "state_size": 4},
+    "qwen3_next": _EXPERTS,
+}
+"""Whose blocks are no attention and MLP that add to the residual stream one after the other."""
+
+
+class Opened:
+    """One architecture: the tools over it, and the same model with hooks of plain PyTorch."""
+
+    def __init__(self, folder: Path, architecture: str, settings: dict[str, Any]) -> None:
+        import torch
+
+        from seer import interfaces
+        from seer.testing import load_interface
+
+        self.net = make(folder, architecture, settings)
+        self.tools: Any = load_interface(interfaces.whitebox, models={"tiny": str(folder)})
+        decoder: Any = self.net.get_decoder()
+        lists = [m for m in decoder.children() if isinstance(m, torch.nn.ModuleList)]
+        self.blocks: Any = max(lists, key=len)
+        self.ids = torch.tensor([self.tools.tokenize(TEXTS[0]).ids])
+
+    def run(self) -> tuple[Any, list[Any]]:
+        """The logits, and the residual stream before and after each block."""
+        import torch
+
+        seen: list[Any] = []
+
+        def before(_module: Any, args: Any, kwargs: Any) -> None:
+            seen.append((args[0] if args else kwargs["hidden_states"]).detach().clone()[0])
+
+        def after(_module: Any, _args: Any, output: Any) -> None:
+            seen.append((output[0] if isinstance(output, tuple) else output).detach().clone()[0])
+
+        hooks = [self.blocks[0].register_forward_pre_hook(before, with_kwargs=True)]
+        hooks += [block.register_forward_hook(after) for block in self.blocks]
+        try:
+            with torch.no_grad():
+                logits = self.net(input_ids=self.ids, use_cache=False).logits[0].float()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return logits, seen
+
+    def skip_blocks(self) -> Any:
+        """The logits where every block hands on what it was given."""
+        import torch
+
+        def skip(_module: Any, args: Any, kwargs: Any, output: Any) -> Any:
+            given = args[0] if args else kwargs["hidden_states"]
+            return (given, *output[1:]) if isinstance(output, tuple) else given
+
+        hooks = [block.register_forward_hook(skip, with_kwargs=True) for block in self.blocks]
+        try:
+            with torch.no_grad():
+                return self.net(input_ids=self.ids, use_cache=False).logits[0].float()
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Opened]:
+    """Gives an architecture, made on first use."""
+    made: dict[str, Opened] = {}
+
+    def get(architecture: str) -> Opened:
+        if architecture not in made:
+            folder = tmp_path_factory.mktemp("architectures") / architecture
+            made[architecture] = Opened(folder, architecture, {**READABLE, **REFUSED}[architecture])
+        return made[architecture]
+
+    return get
+
+
+@pytest.mark.parametrize("name", READABLE)
+class TestReadable:
+    def test_parts_add_up_to_the_residual_stream(
+        self, name: str, opened: Callable[[str], Opened]
+    ) -> None:
+        case = opened(name)
+        _, states = case.run()
+        for layer, state in enumerate(states):
+            found = case.tools.activations(TEXTS[0], layer)
+            np.testing.assert_allclose(found, state.numpy(), atol=2e-4, rtol=1e-3)
+        for layer in range(1, len(states)):
+            parts = [
+                case.tools.activations(TEXTS[0], layer, stream=stream)
+                for stream in ("attention", "mlp")
+            ]
+            added = (states[layer] - states[layer - 1]).numpy()
+            assert np.abs(added).max() > 1e-3
+            np.testing.assert_allclose(parts[0] + parts[1], added, atol=2e-4, rtol=1e-3)
+            assert np.abs(parts[0]).max() > 1e-4 and np.abs(parts[1]).max() > 1e-4
+
+    def test_changes_of_the_parts_reach_the_residual_stream(
+        self, name: str, opened: Callable[[str], Opened]
+    ) -> None:
+        case = opened(name)
+        ablated = [{"mode": "ablate", "stream": stream} for stream in ("attention", "mlp")]
+        found = case.tools.next_tokens(TEXTS[0], steering=ablated, k=5)
+        expected = case.skip_blocks()[-1].softmax(-1)
+        for one in found.top:
+            assert one.score == pytest.approx(float(expected[one.id]), abs=1e-4)
+
+    def test_the_lens_ends_in_the_models_own_distribution(
+        self, name: str, opened: Callable[[str], Opened]
+    ) -> None:
+        case = opened(name)
+        logits, _ = case.run()
+        own = logits[-1].softmax(-1)
+        rows = case.tools.logit_lens(TEXTS[0], k=5)
+        after = case.tools.next_tokens(TEXTS[0], k=5)
+        for top in (rows[-1].top, after.top):
+            for one in top:
+                assert one.score == pytest.approx(float(own[one.id]), abs=1e-4)
+        early = case.skip_blocks()[-1].softmax(-1)
+        for one in rows[0].top:
+            assert one.score == pytest.approx(float(early[one.id]), abs=1e-4)
+
+    def test_attention_looks_back_only_and_adds_up_to_one(
+        self, name: str, opened: Callable[[str], Opened]
+    ) -> None:
+        case = opened(name)
+        for layer in (1, len(case.blocks)):
+            found = case.tools.attention(TEXTS[0], layer)
+            assert np.allclose(np.triu(found, 1), 0)
+            total = found.sum(-1)
+            # With a sink, a head may attend to nothing in part.
+            assert (
+                np.all(total <= 1 + 1e-4) if name == "gpt_oss" else np.allclose(total, 1, atol=1e-4)
+            )
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_taken_apart_is_refused_by_name(
+    name: str, opened: Callable[[str], Opened]
+) -> None:
+    case = opened(name)
+    _, states = case.run()
+    found = case.tools.activations(TEXTS[0], 2)
+    np.testing.assert_allclose(found, states[2].numpy(), atol=2e-4, rtol=1e-3)
+    kind = type(case.net).__name__
+    for stream in ("attention", "mlp"):
+        with pytest.raises(ModelInputError, match=f"^{kind} .* cannot take apart"):
+            case.tools.activations(TEXTS[0], 1, stream=stream)
+    with pytest.raises(ModelInputError, match=f"^{kind} .* cannot take apart"):
+        case.tools.next_tokens(TEXTS[0], steering=[{"mode": "ablate", "stream": "mlp"}])
+    if name != "bloom":
+        with pytest.raises(ModelInputError, match=f"^{kind} .* patterns"):
+            case.tools.attention(TEXTS[0], 1)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3_text", "granite", "llama"])
+def test_occlusion_replaces_a_token_by_the_mean_of_what_tokens_are_embedded_as(
+    name: str, opened: Callable[[str], Opened]
+) -> None:
+    import torch
+
+    case = opened(name)
+    table = case.net.get_input_embeddings()
+    with torch.no_grad():
+        # As the model embeds them, one token after the other.
+        mean = torch.cat([table(torch.tensor([i])) for i in range(table.num_embeddings)]).mean(0)
+        given = table(case.ids)
+        logits = case.net(inputs_embeds=given).logits[0, -1]
+        target = int(logits.argmax())
+        expected: list[float] = []
+        for place in range(given.shape[1]):
+            changed = given.clone()
+            changed[0, place] = mean
+            changed_logits = case.net(inputs_embeds=changed).logits[0, -1]
+            expected.append(float(logits[target] - changed_logits[target]))
+    found = case.tools.attribute(TEXTS[0], method="occlusion")
+    assert found.scores == pytest.approx(expected, abs=2e-4)
+    # Integrated gradients begin where every token is occluded.
+    with torch.no_grad():
+        nothing = case.net(inputs_embeds=mean.expand_as(given)).logits[0, -1]
+    assert found.baseline == pytest.approx(float(nothing[target]), abs=2e-4)
+
+
+def test_the_last_layer_is_compared_before_the_final_norm(
+    opened: Callable[[str], Opened], tmp_path: Path
+) -> None:
+    import torch
+
+    from seer import interfaces
+    from seer.testing import load_interface
+
+    first, second = (
+        Opened(tmp_path / name, "granite", READABLE["granite"]) for name in ("one", "two")
+    )
+    with torch.no_grad():
+        for weight in second.net.parameters():
+            weight.mul_(1.1)
+    second.net.save_pretrained(tmp_path / "two")
+    models = {name: str(tmp_path / name) for name in ("one", "two")}
+    tools: Any = load_interface(interfaces.whitebox, models=models)
+    found = tools.compare([TEXTS[0]], "one", "two")
+    (logits, states), (other_logits, others) = first.run(), second.run()
+    for layer, one in enumerate(found.layers):
+        cosine = torch.nn.functional.cosine_similarity(states[layer], others[layer], dim=-1)
+        distance = (states[layer] - others[layer]).norm(dim=-1) / others[layer].norm(dim=-1)
+        assert one.cosine == pytest.approx(float(cosine.mean()), abs=1e-4)
+        assert one.distance == pytest.approx(float(distance.mean()), abs=1e-4)
+    own, other = logits[-1].log_softmax(-1), other_logits[-1].log_softmax(-1)
+    divergence = float((own.exp() * (own - other)).sum())
+    assert found.prompts[0].divergence == pytest.approx(divergence, rel=1e-3, abs=1e-6)
