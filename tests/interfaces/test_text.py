@@ -4,6 +4,9 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownVariableType=false
 
+import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,3 +127,62 @@ def test_tokens_and_their_ids_are_interchangeable(llama: Case) -> None:
     assert tokens.ids == llama.ids(TEXTS[0])[0].tolist()
     assert "".join(tokens.tokens) == TEXTS[0]
     assert llama.tools.generate(tokens.ids) == llama.tools.generate(TEXTS[0])
+
+
+def test_what_a_checkpoint_suggests_applies_only_if_asked_for(llama: Case, tmp_path: Path) -> None:
+    """A penalty, beams or a minimum length in `generation_config.json` change no result."""
+    from seer import interfaces
+    from seer.testing import load_interface
+
+    folder = tmp_path / "suggesting"
+    shutil.copytree(llama.folder, folder)
+    settings = {"do_sample": True, "temperature": 0.7, "top_k": 20, "repetition_penalty": 1.9}
+    beams = {"num_beams": 4, "min_new_tokens": 5, "no_repeat_ngram_size": 2}
+    (folder / "generation_config.json").write_text(json.dumps({**settings, **beams}))
+    tools: Any = load_interface(interfaces.whitebox, models={"suggesting": str(folder)})
+    plain: dict[str, Any] = {"max_new_tokens": 12}
+    drawn: dict[str, Any] = {**plain, "temperature": 1.3, "seed": 3}
+    messages = [{"role": "user", "content": "hello"}]
+    for name, args, kwargs in (
+        ("generate", (TEXTS[0],), plain),
+        ("generate", (TEXTS[0],), drawn),
+        ("sample", (TEXTS[0], 1), plain),
+        ("chat", (messages,), plain),
+    ):
+        found, expected = (getattr(one, name)(*args, **kwargs) for one in (tools, llama.tools))
+        if name == "sample":
+            (found,), (expected,) = found, expected
+        # Each loaded interface has classes of its own.
+        assert vars(found) == vars(expected)
+    (info,) = tools.models()
+    assert info.generation == {
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "top_k": 20,
+        "repetition_penalty": 1.9,
+    }
+    assert tools.generate(TEXTS[0], **plain, **info.generation)
+    assert llama.tools.models()[0].generation == {}
+
+
+def test_a_repetition_penalty_is_transformers_own(llama: Case) -> None:
+    import torch
+
+    ids = llama.ids(TEXTS[0])
+    expected = llama.net.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=16,
+        repetition_penalty=1.8,
+    )[0, ids.shape[1] :].tolist()
+    settings: dict[str, Any] = {"max_new_tokens": 16, "repetition_penalty": 1.8}
+    found = llama.tools.generate(TEXTS[0], **settings)
+    assert found.ids == expected[: len(found.ids)]
+    assert found.ids != llama.tools.generate(TEXTS[0], max_new_tokens=16).ids
+    calls = [{"prompt": text, **settings} for text in TEXTS]
+    llama.tools.check_batch("generate", calls, atol=1e-4)
+    prompt = ids[0].tolist()
+    own = logprobs_of(llama, prompt + found.ids)
+    places = [float(own[len(prompt) - 1 + i, token]) for i, token in enumerate(found.ids)]
+    assert found.logprobs == pytest.approx(places, abs=1e-4)

@@ -36,6 +36,7 @@ class _Settings:
     temperature: float
     top_p: float
     top_k: int
+    repetition_penalty: float
     stop: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -43,6 +44,7 @@ class _Settings:
         check_number("temperature", self.temperature, 0, 100)
         check_number("top_p", self.top_p, 1e-6, 1)
         check_count("top_k", self.top_k, MAX_TOP, least=0)
+        check_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
         check_count("stop", len(self.stop), 16, least=0)
 
 
@@ -55,6 +57,7 @@ def generate(
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
+    repetition_penalty: float = 1.0,
     stop: tuple[str, ...] = (),
     model: str | None = None,
 ) -> list[Generation]:
@@ -69,11 +72,12 @@ def generate(
         temperature: 0 for the likeliest token each time.
         top_p: Draw only from the likeliest tokens that have this probability together.
         top_k: Draw only from this many likeliest tokens; 0 for all.
+        repetition_penalty: Above 1, tokens that came before are less likely to come again.
         stop: Texts that end the writing; they are not part of the result.
         model: Which model.
     """
     chosen = find(model)
-    settings = _Settings(max_new_tokens, temperature, top_p, top_k, stop)
+    settings = _Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
 
     def prepare(one: Prompt, number: int, changes: list[Steering]) -> _Task:
         return _task(chosen, one, number, changes, settings)
@@ -91,6 +95,7 @@ def sample(
     temperature: float = 1.0,
     top_p: float = 1.0,
     top_k: int = 0,
+    repetition_penalty: float = 1.0,
     stop: tuple[str, ...] = (),
     model: str | None = None,
 ) -> list[Generation]:
@@ -105,12 +110,13 @@ def sample(
         temperature: 0 for the likeliest token each time.
         top_p: Draw only from the likeliest tokens that have this probability together.
         top_k: Draw only from this many likeliest tokens; 0 for all.
+        repetition_penalty: Above 1, tokens that came before are less likely to come again.
         stop: Texts that end the writing; they are not part of the result.
         model: Which model.
     """
     chosen = find(model)
     check_count("count", count, MAX_SAMPLES)
-    settings = _Settings(max_new_tokens, temperature, top_p, top_k, stop)
+    settings = _Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
     tasks = [_task(chosen, prompt, seed + i, steering or [], settings) for i in range(count)]
     return _run(chosen, tasks, settings)
 
@@ -124,6 +130,7 @@ def chat(
     temperature: float = 0.0,
     top_p: float = 1.0,
     top_k: int = 0,
+    repetition_penalty: float = 1.0,
     stop: tuple[str, ...] = (),
     model: str | None = None,
 ) -> list[Generation]:
@@ -137,11 +144,12 @@ def chat(
         temperature: 0 for the likeliest token each time.
         top_p: Draw only from the likeliest tokens that have this probability together.
         top_k: Draw only from this many likeliest tokens; 0 for all.
+        repetition_penalty: Above 1, tokens that came before are less likely to come again.
         stop: Texts that end the writing; they are not part of the result.
         model: Which model.
     """
     chosen = find(model)
-    settings = _Settings(max_new_tokens, temperature, top_p, top_k, stop)
+    settings = _Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
 
     def prepare(one: list[Message], number: int, changes: list[Steering]) -> _Task:
         return _task(chosen, chosen.chat_text(one), number, changes, settings)
@@ -173,6 +181,8 @@ def _write(model: Model, tasks: list[_Task], settings: _Settings) -> list[Genera
         temperature=settings.temperature,
         top_k=settings.top_k,
         top_p=settings.top_p,
+        repetition_penalty=settings.repetition_penalty,
+        prompts=[task.row for task in tasks],
     )
     ends = _end_tokens(model)
     options: dict[str, Any] = {
@@ -233,6 +243,6 @@ def _tokens_until(model: Model, ids: list[int], stops: Sequence[str]) -> int:
 def _end_tokens(model: Model) -> set[int]:
     """The tokens that end a text, from the generation settings and the tokenizer."""
     found: set[int] = set()
-    for one in (model.net.generation_config.eos_token_id, model.tokenizer.eos_token_id):
+    for one in (model.suggested.eos_token_id, model.tokenizer.eos_token_id):
         found.update([one] if isinstance(one, int) else one or [])
     return found

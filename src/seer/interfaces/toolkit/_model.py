@@ -38,6 +38,8 @@ class Model:
         net: The transformers model.
         tokenizer: Its tokenizer.
         adapter: The `peft` model around it, or None.
+        suggested: The generation settings that came with the checkpoint. They do not apply by
+            themselves.
     """
 
     def __init__(self, name: str, net: Any, tokenizer: Any, adapter: Any = None) -> None:
@@ -51,6 +53,10 @@ class Model:
         self.decoder: Any = net.get_decoder()
         self.head: Any = net.get_output_embeddings()
         self._head_checked = False
+        # What the checkpoint suggests would apply wherever a caller says nothing: a penalty makes
+        # temperature 0 something else than the likeliest token. Callers ask for it, or do without.
+        self.suggested: Any = net.generation_config
+        net.generation_config = transformers.GenerationConfig()
         self.device: torch.device = net.get_input_embeddings().weight.device
         self.width: int = self.config.hidden_size
         self.layers: int = self.config.num_hidden_layers
@@ -260,6 +266,19 @@ class Model:
         found = position + count if position < 0 else position
         if not 0 <= found < count:
             raise ModelInputError(f"position={position!r}: the prompt has {count} tokens")
+        return found
+
+    def suggested_settings(self) -> dict[str, float]:
+        """What the checkpoint suggests, as arguments of `generate`."""
+        found: dict[str, float] = {}
+        if getattr(self.suggested, "do_sample", None):
+            neutral = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+            for name, default in neutral.items():
+                value = getattr(self.suggested, name, None)
+                found[name] = default if value is None else value
+        penalty = getattr(self.suggested, "repetition_penalty", None)
+        if penalty not in (None, 1.0):
+            found["repetition_penalty"] = penalty
         return found
 
     def pad_rows(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:

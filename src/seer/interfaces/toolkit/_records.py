@@ -1,6 +1,6 @@
 """What the functions take and give: plain records that arrive on the caller's side as they are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -40,6 +40,9 @@ class ModelInfo:
     """Whether it has a chat template."""
     base: str | None = None
     """What an adapter's base is called, where it can be used too."""
+    generation: dict[str, float] = field(default_factory=dict[str, float])
+    """The settings that came with the checkpoint, as arguments of `generate`; they apply only if
+    they are given: `generate(prompt, **info.generation)`."""
 
 
 @dataclass

@@ -75,6 +75,7 @@ def models() -> list[ModelInfo]:
             adapter=model.adapter is not None,
             chat=bool(model.tokenizer.chat_template),
             base=names.get(base_folder(folder) or ""),
+            generation=model.suggested_settings(),
         )
         for folder in _own_folders()
         for model in (_load(folder),)

@@ -33,13 +33,23 @@ class Choice(LogitsProcessor):
     """
 
     def __init__(
-        self, seeds: Sequence[int], *, temperature: float, top_k: int, top_p: float
+        self,
+        seeds: Sequence[int],
+        *,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        repetition_penalty: float = 1.0,
+        prompts: Sequence[Sequence[int]] = (),
     ) -> None:
         self.ids: list[Tensor] = []
         self.logprobs: list[Tensor] = []
         self._filters: list[Any] = []
         self._seeds = seeds
         self._generators: list[torch.Generator] = []
+        self._penalty = repetition_penalty
+        self._prompts = prompts
+        self._seen: Tensor | None = None
         self._greedy = temperature == 0
         if not self._greedy:
             if temperature != 1:
@@ -52,16 +62,30 @@ class Choice(LogitsProcessor):
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """Scores that leave only the chosen token."""
         own = scores.float().log_softmax(-1)
+        filtered = scores.float() if self._penalty == 1 else self._penalized(scores.float())
         if self._greedy:
-            chosen = own.argmax(-1)
+            chosen = filtered.argmax(-1)
         else:
-            filtered = scores.float()
             for one in self._filters:
                 filtered = one(input_ids, filtered)
             chosen = self._draw(filtered.log_softmax(-1))
         self.ids.append(chosen)
         self.logprobs.append(own.gather(-1, chosen[:, None])[:, 0])
         return torch.full_like(scores, -torch.inf).scatter(-1, chosen[:, None], 0.0)
+
+    def _penalized(self, scores: Tensor) -> Tensor:
+        """Scores with those of tokens that a row has had already made worse.
+
+        transformers' own way would count the padding of a batch as tokens of its rows.
+        """
+        if self._seen is None:
+            self._seen = torch.zeros_like(scores, dtype=torch.bool)
+            for row, prompt in zip(self._seen, self._prompts, strict=True):
+                row[list(prompt)] = True
+        else:
+            self._seen.scatter_(-1, self.ids[-1][:, None], True)
+        worse = torch.where(scores < 0, scores * self._penalty, scores / self._penalty)
+        return torch.where(self._seen, worse, scores)
 
     def _draw(self, logprobs: Tensor) -> Tensor:
         if not self._generators:
