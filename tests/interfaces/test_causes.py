@@ -133,6 +133,36 @@ def test_a_contrast_is_the_difference_of_means(case: Case) -> None:
     assert case.tools.contrast(up, down, 0, position=0).accuracy == 1.0
 
 
+def test_a_contrast_of_matched_pairs_is_judged_on_pairs_left_out(llama: Case) -> None:
+    function = llama.tools.module.contrast.__globals__["_left_out"]
+    random = np.random.default_rng(0)
+    topics = random.normal(size=(24, 16)) * 10
+    step = random.normal(size=16)
+
+    def score(up: Any, down: Any) -> float:
+        import torch
+
+        return function(torch.tensor(up), torch.tensor(down))
+
+    # Pairs that differ in one step, and in topic much more than that: unseen pairs are all ordered.
+    assert all((topics[i] + step - topics[i]) @ step > 0 for i in range(24))
+    assert score(topics + step, topics) == 1.0
+    # Without a difference, the order is a matter of chance, matched or not, also with 20 of 24.
+    for count in (24, 20):
+        values = [
+            score(random.normal(size=(24, 16)), random.normal(size=(count, 16))) for _ in range(200)
+        ]
+        assert np.mean(values) == pytest.approx(0.5, abs=0.04)
+    # As computed the long way, for groups of different size.
+    up, down = random.normal(size=(7, 16)) + step, random.normal(size=(5, 16))
+    right = [
+        (up[i] - down[j]) @ (np.delete(up, i, 0).mean(0) - np.delete(down, j, 0).mean(0)) > 0
+        for i in range(7)
+        for j in range(5)
+    ]
+    assert score(up, down) == pytest.approx(np.mean(right))
+
+
 def test_patching_a_prompt_with_itself_changes_nothing(case: Case) -> None:
     for stream in ("residual", "attention", "mlp"):
         found = case.tools.patch(TEXTS[1], TEXTS[1], " dog", wrong=" fox", stream=stream)

@@ -40,6 +40,28 @@ def test_a_probe_finds_what_is_there_and_only_that(case: Case) -> None:
     shuffled = list(np.random.default_rng(1).permutation(labels))
     chance = case.tools.train_probe(sentences(80, 3), shuffled, 1, position=None)
     assert chance.interval[0] < 0.6
+    assert found.p_value < 0.05 < chance.p_value
+    assert 0.3 < found.permuted < 0.7 and 0.3 < chance.permuted < 0.7
+
+
+def test_a_probe_learns_nothing_from_random_labels_of_texts_that_repeat(llama: Case) -> None:
+    random = np.random.default_rng(5)
+    kinds = random.choice(["left", "right"], 20).tolist()
+    # Each text eight times, in other spellings, with the same random label every time.
+    long = [f"{text} {text} again" for text in sentences(20, 7)]
+    texts = [text.upper() if i % 2 else f"  {text}" for text in long for i in range(8)]
+    labels = [kind for kind in kinds for _ in range(8)]
+    found = llama.tools.train_probe(texts, labels, 2, position=None)
+    assert found.groups == 20
+    assert found.p_value > 0.05 and found.accuracy < 0.9
+    named = llama.tools.train_probe(
+        sentences(80, 9), ["a", "b"] * 40, 1, groups=[str(i // 4) for i in range(80)]
+    )
+    assert named.groups == 20
+    with pytest.raises(ModelInputError, match="80 texts and 1 groups"):
+        llama.tools.train_probe(sentences(80, 9), ["a", "b"] * 40, 1, groups=["x"])
+    with pytest.raises(ModelInputError, match="in 1 groups are too few"):
+        llama.tools.train_probe(["one text"] * 8, ["a", "b"] * 4, 1)
 
 
 def test_a_probe_is_scikit_learns_on_held_out_activations(llama: Case) -> None:
@@ -224,3 +246,41 @@ def test_autoencoders_that_cannot_be_read_say_why(llama: Case, sae_folder: Path)
         llama.tools.sae_features(TEXTS[0], "less")
     with pytest.raises(ModelInputError, match=r"there are 'less', 'odd', 'z'"):
         llama.tools.sae_features(TEXTS[0], "../less")
+
+
+def test_an_autoencoder_reads_as_it_was_trained(
+    cases: Callable[[str], Case], sae_folder: Path
+) -> None:
+    """`prepend_bos` and `center_writing_weights`, as SAELens saves them, change what is read."""
+    import torch
+
+    case = cases("gpt2")
+    generator = torch.Generator().manual_seed(2)
+    weights = {
+        "W_enc": torch.randn(32, 64, generator=generator),
+        "b_enc": torch.zeros(64),
+        "W_dec": torch.randn(64, 32, generator=generator),
+        "b_dec": torch.zeros(32),
+    }
+    hook = {"architecture": "standard", "hook_name": "blocks.1.hook_resid_post"}
+    centering = {"model_from_pretrained_kwargs": {"center_writing_weights": True}}
+    save_sae(sae_folder / "plain", weights, **hook)
+    save_sae(sae_folder / "begun", weights, **hook, prepend_bos=True)
+    save_sae(sae_folder / "bare", weights, **hook, metadata={"prepend_bos": False})
+    save_sae(sae_folder / "centered", weights, **hook, metadata=centering)
+    ids = case.ids(TEXTS[0])[0].tolist()
+    begin = case.tokenizer.bos_token_id
+    assert ids[0] != begin
+    for name, row in (("plain", ids), ("begun", [begin, *ids]), ("bare", ids), ("centered", ids)):
+        for prompt in (ids, [begin, *ids]):
+            own = prompt if name in ("plain", "centered") else row
+            with torch.no_grad():
+                output = case.net(input_ids=torch.tensor([own]), output_hidden_states=True)
+            x = output.hidden_states[2][0]
+            if name == "centered":
+                x = x - x.mean(-1, keepdim=True)
+            hidden = (x @ weights["W_enc"]).relu()
+            found = case.tools.sae_features(prompt, name, k=64)
+            assert len(found.tokens) == len(own)
+            assert found.active == (hidden > 0).sum(-1).tolist()
+            assert found.features[-1][0].feature == int(hidden[-1].argmax())

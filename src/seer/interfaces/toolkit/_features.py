@@ -47,9 +47,15 @@ def sae_features(
 
     def run(rows: list[list[int]]) -> list[SaeReading]:
         states = read_batch(chosen, rows, {encoder.site})[encoder.site]
+        if encoder.centered and isinstance(chosen.final_norm, torch.nn.LayerNorm):
+            # Layer norms take the mean away again, so models with them can be trained on like this.
+            states = states - states.mean(-1, keepdim=True)
         return [_reading(chosen, encoder, states[i, -len(r) :], r, k) for i, r in enumerate(rows)]
 
-    return run_each(prepare_each(chosen.encode, prompt), len, run)
+    def prepare(one: Prompt) -> list[int]:
+        return _as_trained(chosen, encoder, chosen.encode(one))
+
+    return run_each(prepare_each(prepare, prompt), len, run)
 
 
 def sae_direction(sae: str, feature: int, *, model: str | None = None) -> Array:
@@ -61,6 +67,16 @@ def sae_direction(sae: str, feature: int, *, model: str | None = None) -> Array:
         model: The model that it belongs to.
     """
     return cast("Array", find_sae(sae, find(model).device).direction(feature))
+
+
+def _as_trained(model: Model, sae: Sae, row: list[int]) -> list[int]:
+    """A prompt's tokens with or without the first special token, as the autoencoder had them."""
+    begin = model.tokenizer.bos_token_id
+    if begin is None or sae.prepend_bos is None or (row[0] == begin) == sae.prepend_bos:
+        return row
+    if sae.prepend_bos:
+        return [begin, *row]
+    return row[1:] or row
 
 
 def _reading(model: Model, sae: Sae, states: Tensor, row: list[int], k: int) -> SaeReading:

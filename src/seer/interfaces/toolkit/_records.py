@@ -111,7 +111,8 @@ class Direction:
     vector: Array
     norm: float
     accuracy: float
-    """How many prompts lie on their side of the middle when they are left out themselves."""
+    """Share of pairs, one prompt of each kind, that a direction made without them puts in the right
+    order. Half is chance."""
 
 
 @dataclass
@@ -174,9 +175,15 @@ class ProbeResult:
     accuracy: float
     """On held-out texts."""
     interval: tuple[float, float]
-    """Wilson interval of it, 95 %."""
+    """Wilson interval of it, 95 %, as if held-out groups were single texts."""
     majority: float
     """What always naming the commonest label would score on them."""
+    permuted: float
+    """Mean accuracy on them of probes trained in the same way on permuted labels."""
+    p_value: float
+    """Share of those probes, with this one, that do at least as well as this one."""
+    groups: int
+    """How many groups of texts there are; texts of one group are never on both sides."""
     train_accuracy: float
     trained_on: int
     tested_on: int

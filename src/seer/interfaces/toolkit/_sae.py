@@ -63,6 +63,12 @@ class Sae:
         kwargs: Any = config.get("activation_fn_kwargs") or {}
         self._k = int(config.get("k") or kwargs.get("k") or 0)
         self._rescale: bool = config.get("rescale_acts_by_decoder_norm", False)
+        self.prepend_bos: bool | None = config.get("prepend_bos")
+        """Whether texts began with the first special token in training; None if not said."""
+        loading: Any = config.get("model_from_pretrained_kwargs") or {}
+        self.centered = bool(loading.get("center_writing_weights", False))
+        """Whether it was trained on a model whose weights are changed so that what they write has
+        a mean of zero, as TransformerLens does on request."""
         self._folder = folder
         self._tensors: dict[str, Tensor] = {}
 

@@ -48,7 +48,8 @@ def contrast(
 
     Args:
         positive: Prompts of the one kind, two at least.
-        negative: Prompts of the other kind, two at least.
+        negative: Prompts of the other kind, two at least. If there are as many as positive ones,
+            each is taken as the counterpart of the positive one at its place.
         layer: After which block to read (0: the embeddings).
         position: At which token of each prompt.
         stream: What to read there.
@@ -69,14 +70,20 @@ def contrast(
 
 
 def _left_out(ups: Tensor, downs: Tensor) -> float:
-    """Share of points on their side of the middle, by a direction made without the point."""
-    right = 0
-    for own, other in ((ups, downs), (downs, ups)):
-        means = (own.sum(0) - own) / (len(own) - 1)
-        apart = means - other.mean(0)
-        middle = (means + other.mean(0)) / 2
-        right += int((((own - middle) * apart).sum(-1) > 0).sum())
-    return right / (len(ups) + len(downs))
+    """Share of left-out pairs, one prompt of each kind, that are in the right order.
+
+    Each pair is ordered along a direction made without both of its prompts. Prompts that are
+    matched (the same text in two versions) share most of what they are: leaving out only one of
+    them would turn the direction away from it.
+    """
+    ups, downs = ups.double(), downs.double()
+    up_means = (ups.sum(0) - ups) / (len(ups) - 1)
+    down_means = (downs.sum(0) - downs) / (len(downs) - 1)
+    if len(ups) == len(downs):
+        return float((((ups - downs) * (up_means - down_means)).sum(-1) > 0).double().mean())
+    own = (ups * up_means).sum(-1)[:, None] + (downs * down_means).sum(-1)[None, :]
+    across = ups @ down_means.T + up_means @ downs.T
+    return float((own > across).double().mean())
 
 
 def check_steering(model: Model, steering: Sequence[Steering], count: int) -> list[Step]:
