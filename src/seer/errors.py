@@ -349,6 +349,13 @@ class InterfaceDiedError(GateError, ConnectionError):
     """The interface is not running any more; the message says how it ended."""
 
 
+class GateBusyError(GateError):
+    """The gate, or its host, has no room for this now; the message says of what. Try again.
+
+    What may have run out: connections, descriptors, memory, or what one caller may leave unread.
+    """
+
+
 class HandleError(GateError, LookupError):
     """A handle is unknown, freed, or belongs to another caller."""
 

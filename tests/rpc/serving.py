@@ -56,6 +56,7 @@ class Served:
         self.file = self.folder / "interface.py"
         self.write(source)
         callers = config.pop("callers", {"a": {}})
+        wrapped: list[str] = config.pop("wrapped", [])
         self.config: dict[str, Any] = {
             "name": "interface",
             "file": str(self.file),
@@ -70,7 +71,7 @@ class Served:
         path.write_text(json.dumps(self.config))
         environment = {k: v for k, v in os.environ.items() if not k.startswith("COV_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "seer.rpc.server", str(path)],
+            [*wrapped, sys.executable, "-m", "seer.rpc.server", str(path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,

@@ -10,7 +10,14 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from seer.errors import GateError, InterfaceDiedError, ProtocolError, SandboxLostError, ServeError
+from seer.errors import (
+    GateBusyError,
+    GateError,
+    InterfaceDiedError,
+    ProtocolError,
+    SandboxLostError,
+    ServeError,
+)
 
 from ._budget import Budget
 from .client._responses import Response, ResponseReader
@@ -148,4 +155,6 @@ def _error(response: Response) -> Exception:
         )
     if found["type"] == "InterfaceDiedError":
         return InterfaceDiedError(message)
+    if found["type"] == "GateBusyError":
+        return GateBusyError(message)
     return ProtocolError(message) if found["type"] == "ProtocolError" else GateError(message)

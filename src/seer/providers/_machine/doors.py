@@ -45,18 +45,17 @@ class Door:
     def _answer_one(self) -> None:
         try:
             peer = _connect(self._target)
+            try:
+                rights = peer.fileno().to_bytes(4, sys.byteorder)
+                self._socket.sendmsg([b"+"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            finally:
+                peer.close()
         except OSError as error:
-            self._send(b"-%d" % (error.errno or 0), [])
-            return
-        try:
-            rights = peer.fileno().to_bytes(4, sys.byteorder)
-            self._send(b"+", [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-        finally:
-            peer.close()
+            self._refuse(error.errno or 0)
 
-    def _send(self, note: bytes, extra: list[tuple[int, int, bytes]]) -> None:
+    def _refuse(self, number: int) -> None:
         try:
-            self._socket.sendmsg([note], extra)
+            self._socket.send(b"-%d" % number)
         except OSError:
             # A jail that asks without taking the answers has only itself to blame.
             return

@@ -15,10 +15,13 @@ import os
 import socket
 import time
 
-from ...errors import InterfaceDiedError, ProtocolError
+from ...errors import GateBusyError, InterfaceDiedError, ProtocolError
+from ._wire import CANNOT_PASS
 
 PREFIX = "SEER_GATE_"
 _ATTEMPTS = 20
+_BUSY = {b"-%d" % number: number for number in (errno.EAGAIN, *CANNOT_PASS)}
+"""What a door says of a connection that it cannot make or pass just now."""
 
 
 def from_environment(name: str) -> str:
@@ -43,13 +46,24 @@ def connect(address: str) -> socket.socket:
     Raises:
         ProtocolError: The address has no known form.
         InterfaceDiedError: Nothing listens there any more.
+        GateBusyError: Descriptors or memory are short, here or at the gate.
     """
     kind, _, rest = address.partition(":")
-    if kind == "path" and rest:
-        return _connect_path(rest)
-    if kind == "fd" and rest.isdigit():
-        return _through_door(int(rest))
+    try:
+        if kind == "path" and rest:
+            return _connect_path(rest)
+        if kind == "fd" and rest.isdigit():
+            return _through_door(int(rest))
+    except OSError as error:
+        if error.errno not in CANNOT_PASS:
+            raise
+        raise _busy(error.errno) from None
     raise ProtocolError(f"a gate's address is {address!r}, neither path:... nor fd:N")
+
+
+def _busy(number: int | None) -> GateBusyError:
+    why = os.strerror(number or errno.EAGAIN)
+    return GateBusyError(f"no connection to the gate could be made just now: {why}")
 
 
 def _connect_path(path: str) -> socket.socket:
@@ -83,6 +97,8 @@ def _through_door(fd: int) -> socket.socket:
     try:
         door = socket.socket(fileno=os.dup(fd))
     except OSError as error:
+        if error.errno in CANNOT_PASS:
+            raise
         raise InterfaceDiedError(
             f"the gate's door, descriptor {fd}, is not open in this process ({error.strerror}):"
             " start programs with close_fds=False, or call from the session's main process"
@@ -92,20 +108,24 @@ def _through_door(fd: int) -> socket.socket:
         door.setblocking(True)
         for attempt in range(_ATTEMPTS):
             door.send(b"c")
-            note, ancillary, _, _ = door.recvmsg(16, socket.CMSG_SPACE(4))
+            note, ancillary, flags, _ = door.recvmsg(16, socket.CMSG_SPACE(4))
             for level, kind, rights in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     numbers = array.array("i")
                     numbers.frombytes(rights)
                     return socket.socket(fileno=numbers[0])
-            if note != b"-%d" % errno.EAGAIN:
+            if flags & socket.MSG_CTRUNC:
+                raise _busy(errno.EMFILE)
+            if note not in _BUSY:
                 break
-            # The gate's queue of new connections is full just now.
+            # The gate's queue of new connections is full just now, or descriptors are short.
             time.sleep(0.01 * attempt)
     except OSError as error:
         raise InterfaceDiedError(f"the gate's door is closed ({error.strerror})") from None
     finally:
         door.close()
+    if note in _BUSY:
+        raise _busy(_BUSY[note])
     if not note:
         raise InterfaceDiedError("the gate's door is closed: the sandbox has ended")
     raise InterfaceDiedError(

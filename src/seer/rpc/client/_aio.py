@@ -8,11 +8,11 @@ import asyncio
 import time
 from contextlib import suppress
 
-from ...errors import GateError, InterfaceDiedError, ProtocolError
+from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
 from .._values import decode
 from ._address import connect as open_connection
 from ._attempts import AskIdempotent, Attempts, Retry
-from ._connection import ANCILLARY, SILENCE, Connection, received
+from ._connection import ANCILLARY, SILENCE, CannotPass, Connection, received
 from ._deadline import current
 from ._link import taken
 from ._responses import Response
@@ -72,7 +72,7 @@ class AsyncConnection(Connection):
             try:
                 if room is None:
                     data, ancillary, flags, _ = self.socket.recvmsg(65536, ANCILLARY)
-                    if ancillary:
+                    if ancillary or flags:
                         descriptors += received(ancillary, flags)
                     if not data:
                         raise ConnectionResetError("the gate closed the connection")
@@ -156,10 +156,8 @@ async def _aexchange(
         except InterfaceDiedError as error:
             raise attempts.unreachable(error) from None
         try:
-            head = gate.head(connection, path, call, attempts) + arguments.headers + b"\r\n"
-            response = await connection.aexchange(
-                [head, *arguments.parts], arguments.memfds, attempts.patience or SILENCE
-            )
+            head = gate.head(connection, path, call, attempts)
+            response = await _send(connection, head, arguments, attempts.patience or SILENCE)
         except GateError:
             # Nothing is known of how far it got.
             connection.close()
@@ -179,12 +177,29 @@ async def _aexchange(
             connection.close()
             raise
         else:
-            retry = await _judge(gate, attempts, response, connection, function)
+            try:
+                retry = await _judge(gate, attempts, response, connection, function)
+            except GateBusyError:
+                if not arguments.memfds:
+                    raise
+                # It may be descriptors that the gate has no room for.
+                arguments.go_inline()
+                retry = Retry(0.0)
             if retry is None:
                 return response, connection
         if retry.renewed:
             call = gate.new_id()
         await asyncio.sleep(retry.delay)
+
+
+async def _send(
+    connection: AsyncConnection, head: bytes, arguments: Arguments, patience: float
+) -> Response:
+    try:
+        return await connection.aexchange(arguments.message(head), arguments.memfds, patience)
+    except CannotPass:
+        arguments.go_inline()
+        return await connection.aexchange(arguments.message(head), [], patience)
 
 
 async def _open(gate: Gate) -> AsyncConnection:

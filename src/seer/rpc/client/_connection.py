@@ -12,10 +12,10 @@ import struct
 import time
 from collections import deque
 
-from ...errors import ProtocolError
+from ...errors import GateBusyError, ProtocolError
 from ._mappings import Mapping
 from ._responses import Response, ResponseReader
-from ._wire import MAX_DESCRIPTORS, WireError
+from ._wire import CANNOT_PASS, MAX_DESCRIPTORS, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ half as many after each that did not."""
 LONGEST_REST = 4096
 SILENCE = 600.0
 """Seconds without any sign of life (one comes every ten) after which a gate counts as gone."""
+
+
+class CannotPass(Exception):
+    """The kernel passes no more descriptors for this user just now; nothing was sent."""
 
 
 class Connection:
@@ -164,10 +168,19 @@ class Connection:
             self.socket.sendall(view)
 
     def send_with(self, data: memoryview, descriptors: list[int]) -> int:
-        """Send bytes with descriptors on the first; how many bytes went."""
+        """Send bytes with descriptors on the first; how many bytes went.
+
+        Raises:
+            CannotPass: Descriptors cannot be passed just now.
+        """
         rights = array.array("i", descriptors)
         control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
-        return self.socket.sendmsg([data], control)
+        try:
+            return self.socket.sendmsg([data], control)
+        except OSError as error:
+            if descriptors and error.errno in CANNOT_PASS:
+                raise CannotPass from None
+            raise
 
     def _last_words(self) -> Response | None:
         try:
@@ -193,7 +206,7 @@ class Connection:
                         first = None
                     else:
                         data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, ANCILLARY)
-                    if ancillary:
+                    if ancillary or flags:
                         descriptors += received(ancillary, flags)
                     if not data:
                         raise ConnectionResetError("the gate closed the connection")
@@ -215,8 +228,14 @@ class Connection:
             for fd in descriptors:
                 os.close(fd)
             raise WireError(f"{len(descriptors)} descriptors came for {len(response.slots)} slots")
-        for (slot, size), fd in zip(response.slots, descriptors):  # noqa: B905 (Python 3.9)
-            self._mappings[slot] = Mapping(slot, fd, size)
+        left = list(descriptors)
+        try:
+            for slot, size in response.slots:
+                self._mappings[slot] = Mapping(slot, left.pop(0), size)
+        except OSError as error:
+            for fd in left:
+                os.close(fd)
+            raise _not_received(str(error)) from None
 
     def buffers(self, response: Response) -> list[Any]:
         """The buffers of a response, as objects with the buffer protocol.
@@ -274,7 +293,7 @@ def received(ancillary: list[tuple[int, int, bytes]], flags: int) -> list[int]:
     """The descriptors in a message's ancillary data.
 
     Raises:
-        WireError: Some were lost, because this process has too many open.
+        GateBusyError: Some were lost, because this process has too many open.
     """
     found: list[int] = []
     for level, kind, data in ancillary:
@@ -285,5 +304,11 @@ def received(ancillary: list[tuple[int, int, bytes]], flags: int) -> list[int]:
     if flags & socket.MSG_CTRUNC:
         for fd in found:
             os.close(fd)
-        raise WireError("arrays could not be received: this process has too many open files")
+        raise _not_received("this process has too many open files")
     return found
+
+
+def _not_received(why: str) -> GateBusyError:
+    return GateBusyError(
+        f"the call was executed, but the arrays of its result could not be received: {why}"
+    )

@@ -16,12 +16,12 @@ import time
 import weakref
 from collections import deque
 
-from ...errors import GateError, InterfaceDiedError, ProtocolError
+from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
 from .._values import decode
 from ._address import connect as open_connection
 from ._address import from_environment
 from ._attempts import AskIdempotent, Attempts, Retry
-from ._connection import SILENCE, Connection
+from ._connection import SILENCE, CannotPass, Connection
 from ._deadline import current
 from ._requests import Arguments
 from ._wire import HELLO, VERSION, WireError
@@ -145,7 +145,14 @@ class Link:
             if isinstance(outcome, BaseException):
                 retry = self._failed(attempts, connection, outcome)
             else:
-                judged = self._judge(attempts, outcome, connection, function)
+                try:
+                    judged = self._judge(attempts, outcome, connection, function)
+                except GateBusyError:
+                    if not arguments.memfds:
+                        raise
+                    # It may be descriptors that the gate has no room for.
+                    arguments.go_inline()
+                    judged = Retry(0.0)
                 if judged is None:
                     return outcome, connection
                 retry = judged
@@ -165,8 +172,12 @@ class Link:
     ) -> Response | BaseException:
         try:
             connection.wait_at_most(attempts.patience or SILENCE)
-            head = self.head(connection, path, call, attempts) + arguments.headers + b"\r\n"
-            return connection.exchange([head, *arguments.parts], arguments.memfds)
+            head = self.head(connection, path, call, attempts)
+            try:
+                return connection.exchange(arguments.message(head), arguments.memfds)
+            except CannotPass:
+                arguments.go_inline()
+                return connection.exchange(arguments.message(head), [])
         except BaseException as error:
             return error
 

@@ -7,6 +7,7 @@ happens when the last array over it is gone.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -26,6 +27,8 @@ _PRESENT_OR_SWAPPED = 3 << 62
 _FILE_PAGE = 1 << 61
 _PAGEMAP_SCAN = 0xC0606610
 _IS_FILE, _IS_PRESENT, _IS_SWAPPED = 4, 8, 16
+_forbidden = False
+"""Whether this process may make no memfds, which is found out once."""
 
 
 class Mapping:
@@ -111,9 +114,20 @@ def _finds_own(fd: int, address: int, count: int) -> bool:
     return len(entries) != count or bool(own.any())
 
 
-def sealed_memfd(buffers: list[Any]) -> tuple[int, list[Piece]]:
-    """One memfd with all of `buffers`, sealed as the server asks for, and where each lies in it."""
-    fd = os.memfd_create("seer-argument", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+def sealed_memfd(buffers: list[Any]) -> tuple[int, list[Piece]] | None:
+    """One memfd with all of `buffers`, sealed as the server asks for, and where each lies in it.
+
+    Returns:
+        None where there can be none: a jail may forbid them, or descriptors or memory may be short.
+    """
+    global _forbidden
+    if _forbidden:
+        return None
+    try:
+        fd = os.memfd_create("seer-argument", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        _forbidden = error.errno in (errno.EPERM, errno.EACCES, errno.ENOSYS)
+        return None
     pieces: list[Piece] = []
     end = 0
     try:
@@ -127,7 +141,9 @@ def sealed_memfd(buffers: list[Any]) -> tuple[int, list[Piece]]:
                 done += os.pwrite(fd, view[done : done + (64 << 20)], end + done)
             end += len(view)
         fcntl.fcntl(fd, _ADD_SEALS, _SEALS)
-    except BaseException:
+    except BaseException as error:
         os.close(fd)
+        if isinstance(error, OSError):
+            return None
         raise
     return fd, pieces

@@ -23,19 +23,34 @@ class Arguments:
         memfds: Descriptors to send along; to be closed with `close`.
     """
 
-    __slots__ = ("headers", "memfds", "parts")
+    __slots__ = ("_text", "_views", "headers", "memfds", "parts")
 
     def __init__(self, text: bytes, buffers: Sequence[Any], *, shared: bool) -> None:
         self.memfds: list[int] = []
+        self._text = text
+        self._views = [_host_view(buffer) for buffer in buffers]
         if not buffers:
             self.parts: list[Any] = [text]
             self.headers = b"content-length: %d\r\n" % len(text)
             return
-        pieces: list[Piece | None] = [None] * len(buffers)
-        views = [_host_view(buffer) for buffer in buffers]
+        self._lay_out(shared=shared)
+
+    def message(self, head: bytes) -> list[Any]:
+        """The parts of a request that begins with `head`."""
+        return [head + self.headers + b"\r\n", *self.parts]
+
+    def go_inline(self) -> None:
+        """Lay out all buffers in the body, because descriptors cannot be passed."""
+        self.close()
+        self._lay_out(shared=False)
+
+    def _lay_out(self, *, shared: bool) -> None:
+        text, views = self._text, self._views
+        pieces: list[Piece | None] = [None] * len(views)
         large = [i for i, view in enumerate(views) if shared and view.nbytes >= SEND_SHARED_FROM]
-        if large:
-            fd, found = sealed_memfd([views[i] for i in large])
+        made = sealed_memfd([views[i] for i in large]) if large else None
+        if made is not None:
+            fd, found = made
             self.memfds.append(fd)
             for i, piece in zip(large, found, strict=True):
                 pieces[i] = piece
@@ -53,7 +68,7 @@ class Arguments:
             FRAMES_TYPE,
             len(text),
             format_pieces([piece for piece in pieces if piece is not None]),
-            b"seer-memfds: 1\r\n" if large else b"",
+            b"seer-memfds: 1\r\n" if self.memfds else b"",
             b"content-length: %d\r\n" % end,
         )
 

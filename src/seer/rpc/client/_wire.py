@@ -6,6 +6,8 @@ This module is pure: it knows bytes and descriptors' numbers, no sockets and no 
 
 from __future__ import annotations
 
+import errno
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +29,10 @@ INLINE_ALIGN = 16
 SLOT_ALIGN = 64
 SHARE_FROM = 256 * 1024
 """Buffers of at least this many bytes travel through shared memory where both ends can."""
+CANNOT_PASS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS}
+)
+"""Why descriptors cannot be passed, or connections made, just now, though the peer is there."""
 RAISED = 500
 """The status of an answer that says what a function raised."""
 KEEP_ALIVE = 10.0
@@ -42,7 +48,8 @@ class WireError(Exception):
     """A message broke the protocol; the connection cannot be used any further.
 
     Attributes:
-        status: The HTTP status a server answers it with.
+        status: The HTTP status a server answers it with; 429 and 503 where nothing was broken, but
+            there is no room for it now.
     """
 
     def __init__(self, message: str, status: int = 400) -> None:

@@ -83,14 +83,26 @@ class Answers:
         if not reply.pieces and reply.status == 200 and not closing:
             connection.send(b"%s%d\r\n\r\n%s" % (self.ok, len(reply.text), reply.text))
             return
-        if reply.slot is not None and reply.pool is not connection.pool:
-            reply = reply.unshared()
-        parts, descriptors = reply.message(self.prefix, close=closing)
-        connection.send_parts(parts, descriptors)
-        if reply.slot is not None:
-            reply.slot.known = True
+        self.send_whole(connection, reply, self.prefix)
         if closing:
             self.loop.post(connection.finish)
+
+    def send_whole(self, connection: Connection, reply: Reply, prefix: bytes) -> None:
+        """Send a reply that may have buffers; those whose descriptor cannot be passed go inline."""
+        closing = connection.closing
+        pool = connection.pool
+        if reply.slot is None or pool is None or reply.pool is not pool:
+            connection.send_parts(*reply.unshared().message(prefix, close=closing))
+            return
+        if connection.send_parts(*reply.message(prefix, close=closing)):
+            reply.slot.known = True
+            return
+        connection.send_parts(*reply.unshared().message(prefix, close=closing))
+        # The caller does not know of the slot, so it is free, and no answer for a later request.
+        call = connection.slot_calls.pop(reply.slot.index, None)
+        if call is not None:
+            connection.caller.results.drop(call)
+        pool.release(reply.slot.index)
 
     def note(self, caller: Caller, path: str, error: GateError) -> None:
         """Tell whoever records them of a refused request."""

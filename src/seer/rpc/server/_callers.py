@@ -9,6 +9,7 @@ import socket
 import time
 
 from seer.rpc._budget import Budget, Meter
+from seer.rpc.client._wire import CANNOT_PASS
 
 from ._calls import Caller
 from ._connection import Connection
@@ -90,9 +91,11 @@ class Callers:
             except BlockingIOError:
                 return
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE):
-                    return
-                self._turn_away(listener)
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._turn_away(listener)
+                elif error.errno in CANNOT_PASS:
+                    # The socket stays ready, so do not spin on it.
+                    time.sleep(0.005)
                 return
             if len(caller.connections) >= MAX_CONNECTIONS:
                 self._say_full(connected)
@@ -114,7 +117,7 @@ class Callers:
             self._reserve = -1
 
     def _say_full(self, connected: socket.socket) -> None:
-        text = error_text("GateError", "the gate has no room for another connection; use fewer")
+        text = error_text("GateBusyError", "the gate has no room for another connection; use fewer")
         try:
             connected.send(plain_message(503, self._gate.prefix, text, close=True))
         except OSError:

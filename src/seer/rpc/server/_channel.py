@@ -6,6 +6,9 @@ import array
 import json
 import socket
 import struct
+import time
+
+from seer.rpc.client._wire import CANNOT_PASS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
 
 _LENGTH = struct.Struct("<I")
 _ANCILLARY = socket.CMSG_SPACE(4 * 8)
+PATIENCE = 1.0
+"""Seconds that a message waits while the kernel passes no more descriptors."""
 
 
 class Channel:
@@ -31,15 +36,26 @@ class Channel:
         """Send a message, waiting if need be.
 
         Raises:
-            OSError: The other end is gone.
+            OSError: The other end is gone, or descriptors cannot be passed (`CANNOT_PASS`).
         """
         text = json.dumps(message).encode()
         data = memoryview(_LENGTH.pack(len(text)) + text)
         rights = array.array("i", descriptors or [])
         control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
-        sent = self.socket.sendmsg([data[:65536]], control)
+        sent = self._send_first(data[:65536], control)
         while sent < len(data):
             sent += self.socket.send(data[sent:])
+
+    def _send_first(self, data: memoryview, control: list[Any]) -> int:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.socket.sendmsg([data], control)
+            except OSError as error:
+                if error.errno not in CANNOT_PASS or time.monotonic() > until:
+                    raise
+                # Others of this user have too many descriptors on their way just now.
+                time.sleep(0.02)
 
     def receive(self) -> list[tuple[dict[str, Any], list[int]]] | None:
         """Read what is there; the messages that are whole now, or None at the end.

@@ -8,6 +8,7 @@ at a time on a connection: a peer that sends more before it has its answer is cu
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import select
 import socket
@@ -16,7 +17,7 @@ from _thread import allocate_lock
 from collections import deque
 
 from seer.rpc._wire import HeadCache, Request, WireError
-from seer.rpc.client._wire import MAX_DESCRIPTORS, MAX_HEAD
+from seer.rpc.client._wire import CANNOT_PASS, MAX_DESCRIPTORS, MAX_HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ READ = _IN | select.EPOLLRDHUP
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
 _READ_AT_ONCE = 4 << 20
+_MAX_PARTS = 1000
+"""Parts of one message; the kernel takes 1024."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -134,7 +137,7 @@ class Connection:
                 self._read_body()
                 return
             data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
-            if ancillary:
+            if ancillary or flags:
                 self._take_descriptors(ancillary, flags)
                 if self.busy or self.closing:
                     self.drop_descriptors()
@@ -211,7 +214,7 @@ class Connection:
         room = memoryview(body)[self._filled : self._filled + _READ_AT_ONCE]
         if request.memfds:
             got, ancillary, flags, _ = self.socket.recvmsg_into([room], _ANCILLARY)
-            if ancillary:
+            if ancillary or flags:
                 self._take_descriptors(ancillary, flags)
         else:
             got = self.socket.recv_into(room)
@@ -240,8 +243,10 @@ class Connection:
                 numbers = array.array("i")
                 numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
                 self.descriptors.extend(numbers)
-        if flags & socket.MSG_CTRUNC or len(self.descriptors) > MAX_DESCRIPTORS:
-            raise WireError(f"more than {MAX_DESCRIPTORS} descriptors came, or none were left here")
+        if len(self.descriptors) > MAX_DESCRIPTORS:
+            raise WireError(f"more than {MAX_DESCRIPTORS} descriptors came")
+        if flags & socket.MSG_CTRUNC:
+            raise WireError("the gate has too many open files to take arrays by descriptor", 503)
 
     def drop_descriptors(self) -> None:
         """Close descriptors that came and are wanted by nobody."""
@@ -275,22 +280,38 @@ class Connection:
         except BlockingIOError:
             return data
         except OSError:
+            self._give_up()
             return b""
 
-    def send_parts(self, parts: Sequence[bytes], descriptors: list[int]) -> None:
-        """Send several parts, with descriptors on the first byte; otherwise like `send`."""
+    def _give_up(self) -> None:
+        """End a connection over which an answer cannot be sent, so that its peer does not wait.
+
+        The leading thread reads the end of it and closes it.
+        """
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def send_parts(self, parts: Sequence[bytes], descriptors: list[int]) -> bool:
+        """Send several parts, with descriptors on the first byte; otherwise like `send`.
+
+        Returns:
+            False, and nothing is sent, if the kernel passes no more descriptors just now.
+        """
         with self._lock:
             if self.closed:
-                return
+                return True
             sent = 0
             if not self._out:
                 try:
-                    sent = self.socket.sendmsg(parts, _rights(descriptors))
+                    sent = self.socket.sendmsg(parts[:_MAX_PARTS], _rights(descriptors))
                     descriptors = []
                 except BlockingIOError:
                     sent = 0
-                except OSError:
-                    return
+                except OSError as error:
+                    if descriptors and error.errno in CANNOT_PASS:
+                        return False
+                    self._give_up()
+                    return True
             for part in parts:
                 if sent >= len(part):
                     sent -= len(part)
@@ -298,6 +319,7 @@ class Connection:
                 self._queue(memoryview(part)[sent:], descriptors)
                 descriptors = []
                 sent = 0
+        return True
 
     def _queue(self, data: memoryview, descriptors: list[int]) -> None:
         if not self._out:
@@ -320,6 +342,7 @@ class Connection:
             except BlockingIOError:
                 return
             except OSError:
+                self._give_up()
                 self._out.clear()
                 self.unsent = 0
             self.caller.clogged.discard(self)

@@ -140,6 +140,13 @@ class Control:
             connection.respond({})
             return
         index, _, listener = supervisor.callers[config.name]
+
+        def answered(answer: dict[str, Any]) -> None:
+            if "error" in answer and answer["error"].get("busy"):
+                # The interface's process does not know of it: who asks again may use the name.
+                supervisor.remove_caller(config.name)
+            self._pass_on(connection, answer)
+
         supervisor.ask(
             {
                 "op": "add_caller",
@@ -147,7 +154,7 @@ class Control:
                 "index": index,
                 "budget": config.budget.to_json(),
             },
-            lambda answer: self._pass_on(connection, answer),
+            answered,
             [listener.fileno()],
         )
 
@@ -169,7 +176,8 @@ class Control:
             message = error.pop("message")
             connection.respond_text(500, error_text("ServeError", message, **error))
         else:
-            connection.respond_text(503, error_text("InterfaceDiedError", error["message"]))
+            kind = "GateBusyError" if error.get("busy") else "InterfaceDiedError"
+            connection.respond_text(503, error_text(kind, error["message"]))
 
     def _post_reload(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
         def answered(answer: dict[str, Any]) -> None:

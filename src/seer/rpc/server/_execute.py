@@ -172,6 +172,7 @@ class Executor:
             if buffers:
                 reply.add_buffers(buffers, self._pool(call))
         except Exception as error:  # memory, a GPU's copy
+            self._give_up(reply)
             return self.unsendable(call, error)
         return reply
 

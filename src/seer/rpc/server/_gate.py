@@ -11,6 +11,7 @@ import time
 
 from seer.errors import (
     CallLostError,
+    GateBusyError,
     GateError,
     InterfaceRestartedError,
     ProtocolError,
@@ -297,12 +298,13 @@ class Gate(Answers):
 
     def refuse(self, connection: Connection, error: WireError) -> None:
         """Answer what broke the protocol, and close."""
-        self.note(connection.caller, "", ProtocolError(str(error)))
+        kind = GateBusyError if error.status in (429, 503) else ProtocolError
+        self.note(connection.caller, "", kind(str(error)))
         connection.closing = True
         connection.drop_descriptors()
         if connection.call is not None:
             self._detach(connection)
-        self.answer_text(connection, error.status, error_text("ProtocolError", str(error)))
+        self.answer_text(connection, error.status, error_text(kind.__name__, str(error)))
 
     def reserve(self, connection: Connection, request: Request) -> None:
         """Agree to a body of the announced length."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from seer.rpc.client._wire import CANNOT_PASS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +34,13 @@ class Questions:
         message = {**message, "n": self._number, "descriptors": len(descriptors or [])}
         try:
             channel.send(message, descriptors)
-        except OSError:
+        except OSError as error:
             del self._asked[self._number]
-            answered(_error("the interface has just ended"))
+            if error.errno in CANNOT_PASS:
+                words = f"descriptors cannot be passed just now: {error.strerror}; try again"
+                answered({"error": {"message": words, "busy": True}})
+            else:
+                answered(_error("the interface has just ended"))
 
     def answer(self, message: dict[str, Any]) -> None:
         """Hand an answer to whoever asked."""

@@ -12,6 +12,7 @@ from seer.rpc.client._wire import (
     FRAMES_TYPE,
     INLINE_ALIGN,
     JSON_TYPE,
+    MAX_HEAD,
     SHARE_FROM,
     SLOT_ALIGN,
     Piece,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from seer.rpc._pool import Pool, Slot
 
 _COPY_BELOW = 1 << 20
+_MAX_LAYOUT = MAX_HEAD - 2048
+"""Bytes that the places of all buffers may take in an answer's head."""
 
 
 class Reply:
@@ -107,6 +110,8 @@ class Reply:
                 inline.append(_bytes(buffer, size))
                 pieces.append(Piece("i", 0, start, size))
                 end = start + size
+        if len(pieces) > 300 and len(format_pieces(pieces)) > _MAX_LAYOUT:
+            raise ValueError(f"it has {len(pieces)} arrays; stack them into fewer")
         self.pieces, self.inline = pieces, inline
         self.kept_size = end
         self.size = end + offset

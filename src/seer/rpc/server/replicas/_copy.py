@@ -106,12 +106,7 @@ class CopyGate(Gate):
             if reply.last_chunk:
                 connection.send(reply.last_chunk)
                 continue
-            if reply.slot is not None and reply.pool is not connection.pool:
-                reply = reply.unshared()
-            parts, descriptors = reply.message(self.prefix + ran(call), close=False)
-            connection.send_parts(parts, descriptors)
-            if reply.slot is not None:
-                reply.slot.known = True
+            self.send_whole(connection, reply, self.prefix + ran(call))
 
 
 def ran(call: Call) -> bytes:

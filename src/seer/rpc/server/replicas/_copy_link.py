@@ -81,14 +81,22 @@ class CopyLink:
         self._channel.send(_LENGTH.pack(len(text)) + text, given=end)
 
     def link_for(self, guest: Guest) -> Link:
-        """A connection for a call of this caller, who alone has ever used it."""
+        """A connection for a call of this caller, who alone has ever used it.
+
+        Raises:
+            OSError: There can be no more descriptors, or none can be passed just now.
+        """
         links = self._idle.get(guest)
         if links:
             link = links.pop()
             self._take_one(guest, links)
             return link
         ours, theirs = socket.socketpair()
-        self.tell({"op": "connect", "caller": guest.name, "index": guest.index}, theirs)
+        try:
+            self.tell({"op": "connect", "caller": guest.name, "index": guest.index}, theirs)
+        except OSError:
+            ours.close()
+            raise
         return Link(ours, self._loop, guest, self._receiver)
 
     def keep(self, link: Link) -> None:

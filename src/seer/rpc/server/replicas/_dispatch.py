@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from itertools import count
 
-from seer.errors import GateError, HandleError, InterfaceDiedError, InterfaceRestartedError
+from seer.errors import GateBusyError, HandleError, InterfaceDiedError, InterfaceRestartedError
 
 from ._copy_link import CopyLink, lane_of, room_of
 from ._freight import Freight, freight_of
@@ -136,7 +136,7 @@ class Dispatch:
             link = copy.link_for(guest)
         except OSError as error:
             words = f"there is no way to a copy of the interface: {error.strerror}; use fewer calls"
-            self._executor.refuse(call, GateError(words))
+            self._executor.refuse(call, GateBusyError(words))
             return
         lane = self._executor.take_lane(call)
         if not self._executor.begin(call, lane, self):
@@ -153,7 +153,14 @@ class Dispatch:
         freight.copy, freight.link, freight.lane = copy, link, lane
         freight.tries += 1
         freight.number = next(self._numbers)
-        self._passing.send(call, freight, link)
+        try:
+            self._passing.send(call, freight, link)
+        except OSError as error:
+            link.call = None
+            link.close()
+            self._release(call)
+            words = f"arrays cannot be passed to a copy just now: {error.strerror}; try again"
+            self._executor.refuse(call, GateBusyError(words))
 
     def interrupt(self, call: Call) -> None:
         """Have a call stopped that a copy has."""

@@ -166,6 +166,11 @@ class Link(Outbox):
         except (OSError, WireError) as error:
             self._fail(error)
 
+    def on_refused(self) -> None:
+        """A request could not be sent: its call ends with this connection."""
+        self.close()
+        self._receiver.broken(self)
+
     def on_readable(self) -> None:
         """Take what came."""
         try:
@@ -190,12 +195,14 @@ class Link(Outbox):
                 raise ConnectionResetError
             response = self.reader.filled(got)
         else:
-            data, ancillary, _, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
+            data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
             for level, kind, rights in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     numbers = array.array("i")
                     numbers.frombytes(rights)
                     self._descriptors.extend(numbers)
+            if flags & socket.MSG_CTRUNC:
+                raise WireError("the front has too many open files to take a copy's arrays")
             if not data:
                 raise ConnectionResetError
             if self._chunks is not None:

@@ -11,6 +11,8 @@ import select
 import socket
 from collections import deque
 
+from seer.rpc.client._wire import CANNOT_PASS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +51,11 @@ class Outbox:
         descriptors: Sequence[int] = (),
         given: socket.socket | None = None,
     ) -> None:
-        """Send bytes, with descriptors on the first; a socket that is given away is closed here."""
+        """Send bytes, with descriptors on the first; a socket that is given away is closed here.
+
+        Raises:
+            OSError: Descriptors cannot be passed just now (`CANNOT_PASS`); nothing was sent.
+        """
         if given is not None:
             descriptors = [given.fileno()]
         if self.closed:
@@ -73,7 +79,10 @@ class Outbox:
         except BlockingIOError:
             self._watch(self._mask | _OUT)
             return
-        except OSError:
+        except OSError as error:
+            if out[0][1] and error.errno in CANNOT_PASS:
+                _close(out.popleft()[2])
+                raise
             # Its other end is gone, which reading tells as well.
             self.unread = True
             self._drop()
@@ -91,9 +100,18 @@ class Outbox:
 
     def _on_events(self, events: int) -> None:
         if events & _OUT:
-            self._flush()
+            try:
+                self._flush()
+            except OSError:
+                self.on_refused()
         if not self.closed and events & ~_OUT:
             self.on_readable()
+
+    def on_refused(self) -> None:
+        """A message that waited could not be sent, because its descriptors cannot be passed.
+
+        Here it was dropped; who holds the other end of the socket in it reads the end of that.
+        """
 
     def on_readable(self) -> None:
         """Take what came; here, only its end is of interest."""
