@@ -156,7 +156,7 @@ async def test_a_package_may_be_a_file_of_this_machine(index: Path, tmp_path: Pa
 async def test_without_bubblewrap_packages_are_fetched_under_landlock(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def landlock(_: str) -> Backend:
+    def landlock(_: str, **__: object) -> Backend:
         return choose("landlock")
 
     if backends()["landlock"] is not None:

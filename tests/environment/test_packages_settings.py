@@ -70,8 +70,11 @@ def test_pips_settings_are_translated(home: Path, tmp_path: Path) -> None:
         "HTTPS_PROXY": "http://proxy.example:1",
     }
     assert settings.find_links == (str(links),)
-    assert set(settings.paths) == {tmp_path / "pypi", links, cert}
+    assert set(settings.paths) == {tmp_path / "pypi", links}
     assert settings.online
+    assert settings.remotes == ("https://two.example/simple", "https://one.example/simple")
+    # Code that runs in a build sees where packages come from, and not how to get in there.
+    assert set(settings.build_env) == {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_STRATEGY"}
 
 
 def test_pips_variables_override_its_files(home: Path) -> None:
@@ -156,9 +159,24 @@ def test_netrc_is_reduced_to_the_indexes(home: Path) -> None:
         "machine index.example login a password b\nmachine bank.example login c password d\n",
     ).chmod(0o600)
     index = {"UV_DEFAULT_INDEX": "https://index.example/simple"}
-    assert read(home, index).netrc == "machine index.example login a password b\n"
+    assert read(home, index).logins == {"index.example": ("a", "b")}
     write(home / ".netrc", "nonsense {{{").chmod(0o600)
-    assert read(home, index).netrc == ""
+    assert read(home, index).logins == {}
+
+
+def test_logins_come_from_addresses_and_from_variables_for_named_indexes(home: Path) -> None:
+    environ = {
+        "UV_DEFAULT_INDEX": "https://me:p%40ss@one.example:8443/simple",
+        "UV_INDEX": "my-inner=https://two.example/simple",
+        "UV_INDEX_MY_INNER_USERNAME": "you",
+        "UV_INDEX_MY_INNER_PASSWORD": "word",
+    }
+    settings = read(home, environ)
+    assert settings.logins == {
+        "one.example:8443": ("me", "p@ss"),
+        "two.example": ("you", "word"),
+    }
+    assert set(settings.build_env) == {"UV_DEFAULT_INDEX", "UV_INDEX"}
 
 
 def test_credentials_in_addresses_are_hidden(home: Path) -> None:

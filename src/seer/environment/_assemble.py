@@ -3,9 +3,12 @@
 import os
 import platform
 import re
+import shutil
 import stat
 import sys
 from pathlib import Path
+
+from seer.isolation import open_beneath
 
 JAIL_PYTHON = "/seer/python/bin/python3"
 """The interpreter, as programs in a jail see it."""
@@ -29,24 +32,46 @@ def write_skeleton(environment: Path) -> None:
 
 
 def take_over(fetched: Path, environment: Path) -> None:
-    """Move what the build jail made into the environment.
+    """Move what a build jail made into the environment.
 
-    The jail ran strangers' code, so nothing it left is followed: only plain files are taken, into
-    folders made here, and never over a file that is there already.
+    Nothing that the jail left is followed: its folder is walked by descriptors, only plain files
+    are taken, into folders made here, and never over a file that is there already.
+
+    Args:
+        fetched: A folder in one that the jail could write to.
+        environment: Where no jail can write.
+
+    Raises:
+        PathEscapeError: A link stands where the folder should be.
     """
-    for parent, folders, names in os.walk(fetched):
-        relative = Path(parent).relative_to(fetched)
-        folders[:] = [f for f in folders if not Path(parent, f).is_symlink()]
-        for name in names:
-            source, target = Path(parent, name), environment / relative / name
-            mode = source.lstat().st_mode
-            if not stat.S_ISREG(mode) or _is_scaffolding(relative, name) or os.path.lexists(target):
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            source.rename(target)
-            if os.geteuid() == 0:
-                os.chown(target, 0, 0, follow_symlinks=False)
-            target.chmod(0o755 if mode & 0o100 else 0o644)
+    top = open_beneath(fetched.parent, fetched.name, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for parent, _, names, folder in os.fwalk(".", dir_fd=top, follow_symlinks=False):
+            relative = Path(parent)
+            for name in names:
+                target = environment / relative / name
+                mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+                if not stat.S_ISREG(mode) or _is_scaffolding(relative, name):
+                    continue
+                if not os.path.lexists(target):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    os.rename(name, target, src_dir_fd=folder)
+                    _own(target)
+    finally:
+        os.close(top)
+
+
+def _own(path: Path) -> None:
+    """Take a file from the build's user; what it was a moment ago does not matter any more."""
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode):
+        shutil.rmtree(path)
+    elif not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        path.unlink()
+    else:
+        if os.geteuid() == 0:
+            os.chown(path, 0, 0, follow_symlinks=False)
+        path.chmod(0o755 if found.st_mode & 0o100 else 0o644)
 
 
 def _is_scaffolding(relative: Path, name: str) -> bool:

@@ -1,7 +1,7 @@
 """The jail in which packages are fetched and built: other people's code may run there.
 
 It sees an interpreter, uv, the package sources and its own folders, and nothing else of the
-user's. It has the network only when packages come from there.
+user's. Where packages come from the network, it reaches the index server, and nothing else.
 """
 
 import os
@@ -10,13 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer.environment._index_server import IndexServer
 from seer.environment._process import Finished, run_program
-from seer.isolation import JAIL_UIDS, Backend, Limits, Mount, Policy, choose, interpreter_env
+from seer.errors import IsolationUnavailableError
+from seer.isolation import (
+    JAIL_UIDS,
+    Backend,
+    Limits,
+    Mount,
+    Policy,
+    choose,
+    interpreter_env,
+    is_rented,
+)
 
 _UID = JAIL_UIDS[-1]
 """As root, builds run as a user of their own: machines use the first of the block."""
 PYTHON = "/seer/python"
 """Where a build finds the interpreter; mount it there with `interpreter_mounts`."""
+_INDEX = "/seer/index"
 _LIMITS = Limits(processes=1024, file_size=64 << 30)
 
 
@@ -38,7 +50,7 @@ class BuildJail:
         readable: Sequence[Mount],
         env: Mapping[str, str],
         path_env: Mapping[str, str],
-        online: bool,
+        index: IndexServer | None,
     ) -> None:
         """Choose a backend; nothing runs yet.
 
@@ -47,18 +59,19 @@ class BuildJail:
             readable: What else it sees.
             env: Its environment.
             path_env: Variables whose values are paths below a mount's target.
-            online: Whether it has the network.
+            index: All of the network that it reaches; None is no network.
 
         Raises:
-            IsolationUnavailableError: This machine has no working jail.
+            IsolationUnavailableError: This machine has no jail that keeps a build to that.
         """
-        self._backend: Backend = choose("auto")
+        self._backend = _choose(index)
+        self._index = index
         self._writable = tuple(writable)
         self._mounts = (
             *readable,
+            *([Mount(index.folder, _INDEX)] if index is not None else []),
             *(Mount(folder.source, folder.target, writable=True) for folder in writable),
         )
-        self._online = online
         self._view = self._backend.view(self._mounts)
         self._env = {
             **{name: self.translate(value) for name, value in env.items()},
@@ -81,6 +94,11 @@ class BuildJail:
         """What `translate` made, as it was before."""
         return _replace_paths(text, {seen: target for target, seen in self._view.items()})
 
+    @property
+    def has_shared_memory(self) -> bool:
+        """Whether programs in it can use `multiprocessing`."""
+        return self._backend.name == "bubblewrap"
+
     def set(self, name: str, value: str) -> None:
         """Add a variable to the jail's environment."""
         self._env[name] = value
@@ -93,10 +111,16 @@ class BuildJail:
         if root:
             for folder in self._writable:
                 os.chown(folder.source, _UID, _UID)
+        network = "none"
+        if self._index is not None:
+            network = "host" if is_rented() else "proxy"
+            forward = (self.path(f"{_INDEX}/forward.py"), self.path(f"{_INDEX}/socket"))
+            python = self.path(f"{PYTHON}/bin/python3")
+            argv = [python, "-I", "-S", *forward, str(self._index.port), *argv]
         policy = Policy(
             mounts=self._mounts,
             env=self._env,
-            network="host" if self._online else "none",
+            network=network,
             limits=_LIMITS,
             uid=_UID if root else None,
         )
@@ -107,6 +131,21 @@ class BuildJail:
             )
         finally:
             launch.close()
+
+
+def _choose(index: IndexServer | None) -> Backend:
+    # A rented container is one sandbox's alone, and has no network of its own to give to a jail.
+    if index is None or is_rented():
+        return choose("auto")
+    try:
+        return choose("auto", needs=frozenset({"proxy"}))
+    except IsolationUnavailableError as error:
+        raise IsolationUnavailableError(
+            "packages from an index are fetched in a jail that reaches the index and nothing "
+            "else, for which bubblewrap is needed; install it (Debian, Ubuntu: `apt install "
+            "bubblewrap`), or install the packages beside Seer, from where they are taken over "
+            "without a jail"
+        ) from error
 
 
 def _replace_paths(text: str, view: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Where packages come from: the user's pip and uv settings, in terms that uv understands.
 
 uv reads its own settings; pip's are translated here, for machines that are set up for pip only.
-Addresses may hold credentials: they are for the build's environment, never for a command line.
+Addresses may hold credentials. Those are for the index server, never for a build or a command line.
 """
 
 import configparser
@@ -26,6 +26,9 @@ _UV_OTHER = re.compile(
 )
 _NETWORK = re.compile(r"(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT")
+_OUTSIDE = re.compile(r"UV_(INDEX_[A-Z0-9_]+_(USERNAME|PASSWORD)|INSECURE_HOST)")
+"""What the index server needs, and code in a build must not see."""
+DEFAULT_INDEX = "https://pypi.org/simple"
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,19 @@ class IndexSettings:
     """Whether packages come from folders and pages of links only."""
     online: bool
     """Whether any source of packages is on the network."""
-    netrc: str
-    """The user's `.netrc`, reduced to the hosts of these sources."""
+    remotes: tuple[str, ...]
+    """The sources on the network, as the settings write them; the default index included."""
+    logins: Mapping[str, tuple[str, str]]
+    """User and password for the sources on the network, by `host` or `host:port`."""
+
+    @property
+    def build_env(self) -> dict[str, str]:
+        """The part of `env` that a build may see: no credentials, certificates or proxies."""
+        return {
+            name: value
+            for name, value in self.env.items()
+            if not (name in _CERTIFICATES or _NETWORK.fullmatch(name) or _OUTSIDE.fullmatch(name))
+        }
 
     def hide(self, text: str) -> str:
         """`text` without credentials in its addresses."""
@@ -73,21 +87,21 @@ def read_index_settings(environ: Mapping[str, str], *, home: Path | None = None)
     ]
     if no_index:
         sources = links
-    # The public index is uv's own default, and needs no credentials.
-    remote = any(_host(url) for url in sources)
-    uses_default = not no_index and not _replaces_default(env, tables)
-    online = (remote or uses_default) and not _is_true(env.get("UV_OFFLINE", ""))
+    remotes = [url for url in sources if _host(url)]
+    if not no_index and not _replaces_default(env, tables):
+        remotes.append(DEFAULT_INDEX)
+    online = bool(remotes) and not _is_true(env.get("UV_OFFLINE", ""))
     if not online:
         env = {name: value for name, value in env.items() if name not in _CERTIFICATES}
-    certificates = [Path(env[name]) for name in _CERTIFICATES if name in env]
     return IndexSettings(
         env=env,
-        paths=tuple(dict.fromkeys([*_local(sources), *(p for p in certificates if p.exists())])),
+        paths=tuple(dict.fromkeys(_local(sources))),
         config_files=tuple(files),
         find_links=tuple(links),
         no_index=no_index,
         online=online,
-        netrc=_netrc_for({_host(url) for url in sources}, environ, home),
+        remotes=tuple(dict.fromkeys(remotes)) if online else (),
+        logins=_logins(remotes, _named(env, tables), environ, home),
     )
 
 
@@ -242,15 +256,48 @@ def _host(source: str) -> str | None:
     return parts.hostname if parts.scheme in ("http", "https") else None
 
 
-def _netrc_for(hosts: set[str | None], environ: Mapping[str, str], home: Path) -> str:
+def _named(env: Mapping[str, str], tables: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Indexes that have names -> their addresses."""
+    found = {
+        index["name"]: index["url"]
+        for table in tables
+        for index in cast("list[dict[str, str]]", table.get("index", []))
+        if "name" in index
+    }
+    for variable in ("UV_INDEX", "UV_DEFAULT_INDEX"):
+        for entry in env.get(variable, "").split():
+            name, equals, url = entry.partition("=")
+            if equals and "://" not in name:
+                found[name] = url
+    return found
+
+
+def _logins(
+    remotes: Iterable[str], named: Mapping[str, str], environ: Mapping[str, str], home: Path
+) -> dict[str, tuple[str, str]]:
+    """Logins from `.netrc`, uv's variables for named indexes, and the addresses themselves."""
+    found: dict[str, tuple[str, str]] = {}
     path = Path(environ.get("NETRC") or home / ".netrc")
     try:
         entries = netrc.netrc(str(path)).hosts
     except (OSError, netrc.NetrcParseError):
-        return ""
-    lines = [
-        f"machine {host} login {login} password {password}"
-        for host, (login, _, password) in entries.items()
-        if host in hosts
-    ]
-    return "".join(line + "\n" for line in lines)
+        entries = {}
+    hosts = {_host(url) for url in remotes}
+    for host, (login, _, password) in entries.items():
+        if host in hosts:
+            found[host] = (login, password)
+    for name, url in named.items():
+        prefix = "UV_INDEX_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+        user, password = environ.get(f"{prefix}_USERNAME"), environ.get(f"{prefix}_PASSWORD")
+        if user or password:
+            found[origin(url)] = (user or "", password or "")
+    for url in remotes:
+        parts = urlsplit(url)
+        if parts.username is not None:
+            found[origin(url)] = (unquote(parts.username), unquote(parts.password or ""))
+    return found
+
+
+def origin(url: str) -> str:
+    """The `host` or `host:port` that an address names."""
+    return urlsplit(url).netloc.rpartition("@")[2].lower()

@@ -6,6 +6,7 @@ build jail. It is meant to be mounted read-only.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import logging
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -25,6 +26,8 @@ from packaging.utils import canonicalize_name
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.environment._assemble import open_folders, take_over, write_skeleton
+from seer.environment._config import RepoConfig
+from seer.environment._index_server import IndexServer
 from seer.environment._indexes import IndexSettings, read_index_settings
 from seer.environment._installed import (
     Installed,
@@ -35,8 +38,9 @@ from seer.environment._installed import (
 )
 from seer.environment._paths import locked
 from seer.environment._process import run_program
-from seer.environment._uv import BuildFailed, UvBuild, resolve_offline
-from seer.errors import PackageError
+from seer.environment._repos import prepare_repo
+from seer.environment._uv import BuildFailed, UvBuild, resolve_offline, source_address
+from seer.errors import ConfigError, PackageError, RepoError
 
 logger = logging.getLogger(__name__)
 
@@ -219,24 +223,55 @@ class _Build:
         return await self._fetch(pins, stubs)
 
     async def _fetch(self, pins: Sequence[str], stubs: Path) -> tuple[_Plan, Path]:
-        build = UvBuild(self._settings, self._draft, stubs, on_progress=self._say)
-        urls = any(Requirement(r).url for r in self._requirements)
-        # Wheels first: then no code of a package runs at all, not even in the jail.
-        for allow_build in (True,) if urls else (False, True):
+        with contextlib.ExitStack() as stack:
+            index = (
+                stack.enter_context(IndexServer(self._settings)) if self._settings.online else None
+            )
             try:
+                wanted, folders = await self._place_sources(index)
+                build = UvBuild(
+                    self._settings,
+                    self._draft,
+                    stubs,
+                    index=index,
+                    folders=folders,
+                    on_progress=self._say,
+                )
                 self._say("resolving")
-                resolved = await build.resolve(self._requirements, pins, allow_build=allow_build)
-                plan = self._plan(resolved)
+                plan = self._plan(await build.resolve(wanted, pins))
                 self._say(f"installing {len(plan.fetched)} packages")
-                return plan, await build.install(plan.fetched, allow_build=allow_build)
-            except BuildFailed as error:
-                if allow_build:
-                    raise PackageError(
-                        f"packages {list(self._requirements)!r} cannot be installed:\n{error}"
-                    ) from None
-                logger.info("wheels do not suffice: %s", error)
-                logger.warning("source packages are built; their code runs in a build jail")
-        raise AssertionError("the last attempt returns or raises")
+                return plan, await build.install(plan.fetched)
+            except (BuildFailed, ConfigError, RepoError) as error:
+                raise PackageError(
+                    f"packages {list(self._requirements)!r} cannot be installed:\n{error}"
+                ) from None
+
+    async def _place_sources(self, index: IndexServer | None) -> tuple[list[str], list[Path]]:
+        """The requirements as a build sees them, and the projects that it gets copies of.
+
+        A repository is fetched here: git runs no code of it, and the build needs no network for it.
+        """
+        wanted: list[str] = []
+        folders: list[Path] = []
+        for text in self._requirements:
+            requirement = Requirement(text)
+            url = urlsplit(requirement.url or "")
+            folder: Path | None = None
+            if url.scheme.startswith("git+"):
+                path, _, ref = url.path.partition("@")
+                address = url._replace(scheme=url.scheme[4:], path=path, query="", fragment="")
+                repo = await prepare_repo(RepoConfig(address.geturl(), ref or None))
+                folder = repo.host_path
+            elif url.scheme == "file" and await asyncio.to_thread(os.path.isdir, unquote(url.path)):
+                folder = Path(unquote(url.path))
+            elif url.scheme in ("http", "https") and index is not None:
+                requirement.url = index.file_address(url.geturl())
+            if folder is not None:
+                inside = parse_qs(url.fragment).get("subdirectory", [""])[0]
+                requirement.url = source_address(len(folders), inside)
+                folders.append(folder)
+            wanted.append(str(requirement) if requirement.url else text)
+        return wanted, folders
 
     def _plan(self, resolved: Sequence[str]) -> _Plan:
         linked: list[Installed] = []

@@ -1,12 +1,16 @@
 """Inside a jail: make the proxy's Unix socket look like an HTTP proxy on loopback. A script.
 
-`python -I -S forward.py SOCKET [PORT]` listens on 127.0.0.1 in the jail's own network and passes
-bytes both ways; it decides nothing, the proxy outside does. Standard library only, one thread.
+`python -I -S forward.py SOCKET [PORT [PROGRAM ARGUMENT...]]` listens on 127.0.0.1 in the jail's own
+network and passes bytes both ways; it decides nothing, the proxy outside does. With a program, this
+process becomes the program, and the forwarder is a child that ends with it. Standard library only,
+one thread.
 """
 
 from __future__ import annotations
 
+import os
 import selectors
+import signal
 import socket
 import sys
 
@@ -143,7 +147,26 @@ def main() -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
     listener.listen(512)
+    program = sys.argv[3:]
+    if program:
+        parent = os.getpid()
+        if os.fork():
+            listener.close()
+            os.execv(program[0], program)
+        _end_with(parent)
     Forwarder(listener, sys.argv[1]).run()
+
+
+def _end_with(parent: int) -> None:
+    """Have this process killed when its parent ends, and hold none of the parent's output open."""
+    import ctypes  # costs more to load than all the rest, and machines do not need it
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
 
 
 if __name__ == "__main__":
