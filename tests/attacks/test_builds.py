@@ -91,7 +91,9 @@ async def test_a_pth_file_in_a_wheel_takes_over_the_host(
     key.chmod(0o600)
     before = key.stat()
     code = PTH.format(port=index.port, precious=precious).encode()
-    index.add_wheel("evil", files={"evil.py": "", "evil.pth": f"import sys; exec({code!r})\n"})
+    index.add_wheel(
+        "evil", files={"evil.py": "", "evil.pth": f"import sys; exec({code!r}, {{}})\n"}
+    )
     environment = await build_environment(["evil"])
     assert not [path for path in index.requests if "code-ran" in path]
     after = key.stat()
@@ -111,7 +113,9 @@ async def test_a_build_plants_code_in_what_other_builds_get(
     index.add_wheel("victim")
     await build_environment(["victim"])
     code = PTH.format(port=index.port, precious=tmp_path).encode()
-    index.add_wheel("evil", files={"evil.py": "", "evil.pth": f"import sys; exec({code!r})\n"})
+    index.add_wheel(
+        "evil", files={"evil.py": "", "evil.pth": f"import sys; exec({code!r}, {{}})\n"}
+    )
     index.add_sdist("worse", "1.0", f"def attack():\n    exec({code!r}, {{}})\n    return ''\n")
     await build_environment(["evil", "worse", "victim"])
     # A build has code of its own now, so this shows that the attack as such works.
