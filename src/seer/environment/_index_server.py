@@ -10,6 +10,7 @@ builds. Nothing else is kept, so no build can change what another one gets.
 
 import base64
 import contextlib
+import errno
 import gzip
 import hashlib
 import hmac
@@ -34,7 +35,7 @@ from http.client import HTTPException, HTTPMessage, HTTPResponse
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import IO, Any, cast
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from seer._places import cache_dir
@@ -200,12 +201,13 @@ class IndexServer:
             with contextlib.closing(error):
                 self._send_error(request, error.code, str(error.reason))
         except (OSError, HTTPException, ValueError) as error:
-            # Not a 5xx: uv would ask again for what will not change.
             where = self.restore(f"{self._base}{request.path}")
             with self._lock:
                 if len(self.problems) < 5:
                     self.problems.append(f"could not reach {where}: {error}")
-            self._send_error(request, 424, "the index could not be reached")
+            # uv asks again after a 5xx, and soon gives up on what will not change.
+            status = 424 if _is_lasting(error) else 503
+            self._send_error(request, status, "the index could not be reached")
 
     def _send_error(self, request: "_Request", status: int, reason: str) -> None:
         if request.began:
@@ -549,6 +551,14 @@ def _is_here(host: str) -> bool:
         if address.is_loopback or address.is_link_local or address.is_unspecified:
             return True
     return False
+
+
+def _is_lasting(error: Exception) -> bool:
+    """Whether a failure to reach an index will be the same a moment later."""
+    cause = error.reason if isinstance(error, URLError) else error
+    if isinstance(cause, (socket.gaierror, ConnectionRefusedError, ssl.SSLError)):
+        return True
+    return isinstance(cause, OSError) and cause.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
 
 
 def _free_port() -> int:
