@@ -282,10 +282,46 @@ def test_network_modes_are_kept(value: object) -> None:
 
 def test_network_hosts_are_normalised() -> None:
     assert sandbox(network=["Data.Example.", "127.0.0.1"]).network == ("data.example", "127.0.0.1")
+    assert sandbox(network=["*.Example.ORG."]).network == ("*.example.org",)
+    assert sandbox(network=["*.xn--bcher-kva.example"]).network == ("*.xn--bcher-kva.example",)
 
 
 @pytest.mark.parametrize(
-    "host", ["https://x.org", "x.org:443", "x.org/path", "*.x.org", "", "a b", "-x.org", "x" * 260]
+    "host",
+    [
+        *(
+            "https://x.org",
+            "x.org:443",
+            "x.org/path",
+            "",
+            "a b",
+            "-x.org",
+            "x" * 260,
+            "a..b",
+            "x..",
+        ),
+        *(
+            "*",
+            "*.",
+            "*.org",
+            "*.*.x.org",
+            "a.*.x.org",
+            "**.x.org",
+            "*x.org",
+            "*.x.org:443",
+            ".x.org",
+        ),
+        *(
+            "*.10.0.0.1",
+            "*.[::1]",
+            "[::1]",
+            "::1",
+            "bücher.example",
+            "*.bücher.example",
+            "me@x.org",
+        ),
+        "a" * 64 + ".org",
+    ],
 )
 def test_network_hosts_are_bare_names(host: str) -> None:
     refused(lambda: sandbox(network=[host]), "SandboxConfig.network[0]")

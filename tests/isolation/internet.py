@@ -2,8 +2,8 @@
 
 `internet.py PUBLIC PRIVATE...` serves HTTP on port 80 of every address (answering with its address,
 the Host header and the path), an echo on port 7 of PUBLIC, and a name server on port 53 of PUBLIC
-that answers `rebind.test` with PUBLIC once and with the first PRIVATE ever after. What it is asked
-it prints.
+that answers `rebind.test` with PUBLIC once and with the first PRIVATE ever after, and names that
+lead to several places, all with a time to live of zero. What it is asked it prints.
 """
 
 import http.server
@@ -63,8 +63,44 @@ class Threaded(socketserver.ThreadingTCPServer):
     daemon_threads = True
 
 
+A, CNAME, AAAA = 1, 5, 28
+
+
+def record(kind: int, data: bytes, name: bytes = b"\xc0\x0c") -> bytes:
+    """One answer, with a time to live of zero."""
+    head = kind.to_bytes(2, "big") + b"\x00\x01" + bytes(4)
+    return name + head + len(data).to_bytes(2, "big") + data
+
+
+def v4(*addresses: str) -> list[bytes]:
+    """A records."""
+    return [record(A, socket.inet_aton(address)) for address in addresses]
+
+
+def v6(*addresses: str) -> list[bytes]:
+    """AAAA records."""
+    return [record(AAAA, socket.inet_pton(socket.AF_INET6, address)) for address in addresses]
+
+
+def zone(public: str, private: str) -> dict[tuple[str, int], list[bytes]]:
+    """Names of a hostile server: what each kind of query gets."""
+    local = b"\x09localhost\x00"
+    inside = [private, "127.0.0.1", "169.254.169.254", "0.0.0.0"]
+    return {
+        ("mixed.test", A): v4(*inside, public, "127.0.0.2"),
+        ("many.test", A): v4(*(f"10.0.0.{n}" for n in range(1, 200))),
+        ("alias.test", A): [record(CNAME, local), record(A, socket.inet_aton("127.0.0.1"), local)],
+        ("mapped.test", AAAA): v6(
+            "::ffff:127.0.0.1", f"::ffff:{private}", "::1", "64:ff9b::a09:909"
+        ),
+        ("both.test", A): v4(private),
+        ("both.test", AAAA): v6("::ffff:10.9.9.9", "2002:a09:909::1", "fe80::1"),
+    }
+
+
 def names(public: str, private: str) -> None:
-    """Answer A queries; every other kind has no answer."""
+    """Answer queries as the zone says; a name that is not in it has no answer."""
+    known = zone(public, private)
     server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     server.bind((public, 53))
     asked = 0
@@ -79,16 +115,16 @@ def names(public: str, private: str) -> None:
         question = query[12 : offset + 5]
         kind = int.from_bytes(query[offset + 1 : offset + 3], "big")
         name = ".".join(labels)
-        records = b""
+        records = known.get((name, kind), [])
+        if records:
+            log(f"name {name} {'A' if kind == A else 'AAAA'}")
         if name == "rebind.test" and kind == 1:
             address = public if asked == 0 else private
             asked += 1
             log(f"name {name} {address}")
-            records = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x00\x00\x04" + socket.inet_aton(
-                address
-            )
-        counts = b"\x00\x01" + (b"\x00\x01" if records else b"\x00\x00") + b"\x00\x00\x00\x00"
-        server.sendto(query[:2] + b"\x81\x80" + counts + question + records, peer)
+            records = v4(address)
+        counts = b"\x00\x01" + len(records).to_bytes(2, "big") + bytes(4)
+        server.sendto(query[:2] + b"\x81\x80" + counts + question + b"".join(records), peer)
 
 
 def main(public: str, *private: str) -> None:

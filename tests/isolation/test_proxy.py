@@ -47,6 +47,11 @@ def test_public_addresses_pass(text: str) -> None:
         ("b.a.sub.net", True),
         ("sub.net", False),
         ("evilsub.net", False),
+        ("SUB.NET.", False),
+        ("A.Sub.Net.", True),
+        ("a.sub.net..", False),
+        ("sub.net.evil.com", False),
+        ("127.0.0.1", False),
     ],
 )
 def test_a_host_list_matches_whole_names(host: str, allowed: bool) -> None:
@@ -105,6 +110,7 @@ async def test_spellings_of_private_addresses_are_refused(tmp_path: Path, target
     assert line["caller"] == "box"
     assert line["host"] == target.rpartition(":")[0].strip("[]")
     assert "refused" in str(line["reason"])
+    assert "no public address" in answer
 
 
 async def test_a_name_that_leads_to_a_private_address_is_refused(tmp_path: Path) -> None:
@@ -112,6 +118,22 @@ async def test_a_name_that_leads_to_a_private_address_is_refused(tmp_path: Path)
     async with _serving(tmp_path, policy) as ask:
         answer = await ask(b"GET http://inner.test/ HTTP/1.1\r\n\r\n")
     assert answer.startswith("HTTP/1.1 403")
+
+
+async def test_a_refusal_does_not_tell_where_a_name_leads_nor_that_it_exists(
+    tmp_path: Path,
+) -> None:
+    names = {"inner.test": ["10.1.2.3"], "own.test": ["127.0.0.1"], "nothing.test": []}
+    async with _serving(tmp_path, _policy(tmp_path, names=names)) as ask:
+        answers = {
+            (await ask(f"CONNECT {name}:443 HTTP/1.1\r\n\r\n".encode())).replace(name, "NAME")
+            for name in names
+        }
+    assert len(answers) == 1
+    assert not [address for [address] in (names["inner.test"],) if address in answers.pop()]
+    reasons = [str(line["reason"]) for line in _log(tmp_path)]
+    assert reasons[0] == "address 10.1.2.3 is refused: private"
+    assert reasons[2] == "no such host"
 
 
 async def test_the_machines_own_address_is_refused(tmp_path: Path) -> None:
@@ -144,6 +166,26 @@ async def test_a_host_beside_the_list_is_refused_without_asking_for_its_address(
         ("CONNECT example.org HTTP/1.1\r\n\r\n", 400),
         ("CONNECT example.org:99999 HTTP/1.1\r\n\r\n", 400),
         ("CONNECT exa%6dple.org:80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT .sub.net:80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT a..sub.net:80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT evil.test\\.sub.net:80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT evil.test#.sub.net:80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT evil.test:80:443 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT b\xfccher.example:80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT example.org:+80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT http://example.org:80 HTTP/1.1\r\n\r\n", 400),
+        ("CONNECT example.org:80\tHTTP/1.1\r\n\r\n", 400),
+        ("GET http://8.8.8.8\\@evil.test/ HTTP/1.1\r\n\r\n", 400),
+        ("GET http://evil.test:80#@8.8.8.8/ HTTP/1.1 x\r\n\r\n", 400),
+        ("GET http:///path HTTP/1.1\r\n\r\n", 400),
+        ("GET HTTP://[8.8.8.8]/ HTTP/1.1\r\n\r\n", 400),
+        ("GET http://8.8.8.8/ HTTP/1.1\r\n X: folded\r\n\r\n", 400),
+        ("GET http://8.8.8.8/ HTTP/1.1\r\nContent-Length : 3\r\n\r\n", 400),
+        ("GET http://8.8.8.8/ HTTP/1.1\nHost: x\r\n\r\n", 400),
+        ("POST http://8.8.8.8/ HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n", 400),
+        ("POST http://8.8.8.8/ HTTP/1.1\r\nContent-Length: +1\r\n\r\n", 400),
+        ("POST http://8.8.8.8/ HTTP/1.1\r\nContent-Length: 1, 1\r\n\r\n", 400),
+        ("POST http://8.8.8.8/ HTTP/1.1\r\nContent-Length: \xb2\r\n\r\n", 400),
         ("CONNECT [fe80::1%eth0]:80 HTTP/1.1\r\n\r\n", 400),
         ("GET http://8.8.8.8/ HTTP/2.0\r\n\r\n", 505),
         ("nonsense\r\n\r\n", 400),

@@ -204,6 +204,57 @@ def test_a_second_answer_of_the_name_server_changes_nothing(internet: Internet) 
     ]
 
 
+def test_a_hostile_name_server_leads_nowhere_inside(internet: Internet) -> None:
+    with _proxy(internet) as proxy:
+        # Private and public addresses under one name: the public one is used, and no other tried.
+        assert f"{PUBLIC} mixed.test /" in proxy.ask(b"GET http://mixed.test/ HTTP/1.1\r\n\r\n")
+        for name in ("many.test", "alias.test", "mapped.test", "both.test"):
+            answer = proxy.ask(f"GET http://{name}/ HTTP/1.1\r\n\r\n".encode())
+            assert answer.startswith("HTTP/1.1 403"), (name, answer)
+            assert "10.0" not in answer and "127.0" not in answer
+        logged = {str(line["host"]): str(line["reason"]) for line in proxy.refused()}
+    assert "refused" in logged["many.test"] and "loopback" in logged["alias.test"]
+    assert "not a public IPv6 address" in logged["mapped.test"]
+    # Each name was asked for once, and nothing but the one public server was connected to.
+    heard = internet.heard()
+    assert len([line for line in heard if line.startswith("name mixed.test A")]) == 1
+    assert [line for line in heard if line.startswith("web")] == [f"web {PUBLIC} mixed.test /"]
+
+
+def test_a_name_that_changes_its_mind_all_the_time_is_judged_each_time(internet: Internet) -> None:
+    with _proxy(internet) as proxy:
+        answers = [proxy.ask(b"GET http://rebind.test/ HTTP/1.1\r\n\r\n") for _ in range(20)]
+    assert sum(answer.startswith("HTTP/1.1 200") for answer in answers) == 1
+    assert {line.split()[1] for line in internet.heard() if line.startswith("web")} == {PUBLIC}
+
+
+def test_a_killed_proxy_has_the_same_policy_when_started_again(internet: Internet) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    folder = Path(tempfile.mkdtemp(prefix="seer-proxy-"))
+    listener.bind(str(folder / "proxy.sock"))
+    listener.listen(16)
+    names = {"web.test": [PUBLIC], "other.test": [PUBLIC]}
+    launch = proxy_launch(listener.fileno(), label="box", hosts=["web.test"], names=names)
+    try:
+        for _ in range(3):
+            process = subprocess.Popen(
+                ["ip", "netns", "exec", internet.near, *launch.argv],
+                env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+                pass_fds=launch.pass_fds,
+                stdin=subprocess.PIPE,
+            )
+            running = Running(folder, process)
+            with process:
+                for host, status in (("web.test", 200), ("other.test", 403)):
+                    answer = running.ask(f"GET http://{host}/ HTTP/1.1\r\n\r\n".encode())
+                    assert answer.startswith(f"HTTP/1.1 {status}"), host
+                process.kill()
+    finally:
+        launch.close()
+        listener.close()
+        shutil.rmtree(folder)
+
+
 def test_only_hosts_on_the_list_are_reached(internet: Internet) -> None:
     names = {"web.test": [PUBLIC], "a.sub.test": [PUBLIC], "other.test": [PUBLIC]}
     with _proxy(internet, hosts=["web.test", "*.sub.test"], names=names) as proxy:

@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
+import signal
 import socket
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +52,19 @@ def refusals(machine: Machine) -> list[dict[str, object]]:
     return [entry for line in lines if machine.id in (entry := json.loads(line))["caller"]]
 
 
+def proxies(machine: Machine) -> list[int]:
+    """The proxy processes of a machine: below its keeper, outside its jail."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if b"_proxy.py" not in (entry / "cmdline").read_bytes():
+                continue
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            if machine.id.encode() in Path("/proc", parent, "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
 async def programs(machine: Machine) -> str:
     """The machine's processes."""
     return (await machine.exec(["ps", "-eo", "args"])).stdout.decode()
@@ -76,6 +92,15 @@ async def test_the_forwarder_starts_when_it_is_first_needed_and_again_when_it_wa
         assert "Forwarder" in await programs(machine)
         await machine.exec(["/bin/sh", "-c", "kill -9 $(pgrep -f Forwarder)"])
         assert (await fetch(machine, "http://10.1.2.3/")).startswith("403")
+
+
+async def test_a_killed_proxy_comes_back_with_its_list() -> None:
+    async with started(("*.allowed.invalid",)) as machine:
+        for _ in range(3):
+            assert "not on the list" in await fetch(machine, "http://allowed.invalid/")
+            assert "no public address" in await fetch(machine, "http://a.b.allowed.invalid/")
+            [pid] = proxies(machine)
+            os.kill(pid, signal.SIGKILL)
 
 
 async def test_the_hosts_loopback_is_out_of_reach() -> None:

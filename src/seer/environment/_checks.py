@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from seer.environment._gpus import GPUS, suggest_gpu
 from seer.errors import ConfigError
+from seer.isolation import host_pattern
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -23,7 +24,6 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9._/+=-]*")
-_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_-]+)*\.?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")
 _DEBIAN_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _PYTHON_VERSION = re.compile(r"3\.(\d{1,2})(\.\d{1,2})?")
@@ -205,14 +205,9 @@ def revision(field: str, value: object) -> str:
 
 
 def hosts(field: str, value: object) -> tuple[str, ...]:
-    """Host names without scheme, port or path."""
+    """Host names, or `*.name` for all below a name; without scheme, port or path."""
     names = items_of(field, value, str, "host names")
-    for index, name in enumerate(names):
-        if not _HOST.fullmatch(name):
-            raise ConfigError(
-                f"{field}[{index}]", name, "is no host name (no scheme, port, path or wildcard)"
-            )
-    return tuple(name.rstrip(".").lower() for name in names)
+    return tuple(host_pattern(f"{field}[{index}]", name) for index, name in enumerate(names))
 
 
 def requirement(field: str, value: str) -> str:

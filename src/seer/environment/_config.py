@@ -163,8 +163,9 @@ class SandboxConfig:
     """Bytes, or text such as `"100GiB"`."""
     cpus: float | None = field(default=None, kw_only=True)
     network: NetworkMode | Sequence[str] | None = field(default=None, kw_only=True)
-    """`"full"`, `"none"`, `"host"` or a list of hosts; None is `"full"` for a `Sandbox` and
-    `"none"` for a `ScopedSandbox`."""
+    """`"full"`, `"none"`, `"host"` or a list of hosts, in which `"*.example.org"` stands for all
+    names below `example.org`, at any depth, and not for itself; None is `"full"` for a `Sandbox`
+    and `"none"` for a `ScopedSandbox`."""
     isolation: Isolation = field(default="auto", kw_only=True)
     provider_options: Mapping[str, object] | ProviderOptions | None = field(
         default=None, kw_only=True

@@ -15,6 +15,7 @@ from seer.isolation._interpreter import interpreter_env, interpreter_mounts, int
 from seer.isolation._network import (
     PROXY_PORT,
     Script,
+    host_pattern,
     proxy_environment,
     proxy_launch,
     script,
@@ -38,6 +39,7 @@ __all__ = [
     "choose",
     "chown_tree",
     "connect_beneath",
+    "host_pattern",
     "interpreter_env",
     "interpreter_mounts",
     "interpreter_path",

@@ -4,6 +4,7 @@ The proxy and the forwarder themselves are scripts that travel in a bundle; see 
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Literal
 
 from seer.errors import ConfigError
 from seer.isolation._backend import Launch, memory_file
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 
 Script = Literal["cgroup", "forward", "proxy", "scope"]
 
@@ -25,6 +29,33 @@ def script(name: Script) -> Path:
     keeper and a steward.
     """
     return Path(__file__).with_name(f"_{name}.py").resolve()
+
+
+def host_pattern(field: str, text: str) -> str:
+    """A name or `*.name` of a list of hosts, in the form in which the proxy compares it.
+
+    Args:
+        field: What an error calls it.
+        text: What the user wrote.
+
+    Raises:
+        ConfigError: It can match no host, or nearly every host.
+    """
+    pattern = text.removesuffix(".").lower()
+    name = pattern.removeprefix("*.")
+    if not text.isascii():
+        raise ConfigError(field, text, "write an international name in its ASCII form (xn--...)")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            field,
+            text,
+            "is no host name such as 'example.org' or '*.example.org' (no scheme, port or path)",
+        )
+    if name != pattern and ("." not in name or name.rpartition(".")[2].isdigit()):
+        raise ConfigError(
+            field, text, "a wildcard stands below a name of two or more parts: '*.example.org'"
+        )
+    return pattern
 
 
 def proxy_launch(
@@ -43,23 +74,17 @@ def proxy_launch(
     Args:
         listener: A listening Unix socket that the jail's forwarder can reach.
         label: Who asks, as the log names it.
-        hosts: Names that may be reached (`*.name` for all below it); None for all public ones.
+        hosts: Names that may be reached (see `host_pattern`); None for all public ones.
         log: A file that gets one JSON line for each refused request.
         uid: As root: the user the proxy becomes.
         names: Addresses of names that the name server is not asked for; judged like any other.
 
     Raises:
-        ConfigError: A host pattern that can never match.
+        ConfigError: A host is no name, or `*.name` of one.
     """
-    for host in hosts or ():
-        bare = host.removeprefix("*.")
-        if not bare or "*" in bare or "/" in bare or "@" in bare or " " in bare:
-            raise ConfigError(
-                "network", host, "give host names such as 'example.org' or '*.example.org'"
-            )
     policy = {
         "label": label,
-        "hosts": None if hosts is None else list(hosts),
+        "hosts": None if hosts is None else [host_pattern("network", host) for host in hosts],
         "log": None if log is None else str(log),
         "uid": uid,
         "names": {name: list(addresses) for name, addresses in (names or {}).items()},

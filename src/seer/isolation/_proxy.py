@@ -61,7 +61,12 @@ _REFUSED_V6 = tuple(
         ("3fff::/20", "documentation"),
     )
 )
-_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME = re.compile(rf"(?=.{{1,254}}$){_LABEL}(?:\.{_LABEL})*\.?")
+_V6 = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]")
+_NOT_PUBLIC = "it has no public address"
+"""Of a name that is unknown and of one that leads inside alike: which names a private network has,
+and where they lead, is nothing for a jail."""
 _HOP_HEADERS = frozenset(
     (
         *("connection", "keep-alive", "te", "trailer", "upgrade", "host"),
@@ -73,10 +78,15 @@ _HOP_HEADERS = frozenset(
 class Refused(Exception):
     """A request that is not let through."""
 
-    def __init__(self, status: str, reason: str, *, host: str = "", port: int = 0) -> None:
+    def __init__(
+        self, status: str, reason: str, *, logged: str = "", host: str = "", port: int = 0
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        """What the jail is told."""
+        self.logged = logged or reason
+        """What the log says, which the jail cannot read."""
         self.host = host
         self.port = port
 
@@ -130,17 +140,20 @@ def is_own(address: Address) -> bool:
 
 
 def host_allowed(host: str, patterns: list[str] | None) -> bool:
-    """Whether a host is on the list."""
+    """Whether a host is on the list.
+
+    Args:
+        host: A well-formed name or an address.
+        patterns: Names in lower case without a trailing dot; `*.name` stands for every name below
+            it, at any depth, and not for the name itself.
+    """
     if patterns is None:
         return True
-    name = host.rstrip(".").lower()
-    for pattern in patterns:
-        wanted = pattern.rstrip(".").lower()
-        if wanted.startswith("*.") and name.endswith(wanted[1:]):
-            return True
-        if name == wanted:
-            return True
-    return False
+    name = host.removesuffix(".").lower()
+    return any(
+        name.endswith(pattern[1:]) if pattern.startswith("*.") else name == pattern
+        for pattern in patterns
+    )
 
 
 def split_authority(authority: str, default_port: int | None) -> tuple[str, int]:
@@ -152,7 +165,11 @@ def split_authority(authority: str, default_port: int | None) -> tuple[str, int]
     host, colon, port_text = authority.rpartition(":")
     if not colon or port_text.endswith("]"):
         host, port_text = authority, "" if default_port is None else str(default_port)
-    if not _HOST.fullmatch(host) or not port_text.isascii() or not port_text.isdigit():
+    if (
+        not (_NAME.fullmatch(host) or _V6.fullmatch(host))
+        or not port_text.isascii()
+        or not port_text.isdigit()
+    ):
         raise Refused("400 Bad Request", "not a host and port", host=authority[:253])
     port = int(port_text)
     if not 0 < port < 65536:
@@ -274,19 +291,19 @@ class Proxy:
     async def _connect(self, host: str, port: int) -> Ends:
         if not host_allowed(host, self._policy.hosts):
             raise Refused("403 Forbidden", "host is not on the list", host=host, port=port)
-        reason = "no such host"
+        status, reason, logged = "403 Forbidden", _NOT_PUBLIC, "no such host"
         for address in await self._resolve(host):
             bad = refusal(address) or ("this machine's own" if is_own(address) else None)
             if bad is not None:
-                reason = f"address {address} is refused: {bad}"
+                logged = f"address {address} is refused: {bad}"
                 continue
             try:
                 async with asyncio.timeout(self._policy.connect_timeout):
                     return await asyncio.open_connection(str(address), port)
             except (OSError, TimeoutError) as error:
-                reason = f"cannot be reached: {type(error).__name__}"
-        status = "403 Forbidden" if "refused" in reason else "502 Bad Gateway"
-        raise Refused(status, reason, host=host, port=port)
+                reason = f"it cannot be reached: {type(error).__name__}"
+                status, logged = "502 Bad Gateway", f"{address}: {reason}"
+        raise Refused(status, reason, logged=logged, host=host, port=port)
 
     async def _resolve(self, host: str) -> list[Address]:
         if host in self._policy.names:
@@ -322,7 +339,7 @@ class Proxy:
         if self._log is None or self._logged > self._policy.max_log_lines:
             return
         self._logged += 1
-        reason = refused.reason
+        reason = refused.logged
         if self._logged > self._policy.max_log_lines:
             reason = "too many refusals; further ones are not logged"
         line = {
@@ -435,8 +452,11 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="a listening Unix socket")
     parser.add_argument("--policy-fd", type=int, required=True, help="reads as the policy's JSON")
     arguments = parser.parse_args()
-    with os.fdopen(arguments.policy_fd, "rb") as file:
-        policy = ProxyPolicy(**json.load(file))
+    # Without moving the descriptor's position: a proxy that is killed is started again with the
+    # same descriptor.
+    size = os.fstat(arguments.policy_fd).st_size
+    policy = ProxyPolicy(**json.loads(os.pread(arguments.policy_fd, size, 0)))
+    os.close(arguments.policy_fd)
     asyncio.run(serve(socket.socket(fileno=arguments.fd), policy, 0))
 
 

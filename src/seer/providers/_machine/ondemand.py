@@ -15,6 +15,8 @@ from .native import accept_from, socket
 
 _QUICK = 1.0
 _MOST_FAILURES = 5
+_PAUSE = 10.0
+"""Seconds between attempts once the program has failed quickly several times in a row."""
 
 
 class OnDemand:
@@ -36,25 +38,33 @@ class OnDemand:
         self._env = env
         self._passed = [listener, *passed]
         self.pid = 0
+        self._held = -1
         self._started = 0.0
         self._failures = 0
 
     @property
     def fd(self) -> int:
-        """The descriptor to poll; -1 while the program runs, or for good if it cannot."""
-        return self._listener if self.pid == 0 and self._failures < _MOST_FAILURES else -1
+        """The descriptor to poll; -1 while the program runs."""
+        return self._listener if self.pid == 0 else -1
 
     def start(self) -> None:
-        """Start the program, which will find the connection that is waiting."""
+        """Start the program, which will find the connection that is waiting.
+
+        A caller is turned away while there is no process to be had, and for a while after the
+        program has failed quickly several times.
+        """
+        now = time.monotonic()
+        if self._failures >= _MOST_FAILURES and now < self._started + _PAUSE:
+            self._turn_away()
+            return
+        self._started = now
         life, held = os.pipe()
-        self._started = time.monotonic()
         try:
             self.pid = os.fork()
         except OSError:
-            # No process to be had: this caller is turned away, the next one may have better luck.
             for fd in (life, held):
                 os.close(fd)
-            os.close(accept_from(socket.socket(fileno=os.dup(self._listener))))
+            self._turn_away()
             return
         if self.pid == 0:
             try:
@@ -65,11 +75,22 @@ class OnDemand:
             finally:
                 os._exit(126)
         os.close(life)
-        # `held` stays open in this process for the rest of its life.
+        self._held = held
+
+    def _turn_away(self) -> None:
+        listener = socket.socket(fileno=os.dup(self._listener))
+        listener.setblocking(False)
+        try:
+            os.close(accept_from(listener))
+        except OSError:
+            pass  # The caller has gone.
+        finally:
+            listener.close()
 
     def ended(self, pids: dict[int, int]) -> None:
         """Take note of children that have ended; if the program did, it can be started again."""
         if self.pid in pids:
             self.pid = 0
+            os.close(self._held)
             quick = time.monotonic() - self._started < _QUICK
             self._failures = self._failures + 1 if quick else 0
