@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -11,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from seer.errors import ConfigError
 from seer.execution import (
     CellInfo,
     ExecutionResult,
@@ -180,23 +182,136 @@ async def test_the_server_offers_nothing_beyond_the_notebook(
     visited: NotebookSession, person: Person
 ) -> None:
     (visited.notebook_path.parents[1] / "secret.txt").write_text("x")
-    for method, path in [
-        ("GET", "/api/terminals"),
-        ("POST", "/api/terminals"),
-        ("GET", f"/nbconvert/html/{person.notebook}"),
-        ("POST", "/api/shutdown"),
-        ("GET", "/api/contents/../secret.txt"),
-        ("GET", "/files/../secret.txt"),
+    (visited.notebook_path.parent / "beside.html").write_text("<script>1</script>")
+    rename = {"path": "elsewhere.ipynb"}
+    text = {"type": "file", "format": "text", "content": "x"}
+    for method, path, body in [
+        ("GET", "/api/terminals", None),
+        ("POST", "/api/terminals", None),
+        ("GET", f"/nbconvert/html/{person.notebook}", None),
+        ("POST", "/api/shutdown", None),
+        ("GET", "/api/contents/../secret.txt", None),
+        ("GET", "/api/contents/%2e%2e/secret.txt", None),
+        ("GET", "/api/contents/beside.html", None),
+        ("GET", "/files/../secret.txt", None),
+        ("GET", "/files/beside.html", None),
+        ("GET", f"/files/{person.notebook}", None),
+        ("GET", "/view/beside.html", None),
+        ("PUT", "/api/contents/new.txt", text),
+        ("PUT", f"/api/contents/{person.notebook}", text),
+        ("POST", "/api/contents", {"type": "notebook"}),
+        ("POST", "/api/contents", {"copy_from": person.notebook}),
+        ("PATCH", f"/api/contents/{person.notebook}", rename),
+        ("DELETE", f"/api/contents/{person.notebook}", None),
+        ("POST", f"/api/contents/{person.notebook}/trust", None),
+        ("GET", "/kernelspecs/seer/log", None),
+        ("GET", "/kernelspecs/seer/..%2f..%2fsecret.txt", None),
+        ("POST", "/lab/api/build", {}),
+        ("POST", "/lab/api/extensions", {"cmd": "install", "extension_name": "jupyterlab-vim"}),
+        ("GET", "/lsp/status", None),
     ]:
-        status, _ = await person.ask(method, path)
+        status, _ = await person.ask(method, path, body)
         assert status >= 400, (method, path, status)
-    wanted = {"cmd": "install", "extension_name": "jupyterlab-vim"}
-    status, _ = await person.ask("POST", "/lab/api/extensions", wanted)
-    assert status >= 400
+    beside = {path.name for path in visited.notebook_path.parent.iterdir()}
+    assert beside == {"beside.html", visited.notebook_path.name}
+    _, listing = await person.ask("GET", "/api/contents")
+    assert [entry["name"] for entry in listing["content"]] == [person.notebook]
     _, specs = await person.ask("GET", "/api/kernelspecs")
     assert list(specs["kernelspecs"]) == ["seer"]
     status, _ = await person.ask("GET", "/api/contents", token="wrong")
     assert status == 403
+
+
+async def test_no_name_starts_a_kernel_outside_the_jail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is asked for, the answer is the session's own kernel or an error."""
+    mark = tmp_path / "started"
+    spec = {
+        "argv": [sys.executable, "-c", f"open({str(mark)!r}, 'w')"],
+        "display_name": "planted",
+        "language": "python",
+    }
+    for folder, name in [
+        (tmp_path / "home/.local/share/jupyter/kernels", "in-home"),
+        (tmp_path / "home/.ipython/kernels", "in-ipython"),
+        (tmp_path / "path/kernels", "in-path"),
+        (tmp_path / "data/kernels", "in-data"),
+        (tmp_path / "data/kernels", "seer"),
+        (tmp_path / "data/kernels", "python3"),
+    ]:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+    monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "local-provisioner")
+    names: list[object] = ["python3", "python", "ir", "in-home", "in-ipython", "in-path"]
+    names += ["in-data", "seer", "SEER", "seer ", "./seer", "../kernels/in-data", "", " ", None]
+    names += ["sëer", "ｓｅｅｒ", "seer\0", "a" * 5000, str(tmp_path / "path/kernels/in-path")]
+    names += [0, True, [], ["seer"], {"name": "seer"}]
+    async with await acreate_notebook_session(
+        notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "work"
+    ) as session:
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        person = Person(await session.ajupyter_url())
+        assert (await run(session, "inside = 'the jail'")).ok
+        first = await person.attach_kernel()
+        _, sessions = await person.ask("GET", "/api/sessions")
+        (opened,) = sessions
+        started: set[str] = {first}
+        for name in names:
+            notebook = {"name": "", "path": person.notebook, "type": "console"}
+            for method, path, body in [
+                ("POST", "/api/kernels", {"name": name, "path": "..", "env": {"A": "b"}}),
+                ("POST", "/api/sessions", {**notebook, "kernel": {"name": name}}),
+                ("PATCH", f"/api/sessions/{opened['id']}", {"kernel": {"name": name}}),
+            ]:
+                status, answer = await person.ask(method, path, body)
+                if status < 400:
+                    kernel = answer.get("kernel", answer)
+                    assert kernel["name"] == "seer", (name, path)
+                    started.add(kernel["id"])
+        assert started == {first}
+        _, kernels = await person.ask("GET", "/api/kernels")
+        assert [(kernel["id"], kernel["name"]) for kernel in kernels] == [(first, "seer")]
+        async with asyncio.timeout(60):
+            assert await person.execute(first, "print(inside)") == "the jail\n"
+        server = session._store.server  # pyright: ignore[reportPrivateUsage]
+        assert server is not None
+        assert server._process is not None  # pyright: ignore[reportPrivateUsage]
+        programs = psutil.Process(server._process.pid).children(recursive=True)  # pyright: ignore[reportPrivateUsage]
+        assert not [p for p in programs if "ipykernel" in " ".join(p.cmdline())]
+    assert not mark.exists()
+
+
+def process_file(pid: int, name: str) -> str:
+    return Path(f"/proc/{pid}/{name}").read_text()
+
+
+async def test_the_server_runs_without_rights_network_or_files(
+    visited: NotebookSession, person: Person
+) -> None:
+    """What a kernel's messages could take over is not worth it."""
+    server = visited._store.server  # pyright: ignore[reportPrivateUsage]
+    assert server is not None
+    assert server._process is not None  # pyright: ignore[reportPrivateUsage]
+    root = psutil.Process(server._process.pid)  # pyright: ignore[reportPrivateUsage]
+    (process,) = [p for p in (root, *root.children(recursive=True)) if "python" in p.name()]
+    status = process_file(process.pid, "status")
+    fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert fields["NoNewPrivs"] == "1"
+    assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0
+    assert os.geteuid() != 0 or "0" not in fields["Uid"].split()
+    devices = process_file(process.pid, "net/dev")
+    assert [line.split(":")[0].strip() for line in devices.splitlines()[2:]] == ["lo"]
+    inside = Path(f"/proc/{process.pid}/root")
+    assert not (inside / str(visited.notebook_path).lstrip("/")).exists()
+    assert not (inside / "root").exists()
+    assert not (inside / "jupyter/site-0/seer").exists()
+    environment = process_file(process.pid, "environ")
+    assert person.token not in environment
+    assert not [name for name in ("HF_TOKEN", "ANTHROPIC", "AWS_") if name in environment]
 
 
 async def test_the_agents_code_cannot_reach_the_server(
@@ -215,6 +330,12 @@ async def test_the_agents_code_cannot_reach_the_server(
     search = f"import subprocess; print(subprocess.run('grep -rl {person.token} /proc/*/environ /run /tmp . 2>/dev/null', shell=True, capture_output=True, text=True).stdout)"  # noqa: E501
     found = (await run(visited, search)).stdout.split()
     assert [path for path in found if not path.startswith("/proc/")] == []
+
+
+async def test_a_notebook_in_the_agents_own_folder_is_refused(tmp_path: Path) -> None:
+    inside = tmp_path / "work" / "deep"
+    with pytest.raises(ConfigError, match="workspace"):
+        await acreate_notebook_session(notebook_dir=inside, workspace_dir=tmp_path / "work")
 
 
 async def test_closing_saves_everything_and_leaves_a_private_file(tmp_path: Path) -> None:

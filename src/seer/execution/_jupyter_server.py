@@ -11,14 +11,15 @@ import logging
 import os
 import secrets
 import socket
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from seer.errors import MissingExtraError, SandboxLostError, StartError
-from seer.execution._dial import SocketChannel
+from seer.execution._dial import SocketChannel, connect_path
+from seer.execution._jupyter_jail import hand_over, prepare
 from seer.execution._notebook_edits import Edit, Notebook
+from seer.execution._notebook_file import NotebookFile, checked_notebook
 from seer.execution._reverse import relay
 from seer.providers import Channel
 
@@ -28,6 +29,10 @@ _NEEDED = ("jupyter_server", "jupyterlab", "jupyter_server_ydoc")
 _START_TIME = 60.0
 _SOCKETS = 5
 """A kernel's sockets: shell, iopub, stdin, control, heartbeat."""
+_MOST = 256
+"""Connections to one socket at once; more wait."""
+_LOG = 8192
+"""Bytes of the end of its log that are kept."""
 
 Dial = Callable[[int], Awaitable[Channel]]
 OnEvent = Callable[[str], Awaitable[object]]
@@ -49,27 +54,29 @@ def check_extra() -> None:
 class JupyterServer:
     """A running server for one notebook and one kernel."""
 
-    def __init__(self, folder: Path, token: str, on_event: OnEvent) -> None:
-        self._folder = folder
-        self._token = token
+    def __init__(self, folder: Path, file: NotebookFile, on_event: OnEvent) -> None:
+        self._home, self._code = folder / "home", folder / "code"
+        self._file = file
+        self._token = secrets.token_urlsafe(24)
         self._on_event = on_event
         self._process: asyncio.subprocess.Process | None = None
-        self._port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._ids = itertools.count(1)
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._log = bytearray()
         self.url = ""
 
     @classmethod
     async def start(
-        cls, folder: Path, notebook: Path, *, key: str, dial: Dial, on_event: OnEvent
+        cls, folder: Path, file: NotebookFile, *, key: str, dial: Dial, on_event: OnEvent
     ) -> JupyterServer:
         """Start a server and wait until it answers.
 
         Args:
             folder: An empty private folder for it.
-            notebook: The notebook; its folder is all that the server shows.
+            file: The notebook, which is all that the server shows.
             key: The kernel's connection key.
             dial: Connects to one of the kernel's five sockets.
             on_event: Called with `interrupt` and `restart` when the person asks for it.
@@ -79,21 +86,26 @@ class JupyterServer:
             StartError: It did not start; the message has the end of its log.
         """
         check_extra()
-        self = cls(folder, secrets.token_urlsafe(24), on_event)
+        self = cls(folder, file, on_event)
+        for part in (self._home, self._code):
+            part.mkdir(mode=0o700)
         try:
             for number in range(1, _SOCKETS + 1):
-                await self._offer_socket(number, dial)
-            await self._spawn(notebook, key)
+                self._offer(self._kernel_socket(number), lambda number=number: dial(number))
+            web = socket.create_server(("127.0.0.1", 0), backlog=128)
+            port: int = web.getsockname()[1]
+            self._offer(web, self._dial_server)
+            await self._spawn(key)
             async with asyncio.timeout(_START_TIME):
-                port = await self._port
+                await self._ready
         except (TimeoutError, ConnectionError):
-            log = self._log_tail()
+            log = bytes(self._log).decode(errors="replace")
             await self.close()
             raise StartError("jupyter", f"the Jupyter server did not start\n{log}") from None
         except BaseException:
             await self.close()
             raise
-        self.url = f"http://127.0.0.1:{port}/lab/tree/{notebook.name}?token={self._token}"
+        self.url = f"http://127.0.0.1:{port}/lab/tree/{file.path.name}?token={self._token}"
         return self
 
     async def edit(self, edit: Edit) -> None:
@@ -136,94 +148,120 @@ class JupyterServer:
         for listener in self._listeners:
             listener.close()
 
-    async def _offer_socket(self, number: int, dial: Dial) -> None:
+    def _kernel_socket(self, number: int) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = os.open(self._home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             # Through the folder's descriptor, because a socket's address is at most 107 bytes.
             listener.bind(f"/proc/self/fd/{folder}/k-{number}")
         finally:
             os.close(folder)
+        hand_over(self._home / f"k-{number}")
         listener.listen(16)
+        return listener
+
+    def _offer(self, listener: socket.socket, reach: Callable[[], Awaitable[Channel]]) -> None:
+        """Relay connections to what `reach` connects to."""
         listener.setblocking(False)
         self._listeners.append(listener)
-        self._keep(asyncio.create_task(self._accept(listener, number, dial)))
+        self._keep(asyncio.create_task(self._accept(listener, reach)))
 
-    async def _accept(self, listener: socket.socket, number: int, dial: Dial) -> None:
+    async def _accept(
+        self, listener: socket.socket, reach: Callable[[], Awaitable[Channel]]
+    ) -> None:
         loop = asyncio.get_running_loop()
+        room = asyncio.Semaphore(_MOST)
         while True:
+            await room.acquire()
             connection, _ = await loop.sock_accept(listener)
             near = SocketChannel(connection)
-            task = asyncio.create_task(self._relay(near, number, dial))
+            task = asyncio.create_task(self._relay(near, reach))
             # Also when the task is cancelled before it has begun.
             task.add_done_callback(lambda _, near=near: near.shut())
+            task.add_done_callback(lambda _: room.release())
             self._keep(task)
 
-    async def _relay(self, near: SocketChannel, number: int, dial: Dial) -> None:
+    async def _relay(self, near: SocketChannel, reach: Callable[[], Awaitable[Channel]]) -> None:
         try:
-            far = await dial(number)
-        except SandboxLostError:
+            far = await reach()
+        except (SandboxLostError, OSError):
             await near.close()  # no kernel just now; the server's client tries again by itself
             return
         await relay(near, far)
 
-    async def _spawn(self, notebook: Path, key: str) -> None:
-        home = str(self._folder)
-        # Jupyter and its libraries leave folders where temporary files are.
-        (self._folder / "tmp").mkdir(mode=0o700, exist_ok=True)
-        env = {
-            "HOME": home,
-            "TMPDIR": f"{home}/tmp",
-            "PATH": os.environ.get("PATH", os.defpath),
-            "JUPYTER_NO_CONFIG": "1",
-            "JUPYTER_CONFIG_DIR": f"{home}/config",
-            "JUPYTER_DATA_DIR": f"{home}/data",
-            "JUPYTER_RUNTIME_DIR": f"{home}/runtime",
-            "JUPYTERLAB_SETTINGS_DIR": f"{home}/settings",
-            "JUPYTERLAB_WORKSPACES_DIR": f"{home}/workspaces",
-            "PYTHONUNBUFFERED": "1",
-        }
-        with (self._folder / "log").open("wb") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "seer.execution._jupyter",
-                cwd=self._folder,
-                env=env,
+    async def _dial_server(self) -> Channel:
+        # Beneath its folder, which the server can write to.
+        return SocketChannel(await asyncio.to_thread(connect_path, self._home / "http"))
+
+    async def _spawn(self, key: str) -> None:
+        spawn = await asyncio.to_thread(prepare, self._home, self._code)
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *spawn.argv,
+                cwd=spawn.cwd,
+                env=spawn.env,
+                pass_fds=spawn.pass_fds,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=log,
+                stderr=asyncio.subprocess.PIPE,
                 limit=1 << 30,
                 start_new_session=True,
             )
-        settings = {
-            "token": self._token,
-            "root": str(notebook.parent),
-            "notebook": notebook.name,
-            "key": key,
-        }
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(settings).encode() + b"\n")
-        self._keep(asyncio.create_task(self._listen(self._process)))
+        finally:
+            spawn.done()
+        self._say(
+            {
+                "token": self._token,
+                "notebook": self._file.path.name,
+                "key": key,
+                "lab": spawn.lab,
+            }
+        )
+        self._keep(asyncio.create_task(self._listen(process)))
+        self._keep(asyncio.create_task(self._read_log(process)))
+
+    def _say(self, message: dict[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+
+    async def _read_log(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        while data := await process.stderr.read(_LOG):
+            self._log += data
+            del self._log[:-_LOG]
+            await asyncio.sleep(0)  # a server that logs without end must not hold the loop
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         while line := await process.stdout.readline():
             message: dict[str, Any] = json.loads(line)
             if "ready" in message:
-                self._port.set_result(message["ready"])
+                self._ready.set_result(None)
             elif "event" in message:
                 self._keep(asyncio.ensure_future(self._on_event(message["event"])))
+            elif "ask" in message:
+                self._keep(asyncio.create_task(self._reply(message)))
             else:
                 answer = self._answers.pop(message["answer"], None)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
+            await asyncio.sleep(0)
         lost = SandboxLostError("the Jupyter server has ended")
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(lost)
-        if not self._port.done():
-            self._port.set_exception(ConnectionError("it ended"))
+        if not self._ready.done():
+            self._ready.set_exception(ConnectionError("it ended"))
+
+    async def _reply(self, request: dict[str, Any]) -> None:
+        """Read or write the notebook's file for the server, which cannot reach it."""
+        try:
+            reply = await asyncio.to_thread(_serve_file, self._file, request)
+        except (OSError, ValueError) as error:
+            logger.warning("the notebook's file %s failed: %s", self._file.path, error)
+            reply = {"error": str(error)}
+        if self.is_alive:
+            self._say({"reply": request["ask"], **reply})
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         process = self._process
@@ -231,8 +269,8 @@ class JupyterServer:
             raise SandboxLostError("the Jupyter server has ended")
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        self._say({"id": number, **request})
         assert process.stdin is not None
-        process.stdin.write(json.dumps({"id": number, **request}).encode() + b"\n")
         with contextlib.suppress(ConnectionError):
             await process.stdin.drain()
         message = await answer
@@ -247,7 +285,17 @@ class JupyterServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _log_tail(self) -> str:
-        with contextlib.suppress(OSError):
-            return (self._folder / "log").read_text(errors="replace")[-2000:]
-        return ""
+
+def _serve_file(file: NotebookFile, request: dict[str, Any]) -> dict[str, Any]:
+    match request["do"]:
+        case "stat":
+            return {"modified": file.modified()}
+        case "load":
+            # The time first: a file that changes meanwhile is then loaded again.
+            modified = file.modified()
+            return {"modified": modified, "notebook": file.read()}
+        case "save":
+            file.replace(checked_notebook(request["notebook"]))
+            return {"modified": file.modified()}
+        case unknown:
+            raise ValueError(f"the Jupyter server asked for {unknown!r}")

@@ -138,6 +138,15 @@ def as_outputs(
     return found
 
 
+def without_trust(notebook: Notebook) -> Notebook:
+    """The notebook without the browser's marks of what a person has run."""
+    cells: list[Cell] = []
+    for cell in notebook["cells"]:
+        metadata = {key: value for key, value in cell["metadata"].items() if key != "trusted"}
+        cells.append({**cell, "metadata": metadata})
+    return {**notebook, "cells": cells}
+
+
 def output_size(outputs: Sequence[Mapping[str, Any]]) -> int:
     """Characters that outputs take in the file, roughly."""
     return sum(len(json.dumps(output)) for output in outputs)

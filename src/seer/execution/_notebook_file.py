@@ -37,7 +37,7 @@ class NotebookFile:
         """
         try:
             loaded: object = json.loads(self.path.read_bytes())
-            notebook = _checked(loaded)
+            notebook = checked_notebook(loaded)
         except FileNotFoundError:
             return self._copy()
         except (ValueError, RecursionError) as error:
@@ -59,6 +59,13 @@ class NotebookFile:
             apply_edit(notebook, edit)
             self._write(notebook)
             self._good = notebook
+
+    def modified(self) -> int:
+        """When it was last written, in nanoseconds; 0 where there is no file."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
 
     def replace(self, notebook: Notebook) -> None:
         """Put a whole notebook in the place of what is there."""
@@ -96,8 +103,12 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
-def _checked(loaded: object) -> Notebook:
-    """What the edits rely on; other parts of the format are the person's business."""
+def checked_notebook(loaded: object) -> Notebook:
+    """The notebook, with what the edits rely on; the rest of the format is the person's business.
+
+    Raises:
+        ValueError: It is none.
+    """
     if not isinstance(loaded, dict):
         raise ValueError("it is not a JSON object")
     notebook = cast("dict[str, Any]", loaded)
@@ -107,5 +118,8 @@ def _checked(loaded: object) -> Notebook:
     for cell in cast("list[object]", cells):
         if not isinstance(cell, dict) or "cell_type" not in cell:
             raise ValueError("a cell has no type")
-        cast("dict[str, Any]", cell).setdefault("id", secrets.token_hex(4))
+        known = cast("dict[str, Any]", cell)
+        known.setdefault("id", secrets.token_hex(4))
+        if not isinstance(known.setdefault("metadata", {}), dict):
+            raise ValueError("a cell's metadata is no JSON object")
     return notebook

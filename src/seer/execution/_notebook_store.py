@@ -17,7 +17,7 @@ class NotebookStore:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = NotebookFile(path)
+        self.file = NotebookFile(path)
         self.server: JupyterServer | None = None
         """Set while a Jupyter server shows the notebook; it then keeps the file up to date."""
 
@@ -34,7 +34,7 @@ class NotebookStore:
                 self.server = None  # it saved all it had; from here on the file is the truth
             else:
                 return
-        await asyncio.to_thread(self._file.edit, edit)
+        await asyncio.to_thread(self.file.edit, edit)
 
     async def close_server(self) -> None:
         """End the server, if there is one; the file then holds all that the document held."""
@@ -47,7 +47,7 @@ class NotebookStore:
             last = None
         await server.close()
         if last is not None:
-            await asyncio.to_thread(self._file.replace, last)
+            await asyncio.to_thread(self.file.replace, last)
 
     async def read(self) -> Notebook:
         """The notebook as it is now."""
@@ -56,7 +56,7 @@ class NotebookStore:
                 return await self.server.read()
             except SandboxLostError:
                 self.server = None
-        return await asyncio.to_thread(self._file.read)
+        return await asyncio.to_thread(self.file.read)
 
 
 def new_cell_id() -> str:

@@ -1,35 +1,58 @@
 """Run the server: settings come as the first line of standard input, requests as the others.
 
-Answers and events go to standard output, one JSON object a line. When standard input ends, the
-controller is gone, and so is the server. What it may do is narrow on purpose: output of a kernel
-is shown in a person's browser with the person's rights, so those rights end at the notebook's own
-folder and at the jailed kernel. There are no terminals, no conversions, no extension manager.
+When standard input ends, the controller is gone, and so is the server. What it may do is narrow on
+purpose: output of a kernel is shown in a person's browser with the person's rights, so those
+rights end at the session's notebook and at the jailed kernel. There are no other files and
+kernels, no terminals, no conversions, no extension manager, and no script in an output runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
 import os
+import re
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_core.paths import jupyter_config_dir
 from jupyter_server.serverapp import ServerApp
 from traitlets.config import Config
 
-from seer.execution._jupyter.document import edit_document, open_document, read_document
-from seer.execution._jupyter.provisioner import Settings
+from seer.execution._jupyter.contents import SessionContents
+from seer.execution._jupyter.controller import Controller, Message
+from seer.execution._jupyter.document import (
+    edit_document,
+    open_document,
+    read_document,
+    save_document,
+)
+from seer.execution._jupyter.provisioner import (
+    KERNEL,
+    RelayFactory,
+    RelayKernelManager,
+    RelayProvisioner,
+    SessionKernels,
+    SessionSpecs,
+)
 from seer.execution._notebook_edits import Edit
 
-_SERVICES = ("nbconvert", "shutdown")
-"""What the server does not offer: one runs converters on this host, the other ends the server."""
-
-
-_SAVE_DELAY = 0.1
-"""Seconds from an edit to the file."""
+_SERVICES = ("files", "nbconvert", "shutdown", "view")
+"""What the server does not offer: files other than the notebook, converters, its own end."""
+_DISABLED = (
+    # These turn a kernel's output into running code.
+    "@jupyterlab/javascript-extension",
+    "@jupyterlab/vega5-extension",
+)
+_SAVE_DELAY = 0.5
+"""Seconds from a person's edit to the file; the agent's are saved at once."""
+_PROGRAMS = frozenset(
+    ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn")
+    + ("subprocess.Popen",)
+)
 
 
 class NarrowServer(ServerApp):
@@ -40,74 +63,76 @@ class NarrowServer(ServerApp):
 
 def main() -> None:
     """Serve until the controller is gone."""
-    settings: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints goes to the log
-    Settings.key = settings["key"]
-    Settings.tell = lambda event: _say(answers, {"event": event})
-    _register_provisioner()
-    _write_kernelspec(Path.cwd())
+    controller = Controller()
+    RelayProvisioner.controller = SessionContents.controller = controller
+    SessionContents.notebook = controller.settings["notebook"]
+    RelayFactory.instance()  # the one that Jupyter finds from now on
     _write_preferences(Path.cwd())
-    app = NarrowServer.instance(config=_config(settings))
+    app = NarrowServer.instance(config=_config(controller.settings, Path.cwd()))
     app.initialize(argv=[])
+    sys.addaudithook(_refuse_programs)
     loop: Any = app.io_loop
-    loop.add_callback(_serve_requests, app, answers, settings["notebook"])
+    loop.add_callback(_serve, app, controller)
     app.start()
 
 
-async def _serve_requests(app: ServerApp, answers: Any, notebook: str) -> None:
+def _refuse_programs(event: str, _: tuple[Any, ...]) -> None:
+    """No request may start a program: neither a kernel nor a build of JupyterLab."""
+    if event in _PROGRAMS:
+        raise PermissionError(f"a notebook's server starts no programs ({event})")
+
+
+async def _serve(app: ServerApp, controller: Controller) -> None:
+    listening = asyncio.create_task(controller.listen())
+    serving = asyncio.create_task(_answer(app, controller))
     try:
-        await _answer_requests(app, answers, notebook)
+        await asyncio.wait((listening, serving), return_when=asyncio.FIRST_COMPLETED)
+        for task in (listening, serving):
+            if task.done():
+                task.result()
     except OSError as error:
         app.log.warning("the controller is gone: %s", error)
     except Exception:
         app.log.exception("the server cannot go on")
     finally:
-        # What was just edited is saved a moment later; then nothing here is worth an orderly
-        # end, which would wait for a kernel that is not ours.
-        await asyncio.sleep(2 * _SAVE_DELAY)
+        # Nothing here is worth an orderly end, which would wait for a kernel that is not ours.
         os._exit(0)
 
 
-async def _answer_requests(app: ServerApp, answers: Any, notebook: str) -> None:
-    loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=1 << 30)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await open_document(app, notebook)
-    _say(answers, {"ready": app.port})
-    while line := await reader.readline():
-        request: dict[str, Any] = json.loads(line)
-        answer: dict[str, Any] = {"answer": request["id"]}
+async def _answer(app: ServerApp, controller: Controller) -> None:
+    notebook: str = controller.settings["notebook"]
+
+    async def handle(request: Message) -> Message:
         try:
             if "edit" in request:
                 await edit_document(app, notebook, Edit.from_json(request["edit"]))
-            else:
-                answer["notebook"] = await read_document(app, notebook)
+                await save_document(app, notebook)
+                return {}
+            return {"notebook": await read_document(app, notebook)}
         except LookupError as error:
-            answer["missing"] = str(error)
+            return {"missing": str(error)}
         except Exception as error:
             # The edge of the process: the controller gets an answer whatever went wrong.
             app.log.exception("a request of the controller failed")
-            answer["error"] = f"{type(error).__name__}: {error}"
-        _say(answers, answer)
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    await open_document(app, notebook)
+    controller.say({"ready": True})
+    await controller.serve(handle)
 
 
-def _say(answers: Any, message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
-
-
-def _config(settings: dict[str, Any]) -> Config:
+def _config(settings: Message, folder: Path) -> Config:
     config = Config()
     server = config.ServerApp
-    server.ip = "127.0.0.1"
-    server.port = 0
+    server.sock = "http"  # in the working folder: an address is at most 107 bytes long
+    server.log_level = "WARN"
     server.open_browser = False
     server.allow_root = True
     server.quit_button = False
     server.terminals_enabled = False
-    server.root_dir = settings["root"]
-    server.contents_manager_class = "seer.execution._jupyter.contents.WholeFileManager"
+    server.root_dir = str(folder / "root")
+    server.contents_manager_class = SessionContents
+    server.kernel_spec_manager_class = SessionSpecs
     server.default_url = f"/lab/tree/{settings['notebook']}"
     server.jpserver_extensions = {
         name: name in ("jupyterlab", "jupyter_server_fileid", "jupyter_server_ydoc")
@@ -124,58 +149,62 @@ def _config(settings: dict[str, Any]) -> Config:
     config.LabApp.extension_manager = "readonly"
     config.LabApp.news_url = None
     config.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
-    config.KernelSpecManager.ensure_native_kernel = False
-    config.KernelSpecManager.allowed_kernelspecs = {"seer"}
-    config.MultiKernelManager.default_kernel_name = "seer"
-    config.AsyncMappingKernelManager.default_kernel_name = "seer"
-    config.AsyncMappingKernelManager.kernel_manager_class = (
-        "seer.execution._jupyter.provisioner.RelayKernelManager"
+    config.LabApp.app_dir = settings["lab"]
+    config.LabApp.labextensions_path = [str(folder / "labextensions")]
+    server.kernel_manager_class = SessionKernels
+    config.SessionKernels.default_kernel_name = KERNEL
+    config.SessionKernels.kernel_manager_class = (
+        f"{RelayKernelManager.__module__}.{RelayKernelManager.__name__}"
     )
     config.YDocExtension.document_cleanup_delay = None
     config.YDocExtension.document_save_delay = _SAVE_DELAY
-    config.YDocExtension.session_store_path = str(Path.cwd() / "collaboration.json")
-    config.BaseFileIdManager.db_path = str(Path.cwd() / "file_id.db")
-    # Scripts in a kernel's output may not send anything anywhere but to this server.
-    server.tornado_settings = {
-        "headers": {
-            "Content-Security-Policy": (
-                "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' "
-                "blob:; style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; "
-                "frame-ancestors 'self'; form-action 'self'"
-            )
-        }
-    }
+    config.YDocExtension.session_store_path = str(folder / "collaboration.json")
+    config.BaseFileIdManager.db_path = str(folder / "file_id.db")
+    server.tornado_settings = {"headers": _headers(Path(settings["lab"]))}
     return config
 
 
-def _register_provisioner() -> None:
-    factory = KernelProvisionerFactory.instance()
-    factory.provisioners["seer"] = EntryPoint(
-        "seer",
-        "seer.execution._jupyter.provisioner:RelayProvisioner",
-        KernelProvisionerFactory.GROUP_NAME,
+def _headers(lab: Path) -> dict[str, str]:
+    """What the browser may do with the page.
+
+    Only scripts of JupyterLab itself run, named by their hash where they stand in the page, and
+    nothing is fetched from or sent to another address. JupyterLab checks its settings with
+    generated code, which needs `unsafe-eval`.
+    """
+    page = (lab / "static" / "index.html").read_text()
+    inline = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digests = (hashlib.sha256(script.encode()).digest() for script in inline)
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    policy = (
+        "default-src 'self' data: blob:",
+        f"script-src 'self' 'unsafe-eval' {hashes}",
+        "worker-src 'self' blob:",
+        "style-src 'self' 'unsafe-inline'",
+        "connect-src 'self' data: blob:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "form-action 'self'",
     )
-
-
-def _write_kernelspec(folder: Path) -> None:
-    """The one kernel that there is; the environment points Jupyter's data folder here."""
-    spec = folder / "data" / "kernels" / "seer"
-    spec.mkdir(parents=True)
-    content = {
-        "argv": ["seer"],
-        "display_name": "Python 3 (Seer)",
-        "language": "python",
-        "metadata": {"kernel_provisioner": {"provisioner_name": "seer"}},
+    return {
+        "Content-Security-Policy": "; ".join(policy),
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-DNS-Prefetch-Control": "off",
     }
-    (spec / "kernel.json").write_text(json.dumps(content))
 
 
 def _write_preferences(folder: Path) -> None:
-    """What a person would otherwise be asked first: whether to fetch news from a website."""
+    """Answer what a person would be asked first: whether to fetch news from a website."""
     asked = folder / "settings" / "@jupyterlab" / "apputils-extension"
     asked.mkdir(parents=True)
     wanted = {"fetchNews": "false", "checkForUpdates": False}
     (asked / "notification.jupyterlab-settings").write_text(json.dumps(wanted))
+    page = Path(jupyter_config_dir()) / "labconfig"
+    page.mkdir(parents=True)
+    disabled = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
+    (page / "page_config.json").write_text(json.dumps(disabled))
 
 
 if __name__ == "__main__":

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from jupyter_server.serverapp import ServerApp
+from jupyter_server_ydoc.utils import OutOfBandChanges
 
-from seer.execution._notebook_edits import Edit, Notebook, find_cell
+from seer.execution._notebook_edits import Edit, Notebook, find_cell, without_trust
 
 
 async def read_document(app: ServerApp, path: str) -> Notebook:
     """The notebook as everybody sees it now."""
     document = await _document(app, path)
-    return document.get()
+    return without_trust(document.get())
+
+
+async def save_document(app: ServerApp, path: str) -> None:
+    """Save it now; Jupyter does so a moment after every change."""
+    document = await _document(app, path)
+    settings: Any = app.web_app.settings
+    loader = _extension(app).file_loaders[settings["file_id_manager"].get_id(path)]
+    with contextlib.suppress(OutOfBandChanges):  # Jupyter loads what a person saved meanwhile
+        content = await document.aget()
+        await loader.maybe_save_content({"format": "json", "type": "notebook", "content": content})
 
 
 async def open_document(app: ServerApp, path: str) -> None:
@@ -67,9 +79,13 @@ def _output(output: dict[str, Any]) -> Any:
     return Map(output)
 
 
+def _extension(app: ServerApp) -> Any:
+    extensions: Any = app.extension_manager.extension_apps["jupyter_server_ydoc"]
+    (ydoc,) = extensions
+    return ydoc
+
+
 async def _document(app: ServerApp, path: str) -> Any:
-    extension: Any = app.extension_manager.extension_apps["jupyter_server_ydoc"]
-    (ydoc,) = extension
-    return await ydoc.get_document(
+    return await _extension(app).get_document(
         path=path, content_type="notebook", file_format="json", copy=False, create=True
     )

@@ -1,0 +1,68 @@
+"""The controller, at the other end of standard input and output: one JSON object a line, both ways.
+
+It asks for edits of the document; the server asks it for the notebook's file, which the server
+itself cannot reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+_LINE = 1 << 30
+
+Message = dict[str, Any]
+
+
+class Controller:
+    """Sends and receives; there is one."""
+
+    def __init__(self) -> None:
+        self.settings: Message = json.loads(sys.stdin.buffer.readline())
+        self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)  # what a library prints goes to the log
+        self._ids = itertools.count(1)
+        self._replies: dict[int, asyncio.Future[Message]] = {}
+        self._requests: asyncio.Queue[Message] = asyncio.Queue()
+
+    def say(self, message: Message) -> None:
+        """Send one message."""
+        self._out.write(json.dumps(message) + "\n")
+        self._out.flush()
+
+    async def ask(self, request: Message) -> Message:
+        """Send a request about the notebook's file, and return the reply.
+
+        Raises:
+            OSError: The controller could not read or write the file.
+        """
+        number = next(self._ids)
+        reply = self._replies[number] = asyncio.get_running_loop().create_future()
+        self.say({"ask": number, **request})
+        message = await reply
+        if "error" in message:
+            raise OSError(message["error"])
+        return message
+
+    async def listen(self) -> None:
+        """Receive until the controller is gone."""
+        reader = asyncio.StreamReader(limit=_LINE)
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            message: Message = json.loads(line)
+            if "reply" in message:
+                self._replies.pop(message["reply"]).set_result(message)
+            else:
+                self._requests.put_nowait(message)
+
+    async def serve(self, handle: Callable[[Message], Awaitable[Message]]) -> None:
+        """Answer the controller's requests, one after the other, for ever."""
+        while True:
+            request = await self._requests.get()
+            self.say({"answer": request["id"], **await handle(request)})
