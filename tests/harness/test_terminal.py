@@ -14,6 +14,7 @@ from prompt_toolkit.output import DummyOutput
 from seer.harness import (
     Call,
     Event,
+    Expect,
     HumanAgent,
     Limits,
     LineTerminal,
@@ -64,6 +65,22 @@ async def test_a_chat_goes_back_and_forth_and_ends_with_exit(calculator: MCPServ
     assert "there is no /nonsense" in text
     assert end is not None
     assert end.reason == "completed"
+
+
+async def test_the_status_of_a_chat_counts_what_the_limit_counts(calculator: MCPServer) -> None:
+    terminal, shown = talk("go", "/cost", "/exit")
+    calls = tuple(Call(tool="broken", expect=Expect(error=True)) for _ in range(2))
+    agent = Scripted([Step(calls=calls), Step(text="both failed")])
+    with anyio.fail_after(20):
+        end = await run_agent_interactive(
+            mcp_config={"c": calculator},
+            provider=agent,
+            limits=Limits(tool_calls=3),
+            terminal=terminal,
+        )
+    assert end is not None
+    assert end.tool_calls == 2
+    assert "2 of 3 tool calls" in shown.getvalue()
 
 
 async def test_a_chat_that_ends_with_the_input_is_recorded(calculator: MCPServer) -> None:

@@ -15,7 +15,6 @@ from seer.harness._events import (
     Thinking,
     ToolCall,
     ToolResult,
-    Usage,
     Waiting,
 )
 from seer.harness._limits import Limits, Price
@@ -36,15 +35,10 @@ _SHOWN = 2000
 class Chat:
     """A conversation between a person and an agent."""
 
-    def __init__(self, run: AgentRun, terminal: Terminal, limits: Limits) -> None:
+    def __init__(self, run: AgentRun, terminal: Terminal) -> None:
         self._run = run
         self._terminal = terminal
-        self._limits = limits
         self._tools: tuple[str, ...] = ()
-        self._turns = 0
-        self._calls = 0
-        self._usage = Usage()
-        self._said_bye = False
 
     async def hold(self) -> RunFinished | None:
         """Talk until one of the two is done."""
@@ -63,16 +57,16 @@ class Chat:
 
     def status(self) -> str:
         """One line on what was used, against what may be."""
-        used = self._usage
+        used = self._run.meter
         parts = [
-            _of(self._turns, self._limits.turns, "turns"),
-            _of(self._calls, self._limits.tool_calls, "tool calls"),
-            _of(used.total_tokens, self._limits.tokens, "tokens"),
+            _of(used.turns, used.limits.turns, "turns"),
+            _of(used.tool_calls, used.limits.tool_calls, "tool calls"),
+            _of(used.tokens, used.limits.tokens, "tokens"),
         ]
-        if used.total_cost_usd is not None:
-            allowed = self._limits.cost_usd
+        if used.cost_usd is not None:
+            allowed = used.limits.cost_usd
             budget = f" of ${allowed:.2f}" if allowed is not None else ""
-            parts.append(f"${used.total_cost_usd:.4f}{budget}")
+            parts.append(f"${used.cost_usd:.4f}{budget}")
         return " | ".join(parts)
 
     async def _listen(self) -> bool:
@@ -113,7 +107,6 @@ class Chat:
             self._terminal.say(f"there is no {text.split()[0]}\n{HELP}")
 
     def _show(self, event: Event) -> None:
-        self._turns = max(self._turns, event.turn)
         say = self._terminal.say
         if isinstance(event, RunStarted):
             self._tools = tuple(tool.name for tool in event.tools)
@@ -126,11 +119,8 @@ class Chat:
             arguments = ", ".join(f"{key}={value!r}" for key, value in event.arguments.items())
             say(f"* {event.name}({_short(arguments)})")
         elif isinstance(event, ToolResult):
-            self._calls += event.seconds is not None and not event.is_error
             images = f" ({len(event.images)} images)" if event.images else ""
             say(_indent(_short(event.text) + images, "! " if event.is_error else "  "))
-        elif isinstance(event, Usage):
-            self._usage = event
         elif isinstance(event, (LimitReached, ErrorEvent)):
             say(f"! {event.message}")
         elif isinstance(event, RunFinished) and event.reason != "completed":
@@ -199,7 +189,7 @@ async def run_agent_interactive(
         name=name,
         interactive=True,
     )
-    return await Chat(run, terminal or open_terminal(), limits or Limits()).hold()
+    return await Chat(run, terminal or open_terminal()).hold()
 
 
 def _of(used: int, allowed: float | None, what: str) -> str:

@@ -29,7 +29,7 @@ from seer.harness._events import (
     RunStarted,
     TextDelta,
 )
-from seer.harness._limits import Crossing, Limits, Price
+from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._record import Recording
 from seer.harness._request import (
     SessionLike,
@@ -65,6 +65,8 @@ class AgentRun(AsyncIterator[Event]):
         self.run_id = request.run_id
         self.result: RunFinished | None = None
         """The last event, once there is one."""
+        self.meter = Meter(request.limits)
+        """What the run has used so far, and what it may."""
         self._agent = agent
         self._request = request
         self._servers = servers
@@ -175,6 +177,7 @@ class AgentRun(AsyncIterator[Event]):
                     deltas=self._request.deltas,
                     redact=Redactor(self._agent.secrets(self._request)).redact,
                 )
+                self.meter = seat.meter
                 seat.emit(self._started(seat))
                 await self._sit(seat)
                 reason, message = _outcome(seat)
