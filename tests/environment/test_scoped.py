@@ -14,6 +14,7 @@ from seer.errors import (
     BudgetExceededError,
     ConfigError,
     InterfaceDiedError,
+    ProtocolError,
     RemoteError,
     SandboxStateError,
     ServeError,
@@ -120,6 +121,17 @@ def test_tracebacks_stay_on_the_server_when_they_are_off(
     with pytest.raises(ValueError) as caught:
         tools.fail("on purpose")
     assert traceback_of(caught.value) == ""
+
+
+def test_a_caller_holds_no_more_memory_than_the_owner_allows(
+    scoped: ScopedSandbox, interface: Path
+) -> None:
+    tools = served(scoped, interface, "bounded", caller_memory="1MiB")
+    assert tools.count("a") == 1
+    with pytest.raises(ProtocolError, match="this caller may hold 1048576 more"):
+        tools.count("a" * (2 << 20))
+    with pytest.raises(ConfigError, match="caller_memory"):
+        scoped.serve(interface, "library", "unbounded", caller_memory="much")
 
 
 def test_what_is_not_exposed_does_not_exist(scoped: ScopedSandbox, interface: Path) -> None:

@@ -100,6 +100,7 @@ class ScopedSandbox(Sandbox):
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
+        caller_memory: int | str | None = None,
     ) -> Library: ...
     @overload
     def serve(
@@ -114,6 +115,7 @@ class ScopedSandbox(Sandbox):
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
+        caller_memory: int | str | None = None,
     ) -> McpConfig: ...
     @overload
     def serve(
@@ -128,6 +130,7 @@ class ScopedSandbox(Sandbox):
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
+        caller_memory: int | str | None = None,
     ) -> str: ...
     @overload
     def serve(
@@ -142,6 +145,7 @@ class ScopedSandbox(Sandbox):
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
+        caller_memory: int | str | None = None,
     ) -> Skill: ...
     def serve(
         self,
@@ -155,6 +159,7 @@ class ScopedSandbox(Sandbox):
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
+        caller_memory: int | str | None = None,
     ) -> Library | McpConfig | str | Skill:
         """Load an interface file in the sandbox and serve its exposed functions.
 
@@ -175,6 +180,9 @@ class ScopedSandbox(Sandbox):
                 else of a caller's stays in one. With two or more, `scale` can change the number.
             function_budgets: What may be used of single functions, by all callers together.
             caller_budget: What each caller (a session, an MCP server, `connect()`) may use.
+            caller_memory: Bytes (or e.g. `"2GiB"`) of the interface's memory that each caller may
+                hold by handles and arguments in use, and as much by arrays of results. By default
+                4 GiB, or an eighth of the sandbox's `memory` where that is less.
 
         Raises:
             ServeError: The file cannot be served; with file, line and reason.
@@ -188,6 +196,7 @@ class ScopedSandbox(Sandbox):
             replicas=replicas,
             function_budgets=dict(function_budgets or {}),
             caller_budget=caller_budget,
+            caller_memory=caller_memory,
         )
         return run_sync(self._serve(Path(file_path), expose_as, name, options))
 
@@ -203,6 +212,7 @@ class ScopedSandbox(Sandbox):
         replicas: int = 1,
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
+        caller_memory: int | str | None = None,
     ) -> Library | McpConfig | str | Skill:
         """The twin of `serve`."""
         options = ServeOptions(
@@ -212,6 +222,7 @@ class ScopedSandbox(Sandbox):
             replicas=replicas,
             function_budgets=dict(function_budgets or {}),
             caller_budget=caller_budget,
+            caller_memory=caller_memory,
         )
         return await on_loop(self._serve(Path(file_path), expose_as, name, options))
 

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer.environment._checks import size
 from seer.environment._served import ServeRequest, Tracebacks
 from seer.environment._start import Started
 from seer.errors import ConfigError, ServeError
 from seer.rpc._budget import Budget
+from seer.rpc._pool import DEFAULT_ALLOWANCE
 from seer.rpc.server._config import (
     MAX_REPLICAS,
     check_replicas,
@@ -26,6 +28,7 @@ class ServeOptions:
     replicas: int
     function_budgets: Mapping[str, Budget]
     caller_budget: Budget | None
+    caller_memory: int | str | None
 
     def request(self, file: Path, name: str | None, running: Started) -> ServeRequest:
         """What to serve in a sandbox that runs.
@@ -62,12 +65,20 @@ class ServeOptions:
             budget=self.budget,
             function_budgets=self.function_budgets,
             caller_budget=self.caller_budget,
+            caller_memory=self._caller_memory(running),
             restart=self.restart,
             tracebacks=False if running.hidden_names else self.tracebacks,
             replicas=self.replicas,
             origins=running.origins,
             packages=running.packages,
         )
+
+    def _caller_memory(self, running: Started) -> int:
+        if self.caller_memory is not None:
+            return size("serve(caller_memory=)", self.caller_memory)
+        memory = running.config.memory_bytes
+        # With several callers, the interface itself must still have room.
+        return DEFAULT_ALLOWANCE if memory is None else min(DEFAULT_ALLOWANCE, memory // 8)
 
 
 def check_budget(what: str, budget: object) -> None:

@@ -23,6 +23,7 @@ from seer.errors import ConfigError, RemoteFileError, ServeError, visible
 from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
 from seer.rpc._control import GateControl
+from seer.rpc._pool import DEFAULT_ALLOWANCE
 from seer.rpc._schema import Schema
 from seer.rpc._ship import interface_files
 from seer.workspace import Dependent
@@ -52,6 +53,8 @@ class ServeRequest:
     function_budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
     caller_budget: Budget | None = None
     """What each caller may use."""
+    caller_memory: int = DEFAULT_ALLOWANCE
+    """Bytes of the interface's memory that each caller may hold."""
     restart: str = "never"
     tracebacks: Tracebacks = "names"
     replicas: int = 1
@@ -278,6 +281,7 @@ class Served:
             "hidden": dict(request.hidden),
             "tracebacks": request.tracebacks,
             "restart": request.restart,
+            "caller_memory": request.caller_memory,
             "budget": _limits(request.budget),
             "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
             "record": f"{self.folder}/record" if request.record else "",

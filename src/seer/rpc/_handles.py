@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
+from _thread import allocate_lock
+from collections import deque
+from types import FunctionType, ModuleType
 
 from seer.errors import ArgumentError, HandleError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Generic
 
     from typing_extensions import TypeVar
@@ -30,6 +35,7 @@ else:
 
 
 MAX_HANDLES = 10_000
+_MAX_PARTS = 10_000
 
 
 class Handle(_OfSome[Kept]):
@@ -66,12 +72,26 @@ class Handle(_OfSome[Kept]):
 
 
 class HandleTable:
-    """The values one caller has handles to. Ids are random, and known to this table only."""
+    """The values one caller has handles to. Ids are random, and known to this table only.
 
-    __slots__ = ("_values",)
+    Args:
+        room: Says how many bytes more the caller may hold.
 
-    def __init__(self) -> None:
+    Attributes:
+        size: The bytes of all values; memory that several of them share is counted once.
+    """
+
+    __slots__ = ("_lock", "_memory", "_room", "_shares", "_values", "size")
+
+    def __init__(self, room: Callable[[], int]) -> None:
+        self._room = room
+        self._lock = allocate_lock()
         self._values: dict[str, Handle] = {}
+        self._memory: dict[str, dict[int, int]] = {}
+        """By handle: the memory that its value keeps, as addresses and sizes."""
+        self._shares: dict[int, int] = {}
+        """How many handles keep the memory at an address."""
+        self.size = 0
 
     def __len__(self) -> int:
         return len(self._values)
@@ -80,14 +100,27 @@ class HandleTable:
         """Keep a value; what the caller gets for it.
 
         Raises:
-            HandleError: The caller holds too many.
+            HandleError: The caller holds too many, or too much memory by them.
         """
         if len(self._values) >= MAX_HANDLES:
             raise HandleError(
                 f"this caller already holds {MAX_HANDLES} handles: drop or free() some first"
             )
+        memory = memory_of(handle.value)
         identifier = os.urandom(16).hex()
-        self._values[identifier] = handle
+        new = sum(size for at, size in memory.items() if at not in self._shares)
+        if new > (room := self._room()):
+            raise HandleError(
+                f"this value has {new} bytes, and its caller may hold {max(room, 0)} more: drop or"
+                " free() handles, or have the interface served with a larger caller_memory="
+            )
+        with self._lock:
+            self._values[identifier] = handle
+            self._memory[identifier] = memory
+            for at, size in memory.items():
+                count = self._shares.get(at, 0)
+                self._shares[at] = count + 1
+                self.size += 0 if count else size
         shape = handle.shape
         return {
             "$seer": "handle",
@@ -123,11 +156,81 @@ class HandleTable:
 
     def free(self, identifier: str) -> bool:
         """Let a value go; False if there was none."""
-        return self._values.pop(identifier, None) is not None
+        return self._drop(identifier)
+
+    def _drop(self, identifier: str) -> bool:
+        with self._lock:
+            handle = self._values.pop(identifier, None)
+            for at, size in self._memory.pop(identifier, {}).items():
+                self._shares[at] -= 1
+                if not self._shares[at]:
+                    del self._shares[at]
+                    self.size -= size
+        # Its value goes here, outside of the lock: that may run code of its class.
+        return handle is not None
 
     def clear(self) -> None:
         """Let all values go."""
-        self._values.clear()
+        for identifier in tuple(self._values):
+            self._drop(identifier)
+
+
+def memory_of(value: Any) -> dict[int, int]:
+    """The memory that a value keeps: addresses and sizes.
+
+    Arrays and tensors count with all of the memory that they are views of, wherever they are in
+    containers and in the attributes of objects. Models (`torch.nn.Module`) do not count: they are
+    the interface's, whoever holds a handle to them. Of a value with very many parts only the first
+    are looked at.
+    """
+    found: dict[int, int] = {}
+    seen: set[int] = set()
+    waiting: list[Any] = [value]
+    while waiting and len(seen) < _MAX_PARTS:
+        part = waiting.pop()
+        if id(part) not in seen:
+            seen.add(id(part))
+            if not _count(part, found):
+                waiting.extend(_parts(part))
+    return found
+
+
+def _count(part: Any, found: dict[int, int]) -> bool:
+    """Add the memory of one object; False if it has parts that count on their own."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if isinstance(part, (type, ModuleType, FunctionType)):
+        return True
+    if torch is not None and isinstance(part, torch.Tensor):
+        try:
+            storage = part.untyped_storage()
+            found[storage.data_ptr() or id(part)] = storage.nbytes()
+        except (RuntimeError, NotImplementedError):
+            # Sparse tensors and the like have no storage of their own.
+            found[id(part)] = part.nbytes
+        return True
+    if torch is not None and isinstance(part, torch.nn.Module):
+        return True
+    if numpy is not None and isinstance(part, numpy.ndarray):
+        while isinstance(part.base, numpy.ndarray):
+            part = part.base
+        found[id(part)] = part.nbytes
+        return True
+    size = getattr(part, "nbytes", None)
+    if type(size) is int:
+        found[id(part)] = size
+        return True
+    found[id(part)] = sys.getsizeof(part, 0)
+    return False
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [*value, *value.values()]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
+        return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    kind: type[Any] = value.__class__
+    slots: Any = getattr(kind, "__slots__", ())
+    return [*getattr(value, "__dict__", {}).values(), *(getattr(value, s, None) for s in slots)]
 
 
 def part_of(value: Any, index: list[Any] | None) -> Any:

@@ -35,6 +35,8 @@ _SEAL, _SHRINK, _GROW, _WRITE, _FUTURE_WRITE = 1, 2, 4, 8, 16
 _GRAIN = 64 * 1024
 _CHUNK = 4 << 20
 _LOWEST = 19
+_BLOCK = 512
+"""Bytes in what the kernel calls a block."""
 LATER = 0.015
 """Seconds until a spare slot is made: by then most arrays are copied into the slot just taken."""
 DEFAULT_ALLOWANCE = 4 << 30
@@ -268,7 +270,8 @@ def map_sealed(fd: int, limit: int) -> mmap.mmap:
 
     Raises:
         ProtocolError: It is not a memfd sealed against writing, shrinking and growing, so its
-            sender could change it, or cut it off, while it is read; or it is too large.
+            sender could change it, or cut it off, while it is read; it is too large; or parts of it
+            have no memory yet, which reading them would take from this process.
     """
     try:
         seals = fcntl.fcntl(fd, _GET_SEALS)
@@ -278,7 +281,14 @@ def map_sealed(fd: int, limit: int) -> mmap.mmap:
         raise ProtocolError(
             "a memfd that came with the request is not sealed against write, shrink and grow"
         )
-    size = os.fstat(fd).st_size
+    found = os.fstat(fd)
+    size = found.st_size
     if not 0 < size <= limit:
-        raise ProtocolError(f"a memfd of {size} bytes came; 1 to {limit} are accepted")
+        raise ProtocolError(f"a memfd of {size} bytes came; 1 to {max(limit, 0)} are accepted")
+    # The seal against writing is one against punching holes too, so this holds from now on.
+    if found.st_blocks * _BLOCK < size:
+        raise ProtocolError(
+            f"a memfd of {size} bytes came that has memory for {found.st_blocks * _BLOCK} of them"
+            " only: fill it, holes are not accepted"
+        )
     return mmap.mmap(fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)

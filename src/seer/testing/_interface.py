@@ -8,6 +8,7 @@ that a result cannot be sent.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -61,7 +62,7 @@ class LoadedInterface:
 
     def __init__(self, interface: Interface) -> None:
         self._interface = interface
-        self._handles = HandleTable()
+        self._handles = HandleTable(lambda: sys.maxsize)
         self.module: ModuleType = interface.module
         self.warnings: list[str] = interface.warnings
         types = interface.description.types

@@ -25,7 +25,8 @@ class Attached:
         room: How many bytes the caller may still have in use.
 
     Raises:
-        ProtocolError: A memfd is not sealed, too large, or shorter than the request says.
+        ProtocolError: A memfd is not sealed, has holes, is too large or shorter than the request
+            says, or buffers overlap so much that they have more bytes than it.
     """
 
     def __init__(
@@ -53,10 +54,16 @@ class Attached:
 
     def _cut(self, whole: memoryview, maps: list[memoryview]) -> list[memoryview]:
         found: list[memoryview] = []
+        left = [len(mapped) for mapped in maps]
         for piece in self._request.pieces or []:
             source = whole if piece.place == "i" else maps[piece.index]
             if piece.offset + piece.size > len(source):
                 raise ProtocolError("a buffer reaches past the end of its memfd")
+            if piece.place == "m":
+                # What is made of buffers costs memory here: as much as their caller sent, not more.
+                left[piece.index] -= piece.size
+                if left[piece.index] < 0:
+                    raise ProtocolError("the buffers of a memfd have more bytes than it")
             found.append(source[piece.offset : piece.offset + piece.size])
         return found
 

@@ -19,6 +19,7 @@ from ._shared import FIRST_CALLER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from ._config import ServerConfig
     from ._gate import Gate
     from ._loop import Loop
     from ._shared import Shared
@@ -35,14 +36,14 @@ class Callers:
         gate: Gate,
         loop: Loop,
         shared: Shared,
-        max_body: int,
+        config: ServerConfig,
         kind: type[Caller] = Caller,
     ) -> None:
         self._kind = kind
         self._gate = gate
         self._loop = loop
         self._shared = shared
-        self._max_body = max_body
+        self._config = config
         self._listeners: dict[str, socket.socket] = {}
         # Given up for a moment when descriptors run out, to tell the peer instead of spinning.
         self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
@@ -57,13 +58,14 @@ class Callers:
         """Have a caller, wherever its connections come from."""
         base = self._shared.meter_base(FIRST_CALLER + index)
         caller = self._kind(name, index, Meter("this caller", budget, self._shared.cells, base))
+        caller.allowance.limit = self._config.caller_memory
         self._gate.callers[name] = caller
         return caller
 
     def connect(self, caller: Caller, connected: socket.socket) -> None:
         """Take a connection of a caller."""
         caller.connections.add(
-            Connection(connected, caller, self._loop, self._gate, self._max_body)
+            Connection(connected, caller, self._loop, self._gate, self._config.max_body)
         )
 
     def remove(self, name: str) -> None:

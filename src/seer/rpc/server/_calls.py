@@ -151,15 +151,19 @@ class Caller:
         self.connections: set[Connection] = set()
         self.clogged: set[Connection] = set()
         """Connections with answers that their peer has not read."""
-        self.handles = HandleTable()
+        self.allowance = Allowance()
+        self.handles = HandleTable(self.room)
         self.restorers = {"handle": self.handles.restore}
         self.describe = self.handles.describe
-        self.allowance = Allowance()
         self.batch = -1
         """The last events among which it had a call."""
         self.tallies: dict[Entry, Tally] = {}
         self.bytes_pending = 0
         """Bytes of request bodies that were announced and are not yet used up."""
+
+    def room(self) -> int:
+        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
+        return self.allowance.limit - self.bytes_pending - self.handles.size
 
     def finish(self, call: Call, reply: Reply | bytes, now: float) -> list[Connection]:
         """Mark `call` as done and keep its reply; who waits for it, or nobody if it was done."""

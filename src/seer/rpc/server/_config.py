@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from seer.rpc._budget import Budget
+from seer.rpc._pool import DEFAULT_ALLOWANCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class ServerConfig:
         record_results: Whether the record holds results too, or digests of them only.
         grace: Seconds between telling a function to stop and killing the process.
         max_body: Bytes one request may have.
+        caller_memory: Bytes of the interface's process that one caller may hold by handles and
+            arguments in use, and as many by arrays of results that it has not let go of.
         replicas: How many copies of the interface to run. One is served by its own process; more
             are behind a front.
         drain: Seconds that callers' handles keep a copy that shall go.
@@ -92,6 +95,7 @@ class ServerConfig:
     __slots__ = (
         "blind",
         "budget",
+        "caller_memory",
         "callers",
         "changed_budgets",
         "control",
@@ -128,6 +132,7 @@ class ServerConfig:
         record_results: bool = True,
         grace: float = 2.0,
         max_body: int = 1 << 30,
+        caller_memory: int = DEFAULT_ALLOWANCE,
         replicas: int = 1,
         drain: float = 10.0,
     ) -> None:
@@ -151,6 +156,7 @@ class ServerConfig:
         self.record_results = record_results
         self.grace = grace
         self.max_body = max_body
+        self.caller_memory = caller_memory
         self.replicas = replicas
         self.drain = drain
 

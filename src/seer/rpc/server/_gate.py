@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from ._entries import Entry
     from ._loop import Loop
 
-MAX_PENDING = 2 << 30
-"""Bytes of request bodies that one caller may have on their way or in use."""
 _PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
 _STILL_STREAMING = b"%x\r\n%s\r\n" % (len(ALIVE), ALIVE)
 _CALL = "/v1/call/"
@@ -271,7 +269,7 @@ class Gate(Answers):
     def _take_buffers(
         self, connection: Connection, request: Request, body: bytes | bytearray, call: Call
     ) -> None:
-        room = MAX_PENDING - connection.caller.bytes_pending
+        room = connection.caller.room()
         taken = Attached(body, request, connection.take_descriptors(), room)
         call.body = taken.text
         call.buffers = taken.buffers
@@ -308,10 +306,11 @@ class Gate(Answers):
 
     def reserve(self, connection: Connection, request: Request) -> None:
         """Agree to a body of the announced length."""
-        if connection.caller.bytes_pending + request.length > MAX_PENDING:
+        room = connection.caller.room()
+        if request.length > room:
             raise WireError(
-                f"this caller has {connection.caller.bytes_pending} bytes of arguments in use; with"
-                f" {request.length} more it would pass {MAX_PENDING}",
+                f"the request has {request.length} bytes, and this caller may hold {room} more:"
+                " free handles, or make fewer calls at once",
                 413,
             )
         with connection.caller.lock:

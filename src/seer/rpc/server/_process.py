@@ -145,7 +145,7 @@ class InterfaceProcess(GateProcess):
         self._main = MainLane(self._executor, self._streamer)
         self.loop.run_job = self._main.run
         self._shorten()
-        self.callers = Callers(self.gate, self.loop, shared, config.max_body, self.caller_kind)
+        self.callers = Callers(self.gate, self.loop, shared, config, self.caller_kind)
         self._adopt(interface)
 
     def run(self) -> None:

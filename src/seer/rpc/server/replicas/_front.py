@@ -134,7 +134,7 @@ class Front(GateProcess):
         self._copies = Copies(
             executor, self._passing, self.loop, grace=config.drain, drained=self._drained
         )
-        self.callers = Callers(self.gate, self.loop, shared, config.max_body, Guest)
+        self.callers = Callers(self.gate, self.loop, shared, config, Guest)
 
     def run(self) -> None:
         """Serve until told to stop or until the supervisor is gone."""

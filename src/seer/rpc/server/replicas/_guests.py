@@ -9,6 +9,8 @@ from seer.rpc.server._calls import Caller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from seer.rpc._budget import Meter
     from seer.rpc.server._calls import Call
 
@@ -23,8 +25,8 @@ class HandlePlaces(HandleTable):
 
     __slots__ = ("_name",)
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
+    def __init__(self, name: str, room: Callable[[], int]) -> None:
+        super().__init__(room)
         self._name = name
 
     def learn(self, text: bytes | memoryview, copy: CopyLink) -> None:
@@ -80,7 +82,7 @@ class Guest(Caller):
 
     def __init__(self, name: str, index: int, meter: Meter) -> None:
         super().__init__(name, index, meter)
-        self.handles = self.places = HandlePlaces(name)
+        self.handles = self.places = HandlePlaces(name, self.room)
         self.home: CopyLink | None = None
         self.lost = ""
         self.turn = 0
