@@ -15,8 +15,13 @@ from seer.environment import _model_view
 from seer.environment._blinding import Needles
 from seer.environment._config import ModelConfig
 from seer.environment._fetch import skipped_patterns
+from seer.environment._model_view import walk_model
 from seer.environment._models import PreparedModel, assign_names, prepare_models, read_aliases
+from seer.environment._origins import fingerprint
+from seer.environment._paths import locked
 from seer.errors import ConfigError, ModelError
+from seer.providers import Layout
+from seer.providers._local_record import LocalRecord, Seen, machines_dir, write_record
 
 NAME = "acme/secret-falcon-7b"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -103,8 +108,8 @@ async def test_a_flat_folder_is_mounted_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_links_become_real_files_without_a_copy(tmp_path: Path) -> None:
-    blobs = write_model(tmp_path / "blobs")
-    snapshot = tmp_path / "snapshot"
+    blobs = write_model(tmp_path / "models--x" / "blobs")
+    snapshot = tmp_path / "models--x" / "snapshots" / COMMIT
     (snapshot / "deep").mkdir(parents=True)
     (snapshot / "model.safetensors").symlink_to(blobs / "model.safetensors")
     (snapshot / "deep" / "x.json").symlink_to(blobs / "config.json")
@@ -114,6 +119,47 @@ async def test_links_become_real_files_without_a_copy(tmp_path: Path) -> None:
     assert seen.stat().st_ino == (blobs / "model.safetensors").stat().st_ino
     assert (model.host_path / "deep" / "x.json").read_bytes()
     assert model.host_path.stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("kind", ["file", "folder", "climbing", "blob"])
+async def test_a_model_has_a_link_to_a_file_of_the_host(
+    tmp_path: Path, kind: str, hidden: bool
+) -> None:
+    secrets = tmp_path / "ssh"
+    secrets.mkdir()
+    (secrets / "key.json").write_text('"secret"')
+    folder = write_model(tmp_path / "models--x" / "snapshots" / COMMIT)
+    if kind == "file":
+        (folder / "vocab.json").symlink_to(secrets / "key.json")
+    elif kind == "folder":
+        (folder / "more").symlink_to(secrets)
+    elif kind == "climbing":
+        (folder / "vocab.json").symlink_to("../../../ssh/key.json")
+    else:
+        blobs = tmp_path / "models--x" / "blobs"
+        blobs.mkdir()
+        (blobs / "abc").symlink_to(secrets / "key.json")
+        (folder / "vocab.json").symlink_to(blobs / "abc")
+    with pytest.raises(ModelError, match="leads out of the model's folder"):
+        await prepare(ModelConfig(str(folder), hidden=hidden))
+    with pytest.raises(ModelError, match="leads out of the model's folder"):
+        fingerprint(folder)
+
+
+async def test_a_file_of_a_model_is_swapped_while_its_view_is_made(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    secret = tmp_path / "secret"
+    secret.write_text('"secret"')
+    files = [file for file in walk_model(folder) if file.name == "config.json"]
+    (folder / "config.json").unlink()
+    (folder / "config.json").hardlink_to(secret)
+    with pytest.raises(ModelError, match="replaced"):
+        files[0].read()
+    (folder / "config.json").unlink()
+    (folder / "config.json").symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic link"):
+        files[0].read()
 
 
 async def test_a_hidden_model_tells_its_name_in_no_byte(tmp_path: Path) -> None:
@@ -346,9 +392,9 @@ async def test_where_links_are_impossible_files_are_mounted_or_copied(
     def refuse(*_: object) -> None:
         raise OSError(errno.EXDEV, "another filesystem")
 
-    blobs = write_model(tmp_path / "blobs")
-    folder = tmp_path / "m"
-    folder.mkdir()
+    blobs = write_model(tmp_path / "models--x" / "blobs")
+    folder = tmp_path / "models--x" / "snapshots" / "m"
+    folder.mkdir(parents=True)
     for file in _files(blobs):
         (folder / file.name).symlink_to(file)
     monkeypatch.setattr(os, "link", refuse)
@@ -388,6 +434,61 @@ async def test_old_views_of_deleted_models_are_forgotten(tmp_path: Path) -> None
     await prepare(ModelConfig(str(write_model(tmp_path / "third")), hidden=True))
     assert not gone.host_path.exists()
     assert kept.host_path.exists()
+
+
+async def test_a_view_that_was_copied_or_is_in_use_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    # Its header names an origin, so the one file of weights is a copy, which has one name only.
+    source = write_model(tmp_path / "copied")
+    write_weights(source / "model.safetensors", {"from": NAME})
+    (copied,) = await prepare(ModelConfig(str(source), hidden=True))
+    assert (copied.host_path / "model.safetensors").stat().st_nlink == 1
+    mounted_source = write_model(tmp_path / "mounted")
+    (mounted,) = await prepare(ModelConfig(str(mounted_source), hidden=True))
+    asked_source = write_model(tmp_path / "asked")
+    (asked,) = await prepare(ModelConfig(str(asked_source), hidden=True))
+    for folder in (mounted_source, asked_source):
+        (folder / "model.safetensors").unlink()
+    for view in (copied, mounted, asked):
+        os.utime(view.host_path, (0.0, 0.0))
+    _write_machine(mounted)
+    root = asked.host_path.parent
+    draft = root / f"draft-{asked.host_path.name}-0123456789ab"
+    draft.mkdir()
+    async with locked(root / f"{asked.host_path.name}.lock"):
+        await prepare(ModelConfig(str(write_model(tmp_path / "third")), hidden=True))
+    for view in (copied, mounted, asked):
+        assert view.host_path.exists()
+    assert draft.exists()
+    await prepare(ModelConfig(str(write_model(tmp_path / "fourth")), hidden=True))
+    assert not asked.host_path.exists()
+    assert not draft.exists()
+
+
+def _write_machine(model: PreparedModel) -> None:
+    """Write the record of a machine that has the model mounted."""
+    folder = machines_dir() / "local-1"
+    folder.mkdir()
+    mounts = tuple(
+        Seen(target=m.target, source=str(m.source), seen=m.target, writable=False)
+        for m in model.mounts
+    )
+    record = LocalRecord(
+        id="local-1",
+        label="sandbox",
+        note="",
+        gpu=None,
+        started_at=0.0,
+        isolation="bubblewrap",
+        lease=60.0,
+        idle_timeout=None,
+        uid=None,
+        layout=Layout(workdir="/w", home="/h", tmp="/t", run="/r", models="/m", python="/p"),
+        mounts=mounts,
+    )
+    write_record(folder, record)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's jails run as another user")

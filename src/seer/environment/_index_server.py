@@ -11,6 +11,7 @@ builds. Nothing else is kept, so no build can change what another one gets.
 import base64
 import contextlib
 import errno
+import fcntl
 import gzip
 import hashlib
 import hmac
@@ -38,6 +39,7 @@ from typing import IO, Any, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from seer import _janitor
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.environment._indexes import DEFAULT_INDEX, IndexSettings, origin
@@ -60,7 +62,6 @@ _REMEMBERED_PAGES = 128 << 20
 _MOST_BYTES = 256 << 30
 """What one build may download: code in it can ask for every file of the index."""
 _LIFE = 60 * 24 * 3600.0
-_DRAFT_LIFE = 24 * 3600.0
 
 
 class _Refusal(Exception):
@@ -98,7 +99,10 @@ class IndexServer:
         self.folder.chmod(0o755)
         shutil.copyfile(script("forward"), self.folder / "forward.py")
         (self.folder / "forward.py").chmod(0o644)
-        self._drafts = TransientFolder("draft", inside=self._store)
+        with _janitor.locked(str(self._store)):
+            self._drafts = TransientFolder("draft", inside=self._store)
+            self._alive = _janitor.open_lock(str(self._drafts.path))
+            fcntl.flock(self._alive, fcntl.LOCK_EX)
         path = self.folder / "socket"
         self._server = _Server(str(path), self)
         path.chmod(0o666)
@@ -113,6 +117,7 @@ class IndexServer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+        os.close(self._alive)
         self._drafts.remove()
         self._private.remove()
         _prune(self._store)
@@ -583,11 +588,8 @@ def _write(request: _Request, data: bytes, *, chunked: bool) -> None:
 
 def _prune(store: Path) -> None:
     """Remove files that no build has asked for in a long time, and what killed ones left."""
-    for path in store.iterdir():
+    _janitor.sweep(str(store))
+    for path in store.glob("sha*-*"):
         with contextlib.suppress(FileNotFoundError):
-            age = time.time() - path.lstat().st_mtime
-            if path.is_dir():
-                if age > _DRAFT_LIFE:
-                    shutil.rmtree(path, ignore_errors=True)
-            elif age > _LIFE:
+            if time.time() - path.lstat().st_mtime > _LIFE:
                 path.unlink()

@@ -15,21 +15,21 @@ import logging
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.environment import _blinding
-from seer.environment._paths import cache_key, locked
+from seer.environment._paths import cache_key, draft_prefix, locked, prune
 from seer.errors import ModelError
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _FICLONE = 0x40049409
 _LARGEST_COPY = 2 * 10**9
 _STALE_AFTER = 7 * 24 * 3600.0
@@ -63,12 +63,32 @@ class View:
 
 
 @dataclass(frozen=True)
-class _File:
+class ModelFile:
+    """A file of a model, as it was found."""
+
     name: str
     """Relative to the model's folder, with slashes."""
     path: Path
     """Resolved: a regular file."""
     status: os.stat_result
+
+    def open(self) -> BufferedReader:
+        """Open the very file that was found.
+
+        Raises:
+            ModelError: Another one is in its place now.
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = os.fdopen(fd, "rb")
+        if not os.path.samestat(os.fstat(fd), self.status):
+            file.close()
+            raise ModelError(f"{str(self.path)!r} was replaced while it was read")
+        return file
+
+    def read(self) -> bytes:
+        """The content of the very file that was found."""
+        with self.open() as file:
+            return file.read()
 
 
 async def make_view(
@@ -89,7 +109,7 @@ async def make_view(
     Raises:
         ModelError: The files cannot be read in a sandbox, or cannot be hidden.
     """
-    files = await asyncio.to_thread(lambda: sorted(_walk(source.folder), key=lambda f: f.name))
+    files = await asyncio.to_thread(lambda: sorted(walk_model(source.folder), key=lambda f: f.name))
     if not files:
         raise ModelError(f"model {source.name!r}: {str(source.folder)!r} holds no files")
     unchanged = hidden_as is None and base_path is None and source.commit is None
@@ -117,25 +137,47 @@ async def make_view(
                 raise ModelError(
                     f"model {source.name!r}: no view of it can be made in {str(root)!r}: {error}"
                 ) from error
-            await asyncio.to_thread(_prune, root)
+            await asyncio.to_thread(prune, root, life=_STALE_AFTER, is_expired=_is_abandoned)
         os.utime(folder)
         return View(folder, _read_binds(root, key))
 
 
-def _walk(folder: Path) -> Iterator[_File]:
-    for parent, folders, names in os.walk(folder, followlinks=True):
+def walk_model(folder: Path) -> Iterator[ModelFile]:
+    """The regular files of a model's folder.
+
+    A model may come from anybody: links are followed only to files that belong to it.
+
+    Raises:
+        ModelError: A link is broken, or leads out of the model.
+    """
+    top = folder.resolve()
+    # The hub's cache keeps a model's files in `blobs`, and links to them in `snapshots/COMMIT`.
+    roots = (top, top.parents[1] / "blobs") if top.parent.name == "snapshots" else (top,)
+
+    def real(path: Path) -> Path:
+        try:
+            found = path.resolve(strict=True)
+        except OSError as error:
+            raise ModelError(f"{str(path)!r} is a broken link: {error}") from None
+        if not any(found.is_relative_to(root) for root in roots):
+            raise ModelError(
+                f"{str(path)!r} is a link that leads out of the model's folder, to "
+                f"{str(found)!r}; replace it by the file itself if you trust it"
+            )
+        return found
+
+    for parent, folders, names in os.walk(top, followlinks=True):
         folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
-        if len(Path(parent).relative_to(folder).parts) > 16:
+        if len(Path(parent).relative_to(top).parts) > 16:
             raise ModelError(f"{str(folder)!r} is nested too deeply (does a link lead back?)")
+        for name in folders:
+            real(Path(parent, name))
         for name in names:
             path = Path(parent, name)
-            try:
-                real = path.resolve(strict=True)
-            except OSError as error:
-                raise ModelError(f"{str(path)!r} is a broken link: {error}") from None
-            status = real.stat()
+            found = real(path)
+            status = found.stat()
             if stat.S_ISREG(status.st_mode):
-                yield _File(path.relative_to(folder).as_posix(), real, status)
+                yield ModelFile(path.relative_to(top).as_posix(), found, status)
 
 
 def _is_flat(source: ModelSource) -> bool:
@@ -148,7 +190,7 @@ def _is_flat(source: ModelSource) -> bool:
     return True
 
 
-def _open_files(source: ModelSource, files: list[_File]) -> bool:
+def _open_files(source: ModelSource, files: list[ModelFile]) -> bool:
     """Whether the sandbox's user can read all files; those of the hub's cache are opened.
 
     As root, jails run as another user. Many programs save weights for their owner's eyes only.
@@ -170,11 +212,11 @@ def _open_files(source: ModelSource, files: list[_File]) -> bool:
     return not closed
 
 
-def _is_closed(file: _File) -> bool:
+def _is_closed(file: ModelFile) -> bool:
     return os.geteuid() == 0 and not file.status.st_mode & stat.S_IROTH
 
 
-def _view_root(source: ModelSource, files: list[_File]) -> Path:
+def _view_root(source: ModelSource, files: list[ModelFile]) -> Path:
     """Seer's cache, or a folder in the hub's cache when that is another filesystem."""
     own = cache_dir() / "views"
     own.mkdir(mode=0o700, exist_ok=True)
@@ -194,7 +236,7 @@ class _Builder:
     def __init__(
         self,
         source: ModelSource,
-        files: list[_File],
+        files: list[ModelFile],
         hidden_as: str | None,
         secrets: Set[str],
         base_path: str | None,
@@ -204,12 +246,13 @@ class _Builder:
         self._label = hidden_as
         self._base_path = base_path
         self._binds: list[tuple[str, str]] = []
+        self._linked: list[str] = []
         self._needles = _blinding.Needles(())
         if hidden_as is not None:
             self._needles = self._gather(secrets)
 
     def build(self, folder: Path) -> None:
-        with TransientFolder("draft", inside=folder.parent) as draft:
+        with TransientFolder(draft_prefix(folder.name), inside=folder.parent) as draft:
             chosen = self._choose() if self._label is not None else self._files
             for file in chosen:
                 target = draft / file.name
@@ -218,9 +261,12 @@ class _Builder:
                     (draft / parent).chmod(0o755)
                 self._place(file, target)
             draft.chmod(0o755)
-            if self._binds:
-                binds = folder.with_suffix(".binds")
-                binds.write_text(json.dumps(self._binds))
+            notes = {
+                "source": str(self._source.folder),
+                "binds": self._binds,
+                "linked": self._linked,
+            }
+            folder.with_suffix(".json").write_text(json.dumps(notes))
             draft.rename(folder)
 
     def _gather(self, secrets: Set[str]) -> _blinding.Needles:
@@ -234,7 +280,7 @@ class _Builder:
                 architecture |= _blinding.architecture_words(content)
         return _blinding.Needles(found, architecture)
 
-    def _choose(self) -> list[_File]:
+    def _choose(self) -> list[ModelFile]:
         chosen = [f for f in self._files if _blinding.is_kept(f.name)]
         if not any(f.name.endswith(".safetensors") for f in chosen):
             raise ModelError(
@@ -247,7 +293,7 @@ class _Builder:
                 raise ModelError(f"a hidden model has a file whose name tells it: {file.name!r}")
         return chosen
 
-    def _place(self, file: _File, target: Path) -> None:
+    def _place(self, file: ModelFile, target: Path) -> None:
         if self._label is not None:
             self._place_hidden(file, target, self._label)
         elif self._base_path is not None and file.name == "adapter_config.json":
@@ -258,7 +304,7 @@ class _Builder:
         else:
             self._link(file, target)
 
-    def _place_hidden(self, file: _File, target: Path, label: str) -> None:
+    def _place_hidden(self, file: ModelFile, target: Path, label: str) -> None:
         if file.name.endswith(".safetensors"):
             header = _blinding.clean_header(file.path, self._needles)
             if header is None:
@@ -269,7 +315,7 @@ class _Builder:
                     file.name,
                     file.status.st_size // 10**6,
                 )
-                _copy(file.path, target)
+                _copy(file, target)
                 with target.open("r+b") as copy:
                     copy.write(header)
         elif file.name.endswith(".json") and not self._is_clean_vocabulary(file):
@@ -278,26 +324,29 @@ class _Builder:
             )
             _write(target, json.dumps(content, indent=2, ensure_ascii=False).encode())
         elif file.name.endswith((".jinja", ".txt")):
-            text = file.path.read_text(encoding="utf-8", errors="surrogateescape")
+            text = file.read().decode("utf-8", "surrogateescape")
             content = self._needles.replace(text, label).encode("utf-8", "surrogateescape")
             _write(target, content)
         elif file.name.endswith(".model"):
-            _write(target, self._needles.blank(file.path.read_bytes()))
+            _write(target, self._needles.blank(file.read()))
         else:
             self._link(file, target)
 
-    def _is_clean_vocabulary(self, file: _File) -> bool:
+    def _is_clean_vocabulary(self, file: ModelFile) -> bool:
         # These are large, and nearly always clean; parsing them costs seconds.
         return file.name in ("tokenizer.json", "vocab.json") and not self._needles.in_bytes(
-            file.path.read_bytes()
+            file.read()
         )
 
-    def _link(self, file: _File, target: Path) -> None:
+    def _link(self, file: ModelFile, target: Path) -> None:
         if _is_closed(file) and self._source.commit is None:
-            _copy(file.path, target)
+            _copy(file, target)
             return
         try:
             os.link(file.path, target)
+            if not os.path.samestat(target.lstat(), file.status):
+                raise ModelError(f"{str(file.path)!r} was replaced while it was read")
+            self._linked.append(file.name)
             return
         except OSError as error:
             if error.errno not in _CANNOT_LINK:
@@ -316,12 +365,12 @@ class _Builder:
                 file.status.st_size // 10**6,
                 self._source.folder,
             )
-        _copy(file.path, target)
+        _copy(file, target)
 
 
-def _parse(file: _File) -> Any:
+def _parse(file: ModelFile) -> Any:
     try:
-        return json.loads(file.path.read_bytes())
+        return json.loads(file.read())
     except ValueError as error:
         raise ModelError(f"{str(file.path)!r} is no JSON: {error}") from None
 
@@ -331,8 +380,8 @@ def _write(target: Path, data: bytes) -> None:
     target.chmod(0o644)
 
 
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as old, target.open("wb") as new:
+def _copy(source: ModelFile, target: Path) -> None:
+    with source.open() as old, target.open("wb") as new:
         try:
             fcntl.ioctl(new, _FICLONE, old.fileno())
         except OSError:
@@ -341,21 +390,20 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _read_binds(root: Path, key: str) -> tuple[tuple[str, Path], ...]:
-    path = root / f"{key}.binds"
-    if not path.exists():
-        return ()
-    return tuple((name, Path(source)) for name, source in json.loads(path.read_text()))
+    notes = json.loads((root / f"{key}.json").read_text())
+    return tuple((name, Path(source)) for name, source in notes["binds"])
 
 
-def _prune(root: Path) -> None:
-    """Forget views whose originals are gone and that nobody has used for a while.
+def _is_abandoned(folder: Path) -> bool:
+    """Whether the originals of a view are gone.
 
-    A view's links would otherwise keep the disk space of a model that the user has deleted.
+    A view's links would otherwise keep the disk space of a model that the user has deleted. Files
+    that were copied have one name from the start, so only those that were linked tell anything.
     """
-    for folder in root.iterdir():
-        if not folder.is_dir() or time.time() - folder.stat().st_mtime < _STALE_AFTER:
-            continue
-        abandoned = any(p.stat().st_nlink == 1 for p in folder.glob("*.safetensors"))
-        if abandoned or folder.name.startswith("draft-"):
-            shutil.rmtree(folder)
-            folder.with_suffix(".binds").unlink(missing_ok=True)
+    try:
+        notes = json.loads(folder.with_suffix(".json").read_text())
+    except FileNotFoundError:
+        return True
+    if not Path(notes["source"]).exists():
+        return True
+    return any((folder / name).stat().st_nlink == 1 for name in notes["linked"])

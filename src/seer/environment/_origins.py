@@ -17,8 +17,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
 from seer._places import cache_dir
+from seer.environment._model_view import ModelFile, walk_model
 
-_CHUNK = 8 << 20
 _REMEMBERED = 10_000
 
 
@@ -62,32 +62,26 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 
     Raises:
         OSError: They cannot be read (any more).
+        ModelError: A link leads out of the folder, or to nothing.
     """
     memory = _Memory(cache_dir() / "digests.json")
     files: dict[str, str] = {}
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(parent, name)
-            files[path.relative_to(folder).as_posix()] = _digest(path, memory)
+    for file in sorted(walk_model(folder), key=lambda file: file.name):
+        files[file.name] = _digest(file, memory)
     memory.save()
     listing = json.dumps(files, sort_keys=True).encode()
     return {"sha256": hashlib.sha256(listing).hexdigest(), "files": files}
 
 
-def _digest(path: Path, memory: "_Memory") -> str:
-    real = path.resolve(strict=True)
-    if real.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", real.name):
-        return real.name  # the hub's cache names large files by their hash
-    status = real.stat()
-    key = f"{real}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
+def _digest(file: ModelFile, memory: "_Memory") -> str:
+    if file.path.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", file.path.name):
+        return file.path.name  # the hub's cache names large files by their hash
+    status = file.status
+    key = f"{file.path}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
     known = memory.get(key)
     if known is None:
-        digest = hashlib.sha256()
-        with real.open("rb") as file:
-            while data := file.read(_CHUNK):
-                digest.update(data)
-        known = digest.hexdigest()
+        with file.open() as content:
+            known = hashlib.file_digest(content, "sha256").hexdigest()
         memory.put(key, known)
     return known
 

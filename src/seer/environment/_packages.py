@@ -14,7 +14,6 @@ import os
 import platform
 import shutil
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +35,7 @@ from seer.environment._installed import (
     link_package,
     write_stubs,
 )
-from seer.environment._paths import locked
+from seer.environment._paths import draft_prefix, locked, prune
 from seer.environment._process import run_program
 from seer.environment._repos import prepare_repo
 from seer.environment._uv import BuildFailed, UvBuild, resolve_offline, source_address
@@ -46,7 +45,6 @@ logger = logging.getLogger(__name__)
 
 _FORMAT = 2
 _LIFE = 60 * 24 * 3600.0
-_DRAFT_LIFE = 24 * 3600.0
 OnText = Callable[[str], None]
 
 
@@ -79,11 +77,11 @@ async def build_environment(
     environment = root / key
     async with locked(root / f"{key}.lock"):
         if not environment.is_dir():
-            draft = await asyncio.to_thread(TransientFolder, "draft", inside=root)
+            draft = await asyncio.to_thread(TransientFolder, draft_prefix(key), inside=root)
             try:
                 await _Build(wanted, settings, draft.path, say).run()
                 await asyncio.to_thread((draft.path / "env").rename, environment)
-                await asyncio.to_thread(_prune, root)
+                await asyncio.to_thread(prune, root, life=_LIFE)
             finally:
                 await asyncio.to_thread(draft.remove)
         os.utime(environment)
@@ -305,14 +303,6 @@ class _Build:
         if fetched is not None:
             take_over(fetched, environment)
         open_folders(environment)
-
-
-def _prune(root: Path) -> None:
-    """Remove environments, and remains of builds that were killed, that are long out of use."""
-    for folder in root.iterdir():
-        age = time.time() - folder.lstat().st_mtime
-        if folder.is_dir() and age > (_DRAFT_LIFE if folder.name.startswith("draft-") else _LIFE):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 class _BrokenPackage(Exception):

@@ -1,14 +1,17 @@
-"""The secret key of Seer's cache, and locks that hold between processes."""
+"""The secret key of Seer's cache, locks that hold between processes, and what is pruned there."""
 
 import asyncio
 import fcntl
 import os
 import secrets
-from collections.abc import AsyncGenerator
+import shutil
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from seer._places import cache_dir
+from seer.providers import is_mounted
 
 _KEY_BYTES = 32
 
@@ -49,3 +52,42 @@ async def locked(path: Path) -> AsyncGenerator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def draft_prefix(key: str) -> str:
+    """How the name of a temporary folder begins in which the cache entry `key` is being made."""
+    return f"draft-{key}"
+
+
+def prune(root: Path, *, life: float, is_expired: Callable[[Path], bool] | None = None) -> None:
+    """Remove entries of a cache that are long out of use, and what killed processes left; blocks.
+
+    An entry `key` is used and made under the lock file `key.lock`. One whose lock is held stays,
+    and so does one that a machine has mounted.
+
+    Args:
+        root: The folder of the entries.
+        life: Seconds since an entry was last asked for.
+        is_expired: Asked about an entry that is older; None is always.
+    """
+    for folder in list(root.iterdir()):
+        if folder.is_symlink() or not folder.is_dir():
+            continue
+        is_draft = folder.name.startswith("draft-")
+        key = folder.name.split("-")[1] if is_draft else folder.name
+        descriptor = os.open(root / f"{key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not is_draft:
+                # Judged only now: whoever had the lock a moment ago may have asked for it.
+                if time.time() - folder.lstat().st_mtime < life or is_mounted(folder):
+                    continue
+                if is_expired is not None and not is_expired(folder):
+                    continue
+                doomed = root / f"{draft_prefix(key)}-{secrets.token_hex(6)}"
+                folder = folder.rename(doomed)
+            shutil.rmtree(folder, ignore_errors=True)
+        except (BlockingIOError, FileNotFoundError):
+            continue
+        finally:
+            os.close(descriptor)

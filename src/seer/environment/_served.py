@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
-from seer.errors import ConfigError, RemoteFileError, ServeError, visible
+from seer.errors import ConfigError, ModelError, RemoteFileError, ServeError, visible
 from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
 from seer.rpc._control import GateControl
@@ -249,7 +249,7 @@ class Served:
         for origin in self.request.origins:
             try:
                 found[origin.name] = await asyncio.to_thread(fingerprint, Path(origin.folder))
-            except OSError as error:
+            except (ModelError, OSError) as error:
                 # Prepared on another host, or removed since.
                 found[origin.name] = {"error": str(error)}
         return found

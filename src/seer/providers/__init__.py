@@ -3,6 +3,7 @@
 from seer.providers._base import Host, Machine, Provider
 from seer.providers._bundle import bundle
 from seer.providers._exec import CAPTURE_LIMIT
+from seer.providers._local_record import is_mounted
 from seer.providers._parts import Channel, Listener, Process, Way
 from seer.providers._registry import (
     get_provider,
@@ -44,6 +45,7 @@ __all__ = [
     "Way",
     "bundle",
     "get_provider",
+    "is_mounted",
     "provider_names",
     "resolve_provider",
     "why_unavailable",

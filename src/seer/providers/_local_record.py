@@ -54,6 +54,19 @@ def machines_dir() -> Path:
     return folder
 
 
+def is_mounted(path: Path) -> bool:
+    """Whether a machine of this host has `path`, or something in it, mounted; blocks."""
+    inside = f"{path}/"
+    for file in machines_dir().glob("*/machine.json"):
+        try:
+            mounts = parse_record(file.read_text()).mounts
+        except (OSError, ValueError):
+            continue  # it has just ended
+        if any(f"{mount.source}/".startswith(inside) for mount in mounts):
+            return True
+    return False
+
+
 def write_record(folder: Path, record: LocalRecord) -> None:
     """Write the record into the machine's folder."""
     fd = os.open(folder / "machine.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -312,7 +312,8 @@ def digest(folder: Path) -> str:
         if path.is_symlink():
             total.update(os.readlink(path).encode())  # noqa: PTH115
         elif path.is_file():
-            total.update(hashlib.sha256(path.read_bytes()).digest())
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()[:32]
 
 

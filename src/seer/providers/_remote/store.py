@@ -13,6 +13,7 @@ from pathlib import Path
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.errors import ProviderError
+from seer.providers import is_mounted
 
 _KIT = Path(__file__).parents[3]
 _LIFE = 30 * 86400
@@ -54,5 +55,5 @@ def keep(name: str) -> str:
 def _prune(store: Path) -> None:
     for folder in store.iterdir():
         with contextlib.suppress(OSError):
-            if folder.lstat().st_mtime < time.time() - _LIFE:
+            if folder.lstat().st_mtime < time.time() - _LIFE and not is_mounted(folder):
                 shutil.rmtree(folder, ignore_errors=True)
