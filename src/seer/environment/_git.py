@@ -43,6 +43,10 @@ _KEPT = {
 """Settings of the user's that stay; the rest (GIT_DIR, GIT_TRACE, ...) would lead git astray."""
 
 
+_BARE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
+"""Git without the user's and the system's configuration."""
+
+
 class Git:
     """Runs git for one address, with its token where there is one. Use as a context manager."""
 
@@ -111,10 +115,16 @@ class Git:
         return out
 
     async def attempt(self, *arguments: str, cwd: Path) -> tuple[int, str, str]:
-        """Run git; how it ended."""
+        """Run git; how it ended.
+
+        The user's configuration counts where git speaks to the address. Elsewhere it does not:
+        a repository's attributes choose among the filters that are configured, so a checkout could
+        start programs of the user's on files of the repository's.
+        """
+        env = self._env if self.url in arguments and arguments[0] == "fetch" else self._env | _BARE
         ended = await run_program(
             ["git", *self._options, *arguments],
-            env=self._env,
+            env=env,
             cwd=cwd,
             pass_fds=self._fds,
             on_stderr=self._on_progress,

@@ -11,7 +11,9 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +22,7 @@ from seer._transient import TransientFolder
 from seer.environment._config import SandboxConfig
 from seer.environment._note import config_from_dict, config_to_dict
 from seer.errors import SnapshotError, visible
-from seer.providers import Machine
+from seer.providers import Machine, Stream
 
 if TYPE_CHECKING:
     from seer.environment._start import Started
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_WORDS = 2000
+_STALLED_AFTER = 120.0
+_SPARE = 1 << 30
+"""Bytes that a snapshot leaves free on the disk that it is written to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +88,7 @@ async def take_snapshot(started: "Started", description: str) -> str:
     draft = scratch.path
     try:
         for part, folder in _folders(machine).items():
-            await _pack(machine, folder, draft / f"{part}.tar")
+            await _pack(machine, folder, draft / f"{part}.tar", limit=_limit(started, store))
         manifest = {
             "description": description,
             "created_at": time.time(),
@@ -113,26 +118,64 @@ def _folders(machine: Machine) -> dict[str, str]:
     return {"workdir": machine.layout.workdir, "home": machine.layout.home}
 
 
-async def _pack(machine: Machine, folder: str, archive: Path) -> None:
-    process = await machine.spawn(["tar", "-C", folder, "--sparse", "-cf", "-", "."])
+def _limit(started: "Started", store: Path) -> int:
+    """How many bytes an archive may have. What writes it shares a machine with the agent's code."""
+    free = shutil.disk_usage(store).free - _SPARE
+    disk = started.config.disk_bytes
+    # An archive has a header for each file, and some padding.
+    return free if disk is None else min(free, 2 * disk + (64 << 20))
+
+
+async def _pack(machine: Machine, folder: str, archive: Path, *, limit: int) -> None:
+    # What the agent closed to everybody, itself included, does not keep the rest from being saved.
+    options = ("--sparse", "--ignore-failed-read", "-cf", "-", ".")
+    process = await machine.spawn(["tar", "-C", folder, *options])
     words = bytearray()
-    with archive.open("wb") as file:
-        async for stream, data in process.output():
-            if stream == "stdout":
+    size = 0
+    try:
+        with archive.open("wb") as file:
+            async for stream, data in _unless_stopped(process.output(), folder):
+                if stream != "stdout":
+                    words += data[: _MAX_WORDS - len(words)]
+                    continue
+                size += len(data)
+                if size > limit:
+                    raise SnapshotError(
+                        f"the snapshot of {folder!r} has more than {limit} bytes; free some space, "
+                        f"or delete large files in the sandbox"
+                    )
                 await asyncio.to_thread(file.write, data)
-            else:
-                words += data[: _MAX_WORDS - len(words)]
-        file.flush()
-        os.fsync(file.fileno())
-    exit_code = await process.wait()
+            file.flush()
+            os.fsync(file.fileno())
+        exit_code = await process.wait()
+    finally:
+        await process.close()
     # 1: a file changed while it was read. That is a live machine's nature, and worth a word.
-    if exit_code == 1:
-        said = visible(words.decode(errors="replace"))
-        logger.warning("files changed during the snapshot: %s", said)
-    elif exit_code != 0:
+    if exit_code not in (0, 1):
         raise SnapshotError(
-            f"packing {folder!r} failed with {exit_code}: {words.decode(errors='replace')}"
+            f"packing {folder!r} failed with {exit_code}: {visible(words.decode(errors='replace'))}"
         )
+    if words:
+        said = visible(words.decode(errors="replace"))
+        logger.warning("not all files are in the snapshot as they are: %s", said)
+
+
+async def _unless_stopped(
+    output: AsyncIterator[tuple[Stream, bytes]], folder: str
+) -> AsyncIterator[tuple[Stream, bytes]]:
+    """The output of a program that the agent's code can stop, as long as it comes."""
+    while True:
+        try:
+            async with asyncio.timeout(_STALLED_AFTER):
+                item = await anext(output)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise SnapshotError(
+                f"packing {folder!r} came to a halt for {_STALLED_AFTER:g} s; something in the "
+                f"sandbox may have stopped it"
+            ) from None
+        yield item
 
 
 async def _unpack(machine: Machine, archive: Path, folder: str) -> None:
