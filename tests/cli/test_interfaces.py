@@ -62,6 +62,19 @@ def test_check_lists_functions_and_doubts(folder: Path) -> None:
     assert found["functions"][0]["parameters"]["properties"]["word"]["type"] == "string"
 
 
+def test_a_provider_or_gpu_that_was_typed_is_never_replaced(folder: Path) -> None:
+    bare = {"SEER_PROVIDER": "", "MODAL_TOKEN_ID": "", "MODAL_CONFIG_PATH": str(folder / "none")}
+    done = seer(folder, "serve", "tools.py", "--provider", "modal", env=bare)
+    assert done.returncode == 1, done.stdout
+    assert "no Modal credentials are configured" in done.stderr
+    (folder / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    bare["PATH"] = f"{folder}:{os.environ['PATH']}"
+    done = seer(folder, "serve", "tools.py", "--gpu", "A100", env=bare)
+    assert done.returncode == 1, done.stdout
+    assert "gpu='A100'" in done.stderr and "provider: 'local'" in done.stderr
+
+
 def test_check_says_where_a_broken_file_is_broken(folder: Path) -> None:
     (folder / "broken.py").write_text("@expose\ndef f(x):\n    return x\n")
     done = seer(folder, "check", "broken.py")

@@ -18,9 +18,9 @@ from seer.environment._config import (
     ModelConfig,
     SandboxConfig,
 )
-from seer.environment._gpus import GPUS, suggest_gpu
 from seer.environment._local_paths import LocalPath
 from seer.errors import ConfigError
+from seer.providers import GPUS, suggest_gpu
 
 
 def refused(make: Any, field: str, *words: str) -> ConfigError:

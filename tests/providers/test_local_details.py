@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from seer.errors import (
+    HostUnsuitableError,
     IsolationError,
     ProviderError,
     RemoteFileError,
@@ -112,15 +113,18 @@ async def test_no_jail_is_possible_when_asked_for() -> None:
         assert await out(machine, "id -u") == str(os.getuid())
 
 
-async def test_a_missing_gpu_is_a_warning_that_says_what_is_there(
+async def test_a_missing_gpu_is_a_warning_that_says_what_is_there_or_an_error(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seer.providers._local_start.host_gpus", list[str])
+    monkeypatch.setattr(gpus, "devices", list[gpus.Device])
     with caplog.at_level(logging.WARNING):
-        async with started(gpu="A100") as machine:
+        async with started(gpu="A100", gpu_optional=True) as machine:
             assert await out(machine, "echo up") == "up"
     assert "gpu='A100'" in caplog.text
     assert "no NVIDIA GPU" in caplog.text
+    with pytest.raises(HostUnsuitableError, match="gpu='A100'.*no NVIDIA GPU"):
+        async with started(gpu="A100"):
+            pass
 
 
 def test_gpus_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +134,7 @@ def test_gpus_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.Monke
         (folder / "information").write_text(f"Model: \t\t NVIDIA Test {number}\nIRQ: 1\n")
     monkeypatch.setattr(gpus, "_PROC", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert gpus.host_gpus() == ["NVIDIA Test 0", "NVIDIA Test 1"]
+    assert [gpu.name for gpu in gpus.devices()] == ["NVIDIA Test 0", "NVIDIA Test 1"]
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ import pytest
 
 from seer.isolation import BackendName
 from seer.providers import MachineSpec, get_provider
-from seer.providers._gpus import host_gpus
+from seer.providers._gpus import devices
 
 pytestmark = [pytest.mark.full, pytest.mark.gpu]
 
 
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
 async def test_a_machine_sees_the_gpus_it_asked_for(backend: BackendName) -> None:
-    names = host_gpus()
+    names = [device.name for device in devices()]
     spec = MachineSpec(isolation=backend, gpu=names[0], gpu_count=1)
     machine = await get_provider("local").start(spec)
     try:

@@ -1,13 +1,17 @@
 """Providers are found by name, and the default name stands for what is there."""
 
+import dataclasses
 import logging
+import pickle
 from pathlib import Path
 
 import pytest
 
-from seer.errors import MissingExtraError, ProviderError
+from seer.environment import Sandbox, SandboxConfig
+from seer.environment._note import config_from_dict, config_to_dict
+from seer.errors import MissingExtraError, ProviderError, StartError
+from seer.providers import DEFAULT, get_provider, resolve_provider
 from seer.providers import _registry as registry
-from seer.providers import get_provider, resolve_provider
 
 
 @pytest.fixture(autouse=True)
@@ -50,24 +54,37 @@ def test_the_default_is_what_seer_provider_says(
 ) -> None:
     monkeypatch.setenv("SEER_PROVIDER", "ssh")
     with caplog.at_level(logging.WARNING):
-        assert resolve_provider("modal") == "ssh"
-        assert resolve_provider("modal") == "ssh"
+        assert resolve_provider(DEFAULT) == "ssh"
+        assert resolve_provider("modal") == "ssh", "also where it is written"
     assert caplog.text.count("'ssh'") == 1, "said once, loudly"
 
 
 def test_the_default_is_local_without_credentials(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert resolve_provider("modal") == "local"
+        assert resolve_provider(DEFAULT) == "local"
     assert "'local'" in caplog.text
+
+
+def test_a_provider_that_was_written_is_never_replaced_for_want_of_credentials() -> None:
+    assert resolve_provider("modal") == "modal"
+    assert SandboxConfig(provider="modal") == SandboxConfig(), "the default shows as what it is"
+    copied = pickle.loads(pickle.dumps(dataclasses.replace(SandboxConfig(), gpu=None)))
+    assert resolve_provider(copied.provider) == "local"
+    restored = config_from_dict(config_to_dict(SandboxConfig()))
+    assert resolve_provider(restored.provider) == "local"
+    restored = config_from_dict(config_to_dict(SandboxConfig(provider="modal")))
+    assert resolve_provider(restored.provider) == "modal"
+    with pytest.raises(StartError, match="no Modal credentials are configured"):
+        Sandbox(SandboxConfig(provider="modal", gpu=None)).start()
 
 
 def test_the_default_is_modal_with_credentials(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "modal.toml").write_text("[default]\ntoken_id = 'x'\ntoken_secret = 'y'\n")
-    assert resolve_provider("modal") == "modal"
+    assert resolve_provider(DEFAULT) == "modal"
     (tmp_path / "modal.toml").unlink()
     monkeypatch.setenv("MODAL_TOKEN_ID", "x")
-    assert resolve_provider("modal") == "local"
+    assert resolve_provider(DEFAULT) == "local"
     monkeypatch.setenv("MODAL_TOKEN_SECRET", "y")
-    assert resolve_provider("modal") == "modal"
+    assert resolve_provider(DEFAULT) == "modal"

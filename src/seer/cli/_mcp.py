@@ -91,7 +91,7 @@ def _options(name: str | None, around: dict[str, Any]) -> list[str]:
         options += ["--package", package]
     if around["hidden"]:
         options.append("--hidden")
-    for key, usual in (("gpu", None), ("isolation", "auto"), ("provider", "modal")):
+    for key, usual in (("gpu", None), ("isolation", "auto"), ("provider", None)):
         if around[key] != usual:
             options += [f"--{key}", around[key]]
     return options

@@ -43,8 +43,8 @@ def machine_options(function: _F) -> _F:
             default="auto",
             help="Which jail (default: the best there is).",
         ),
-        click.option("--provider", default="modal", help="Where to run it (default: as resolved)."),
-        click.option("--gpu", help="GPU to ask for, such as A100 (default: none)."),
+        click.option("--provider", help="Where to run it ($SEER_PROVIDER, modal or local)."),
+        click.option("--gpu", help="GPU that it must have, such as A100 (default: none)."),
         click.option("--package", "packages", multiple=True, help="Python package it imports."),
         click.option(
             "--hidden", is_flag=True, help="Hide the models' names from whoever calls it."

@@ -23,7 +23,7 @@ class Around:
     hidden: bool = False
     packages: tuple[str, ...] = ()
     gpu: str | None = None
-    provider: str = "modal"
+    provider: str | None = None
     isolation: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
 
 
@@ -70,12 +70,17 @@ def started(
     detached.
     """
     from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+    from seer.providers import DEFAULT, resolve_provider
 
+    provider = around.provider or DEFAULT
+    if around.gpu is not None:
+        # A provider that is named never goes on without the GPU that was typed.
+        provider = resolve_provider(provider)
     config = SandboxConfig(
         gpu=around.gpu,
         models=[ModelConfig(name=model, hidden=around.hidden) for model in around.models],
         python_packages=list(around.packages),
-        provider=around.provider,
+        provider=provider,
         isolation=around.isolation,
     )
     scoped = ScopedSandbox(config).start()
@@ -88,11 +93,12 @@ def started(
 
 
 @contextlib.contextmanager
-def taken_over(sandbox_id: str, provider: str, name: str | None) -> Generator[Opened]:
+def taken_over(sandbox_id: str, provider: str | None, name: str | None) -> Generator[Opened]:
     """Use an interface of a detached sandbox, and leave the sandbox detached again."""
     from seer.environment import ScopedSandbox
+    from seer.providers import DEFAULT
 
-    scoped = ScopedSandbox.from_id(sandbox_id, provider=provider)
+    scoped = ScopedSandbox.from_id(sandbox_id, provider=provider or DEFAULT)
     try:
         if name is None and len(scoped.served) != 1:
             there = ", ".join(scoped.served) or "nothing"

@@ -13,9 +13,9 @@ from typing import NoReturn, TypeVar, cast
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from seer.environment._gpus import GPUS, suggest_gpu
 from seer.errors import ConfigError
 from seer.isolation import host_pattern
+from seer.providers import GPUS, suggest_gpu
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -17,6 +17,7 @@ from seer.environment._local_paths import LocalPath, PathSpec, local_paths
 from seer.environment._names import is_local_model, model_env_name
 from seer.environment._repo_url import check_ref, check_url, repo_name, sends_token_safely
 from seer.errors import ConfigError
+from seer.providers import DEFAULT
 
 Isolation = Literal["auto", "bubblewrap", "landlock", "none"]
 NetworkMode = Literal["full", "none", "host"]
@@ -129,7 +130,8 @@ class SandboxConfig:
     """A machine to start, and what to put on it."""
 
     gpu: str | None = "A100"
-    """A GPU name; None means CPU."""
+    """A GPU name; None means CPU. On a machine without it, starting fails, unless `provider` was
+    left out or came from `SEER_PROVIDER`: then a warning names what is there, and that is used."""
     execution_mode: ExecutionMode = ExecutionMode.NOTEBOOK
     models: Sequence[ModelConfig] = ()
     repos: Sequence[RepoConfig] = ()
@@ -138,7 +140,10 @@ class SandboxConfig:
     torch, transformers, accelerate, numpy (and peft for adapters)."""
     secrets: Sequence[str] = field(default=(), kw_only=True)
     """Names of environment variables, looked up in the environment and in `.env`."""
-    provider: str = field(default="modal", kw_only=True)
+    provider: str = field(default=DEFAULT, kw_only=True)
+    """Where the machine comes from. Left out, it is what `SEER_PROVIDER` names, else Modal where
+    its credentials are configured, else this machine; a provider that is written is used, or
+    starting fails."""
     gpu_count: int = field(default=1, kw_only=True)
     system_packages: Sequence[str] = field(default=(), kw_only=True)
     """Debian packages."""

@@ -20,6 +20,7 @@ from seer.environment._start import Started, adopt, start
 from seer.errors import SandboxStateError
 from seer.isolation import Mount
 from seer.providers import (
+    DEFAULT,
     Machine,
     MachineStatus,
     Network,
@@ -205,7 +206,7 @@ class Lifetime:
         return self._started is not None and self._started.machine.paused
 
     @classmethod
-    def from_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
+    def from_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
         """Take over a running sandbox, also one that another process started.
 
         One that is paused goes on.
@@ -220,7 +221,7 @@ class Lifetime:
         return run_sync(cls._from_id(sandbox_id, provider))
 
     @classmethod
-    async def afrom_id(cls, sandbox_id: str, *, provider: str = "modal") -> Self:
+    async def afrom_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
         """The twin of `from_id`."""
         return await on_loop(cls._from_id(sandbox_id, provider))
 
@@ -232,12 +233,12 @@ class Lifetime:
         return sandbox
 
     @classmethod
-    def list(cls, *, provider: str = "modal") -> list[MachineStatus]:
+    def list(cls, *, provider: str = DEFAULT) -> list[MachineStatus]:
         """All of this user's sandboxes that are running, of this process and of others."""
         return run_sync(get_provider(resolve_provider(provider)).list())
 
     @classmethod
-    async def alist(cls, *, provider: str = "modal") -> "list[MachineStatus]":
+    async def alist(cls, *, provider: str = DEFAULT) -> "list[MachineStatus]":
         """The twin of `list`."""
         return await on_loop(get_provider(resolve_provider(provider)).list())
 

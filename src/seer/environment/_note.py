@@ -14,6 +14,7 @@ from seer.environment._config import ExecutionMode, ModelConfig, RepoConfig, San
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._origins import ModelOrigin
 from seer.errors import SandboxNotFoundError
+from seer.providers import is_default_provider
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +68,9 @@ def read_note(text: str) -> Note:
 def config_to_dict(config: SandboxConfig) -> dict[str, Any]:
     """A configuration as plain data."""
     data: dict[str, Any] = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    if is_default_provider(config.provider):
+        # So that it is the default again for whoever reads it.
+        del data["provider"]
     data["execution_mode"] = config.execution_mode.value
     data["models"] = [dataclasses.asdict(model) for model in config.models]
     data["repos"] = [dataclasses.asdict(repo) for repo in config.repos]

@@ -34,6 +34,7 @@ from seer.providers import (
     Network,
     Provider,
     get_provider,
+    is_default_provider,
     resolve_provider,
 )
 
@@ -275,6 +276,7 @@ class _Starter:
             label=self._kind,
             gpu=config.gpu,
             gpu_count=config.gpu_count,
+            gpu_optional=self._provider.shares_host and self._provider_is_resolved(),
             cpus=config.cpus,
             memory=config.memory_bytes,
             disk=config.disk_bytes,
@@ -288,6 +290,11 @@ class _Starter:
             idle_timeout=config.idle_timeout,
             start_timeout=config.start_timeout,
         )
+
+    def _provider_is_resolved(self) -> bool:
+        """Whether the provider came from the surroundings, and was not written."""
+        written = self._config.provider
+        return is_default_provider(written) or self._provider.name != written
 
     async def _fill(
         self,

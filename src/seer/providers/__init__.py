@@ -3,10 +3,13 @@
 from seer.providers._base import Host, Machine, Provider
 from seer.providers._bundle import bundle
 from seer.providers._exec import CAPTURE_LIMIT
+from seer.providers._gpus import GPUS, suggest_gpu
 from seer.providers._local_record import is_mounted
 from seer.providers._parts import Channel, Listener, Process, Way
 from seer.providers._registry import (
+    DEFAULT,
     get_provider,
+    is_default_provider,
     provider_names,
     resolve_provider,
     why_unavailable,
@@ -26,6 +29,8 @@ from seer.providers._spec import (
 
 __all__ = [
     "CAPTURE_LIMIT",
+    "DEFAULT",
+    "GPUS",
     "Channel",
     "ExecResult",
     "FileKind",
@@ -46,7 +51,9 @@ __all__ = [
     "bundle",
     "get_provider",
     "is_mounted",
+    "is_default_provider",
     "provider_names",
     "resolve_provider",
+    "suggest_gpu",
     "why_unavailable",
 ]

@@ -1,26 +1,171 @@
-"""Which NVIDIA GPUs this host has."""
+"""GPUs: the names that configurations use, which device a name means, and which devices are free.
 
+Every provider asks here. A name means a device when both are the same kind once vendors' words and
+form factors are taken away: `A100` means `NVIDIA A100-SXM4-80GB`, but `A10` does not.
+"""
+
+import contextlib
+import difflib
+import fcntl
+import re
 import subprocess
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+from seer._places import state_dir
+from seer.errors import CapacityError, HostUnsuitableError
+from seer.providers._local_record import machines_dir, read_record
+from seer.providers._sweep import sweep
+
 _PROC = Path("/proc/driver/nvidia/gpus")
+_QUERY = ("--query-gpu=index,uuid,name", "--format=csv,noheader")
+_USED = ("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+_SMI_PATIENCE = 30.0
+
+# --- names -------------------------------------------------------------------------------------
 
 
-def host_gpus() -> list[str]:
-    """The names of this host's GPUs, in the order in which CUDA counts them; empty for none."""
+@dataclass(frozen=True)
+class GpuName:
+    """One kind of GPU."""
+
+    name: str
+    memory_gib: int
+    """Memory of one device, in GiB as vendors state it."""
+
+
+_TABLE = (
+    GpuName("T4", 16),
+    GpuName("V100", 16),
+    GpuName("P100", 16),
+    GpuName("L4", 24),
+    GpuName("A10", 24),
+    GpuName("A10G", 24),
+    GpuName("A30", 24),
+    GpuName("A40", 48),
+    GpuName("L40", 48),
+    GpuName("L40S", 48),
+    GpuName("A100", 40),
+    GpuName("A100-40GB", 40),
+    GpuName("A100-80GB", 80),
+    GpuName("H100", 80),
+    GpuName("H100-NVL", 94),
+    GpuName("GH200", 96),
+    GpuName("H200", 141),
+    GpuName("B200", 180),
+    GpuName("B300", 288),
+    GpuName("RTX3090", 24),
+    GpuName("RTX4090", 24),
+    GpuName("RTX5090", 32),
+    GpuName("RTX4000-Ada", 20),
+    GpuName("RTX6000-Ada", 48),
+    GpuName("RTXA4000", 16),
+    GpuName("RTXA5000", 24),
+    GpuName("RTXA6000", 48),
+    GpuName("RTXPRO6000", 96),
+    GpuName("MI300X", 192),
+)
+
+GPUS = {gpu.name: gpu for gpu in _TABLE}
+"""Every known GPU by the name that configurations use."""
+
+_WORDS = re.compile(r"[A-Z0-9]+")
+_MEMORY = re.compile(r"(\d+)GB?")
+_WITHOUT_MEANING = re.compile(
+    r"NVIDIA|TESLA|GEFORCE|AMD|INSTINCT|GENERATION|BLACKWELL|SERVER|WORKSTATION|EDITION"
+    r"|PCIE|SXM\d?|OAM|HBM\d?E?|AC"
+)
+"""Vendors' words, form factors and kinds of memory. What is not here makes another kind: an
+`RTX 3090 Ti` is no `RTX 3090`, and an `RTX PRO 6000 Max-Q` no `RTX PRO 6000`."""
+_SAME = {"H200NVL": "H200"}
+"""Kinds that differ in their form factor alone, although it is part of the name."""
+
+
+def is_kind(wanted: str, name: str, *, memory_gib: int | None = None) -> bool:
+    """Whether a device is of the kind that a configuration names.
+
+    Args:
+        wanted: The kind, such as `A100` (of any memory) or `A100-80GB`.
+        name: The device's name, in full or as a vendor writes it.
+        memory_gib: The device's memory, where that is known apart from the name.
+    """
+    kind, memory = _parse(wanted)
+    found, memory_found = _parse(name)
+    if kind != found:
+        return False
+    return memory is None or memory in (memory_found, memory_gib)
+
+
+def spelled_by(wanted: str, names: Iterable[str]) -> str:
+    """The name among a vendor's that means the same as `wanted`; `wanted` where there is none."""
+    known = list(names)
+    if wanted in known:
+        return wanted
+    return next((name for name in known if _parse(name) == _parse(wanted)), wanted)
+
+
+def _parse(name: str) -> tuple[str, int | None]:
+    """A name as its kind and its memory in GB, where it has one."""
+    kind, memory = "", None
+    for word in _WORDS.findall(name.upper()):
+        if size := _MEMORY.fullmatch(word):
+            memory = int(size[1])
+        elif not _WITHOUT_MEANING.fullmatch(word):
+            kind += word
+    return _SAME.get(kind, kind), memory
+
+
+def suggest_gpu(name: str) -> str | None:
+    """The known GPU whose name is nearest to `name`, or None when nothing is near."""
+    plain = {"".join(_WORDS.findall(known.upper())): known for known in GPUS}
+    asked = "".join(_WORDS.findall(name.upper()))
+    near = difflib.get_close_matches(asked, plain, n=1, cutoff=0.6)
+    return plain[near[0]] if near else None
+
+
+# --- the devices of this host ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU of this host."""
+
+    index: int
+    """CUDA's number."""
+    name: str
+    busy: bool
+    """Whether some process computes on it."""
+
+
+def devices() -> list[Device]:
+    """The GPUs of this host; empty where there is no NVIDIA driver."""
+    listed = _ask(*_QUERY)
+    if not listed:
+        return [Device(index, name, busy=False) for index, name in enumerate(_from_driver())]
+    used = {line.partition(",")[0].strip() for line in _ask(*_USED)}
+    found: list[Device] = []
+    for line in listed:
+        parts = [part.strip() for part in line.split(",", 2)]
+        if len(parts) == 3 and parts[0].isdigit():
+            found.append(Device(int(parts[0]), parts[2], parts[1] in used))
+    return found
+
+
+def _ask(*arguments: str) -> list[str]:
     try:
         done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+            ["nvidia-smi", *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=_SMI_PATIENCE,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return _from_driver()
-    names = [line.strip() for line in done.stdout.splitlines() if line.strip()]
-    return names if done.returncode == 0 and names else _from_driver()
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
 
 
 def _from_driver() -> list[str]:
@@ -31,3 +176,69 @@ def _from_driver() -> list[str]:
             if key.strip() == "Model":
                 names.append(value.strip())
     return names
+
+
+# --- who gets which ----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def choosing() -> Generator[None]:
+    """One start at a time looks for free GPUs, until its machine's record names them."""
+    with (state_dir() / "gpus.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def taken() -> list[int]:
+    """The GPUs of this host that machines have; one that several machines share, several times."""
+    sweep()
+    found: list[int] = []
+    for folder in machines_dir().iterdir():
+        # One that is just being made, or has just ended.
+        with contextlib.suppress(OSError, ValueError):
+            found += read_record(folder).devices
+    return found
+
+
+def pick(
+    there: Collection[Device],
+    wanted: str,
+    count: int,
+    *,
+    taken: Collection[int],
+    share: bool,
+    any_kind: bool = False,
+) -> list[Device]:
+    """The GPUs for a new machine.
+
+    Args:
+        there: Those of the host.
+        wanted: What kind, as configurations spell it.
+        count: How many.
+        taken: Those that machines of this host have, as `taken` counts them.
+        share: Whether GPUs that are taken or busy will do; the least used come first.
+        any_kind: Whether another kind will do.
+
+    Raises:
+        HostUnsuitableError: The host does not have as many of this kind.
+        CapacityError: It has, but they are in use.
+    """
+    fitting = [device for device in there if any_kind or is_kind(wanted, device.name)]
+    if len(fitting) < count:
+        names = ", ".join(device.name for device in there) or "no NVIDIA GPU"
+        raise HostUnsuitableError(
+            f"gpu={wanted!r} (gpu_count={count}) was asked for; this host has: {names}"
+        )
+    users = Counter(taken)
+    free = [device for device in fitting if not users[device.index] and not device.busy]
+    if share:
+        rest = [device for device in fitting if device not in free]
+        free += sorted(rest, key=lambda device: users[device.index])
+    if len(free) < count:
+        ours = sum(users[device.index] > 0 for device in fitting)
+        theirs = sum(device.busy and not users[device.index] for device in fitting)
+        raise CapacityError(
+            f"{count} free {wanted} wanted, {len(free)} of {len(fitting)} free: "
+            f"{ours} in use by sandboxes, {theirs} by other processes"
+        )
+    return free[:count]

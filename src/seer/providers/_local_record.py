@@ -34,6 +34,7 @@ class LocalRecord:
     label: str
     note: str
     gpu: str | None
+    """The kind of its GPUs; what it got, where that is not what it asked for."""
     started_at: float
     isolation: BackendName
     lease: float
@@ -42,6 +43,8 @@ class LocalRecord:
     """The user that owns the machine's files, where that is another than this one."""
     layout: Layout
     mounts: tuple[Seen, ...]
+    devices: tuple[int, ...] = ()
+    """Which of the host's GPUs it has, by CUDA's number."""
     policy: Mapping[str, object] = field(default_factory=dict[str, object])
     """What else bounds its jail: network, memory, processes, disk."""
 
@@ -96,6 +99,7 @@ def parse_record(text: str) -> LocalRecord:
         mounts = cast("list[dict[str, object]]", fields.pop("mounts"))
         return LocalRecord(
             layout=layout,
+            devices=tuple(cast("list[int]", fields.pop("devices"))),
             mounts=tuple(Seen(**mount) for mount in mounts),  # pyright: ignore[reportArgumentType]
             **fields,  # pyright: ignore[reportArgumentType]
         )

@@ -13,12 +13,13 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from seer._addresses import address
 from seer._places import state_dir
-from seer.errors import IsolationError, ProviderError
+from seer.errors import HostUnsuitableError, IsolationError, ProviderError
 from seer.isolation import (
     JAIL_UIDS,
     PROXY_PORT,
@@ -30,10 +31,11 @@ from seer.isolation import (
     Policy,
     choose,
     interpreter_env,
+    is_rented,
     proxy_environment,
     proxy_launch,
 )
-from seer.providers._gpus import host_gpus
+from seer.providers import _gpus
 from seer.providers._groups import group_prefix
 from seer.providers._local_folder import (
     LIB,
@@ -84,6 +86,13 @@ def bring_up(spec: MachineSpec) -> Born:
         IsolationError: The boundary cannot be set up.
     """
     backend = _choose(spec)
+    if spec.gpu is None or spec.devices is not None:
+        return _make(spec, backend)
+    with _gpus.choosing():
+        return _make(_with_devices(spec), backend)
+
+
+def _make(spec: MachineSpec, backend: Backend) -> Born:
     machine_id = f"sb-{secrets.token_hex(8)}"
     folder = machines_dir() / machine_id
     with ExitStack() as undo:
@@ -167,7 +176,8 @@ def _spawn(
         id=folder.name,
         label=spec.label,
         note=spec.note,
-        gpu=spec.gpu if gpus is not None else None,
+        gpu=spec.gpu,
+        devices=spec.devices or (),
         started_at=time.time(),
         isolation=backend.name,
         lease=spec.lease,
@@ -362,25 +372,37 @@ def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
         return None
     if spec.devices is not None:
         return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.devices))}
-    names = host_gpus()
-    if not names:
-        logger.warning(
-            "gpu=%r was asked for, but this machine has no NVIDIA GPU; going on with its CPU "
-            "(%d cores)",
-            spec.gpu,
-            os.cpu_count() or 1,
-        )
-        return None
-    wanted = spec.gpu.lower().replace("-", " ").split()[0]
-    if spec.gpu_count > len(names) or not any(wanted in name.lower() for name in names):
-        logger.warning(
-            "gpu=%r (%d) was asked for; this machine has %s, and that is used",
-            spec.gpu,
-            spec.gpu_count,
-            ", ".join(names),
-        )
-    count = min(spec.gpu_count, len(names))
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count)))}
+    return None
+
+
+def _with_devices(spec: MachineSpec) -> MachineSpec:
+    """The spec with the GPUs that it gets; without any where there are none and none will do.
+
+    Raises:
+        HostUnsuitableError: This host does not have what was asked for.
+        CapacityError: It has, but it is in use.
+    """
+    assert spec.gpu is not None, "a machine without a GPU needs no choice"
+    there, taken = _gpus.devices(), _gpus.taken()
+    choose_gpus = partial(_gpus.pick, there, spec.gpu, taken=taken, share=spec.share_gpus)
+    try:
+        # On a rented host they are all its own, and a vendor may give a better kind than asked for.
+        chosen = choose_gpus(spec.gpu_count, any_kind=is_rented())
+    except HostUnsuitableError as error:
+        if not spec.gpu_optional:
+            raise
+        if not there:
+            cores = os.cpu_count() or 1
+            logger.warning("%s; going on with its CPU (%d cores)", error, cores)
+            return replace(spec, gpu=None)
+        logger.warning("%s; that is used", error)
+        chosen = choose_gpus(min(spec.gpu_count, len(there)), any_kind=True)
+        spec = replace(spec, gpu=chosen[0].name)
+    numbers = tuple(device.index for device in chosen)
+    shared = [device.index for device in chosen if device.busy or device.index in taken]
+    if shared and not is_rented():
+        logger.warning("no GPU is free; GPU %s is shared", ", ".join(map(str, shared)))
+    return replace(spec, devices=numbers)
 
 
 def check(spec: MachineSpec) -> None:

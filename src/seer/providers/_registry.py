@@ -22,7 +22,15 @@ _BUILT_IN = {
     "ssh": "seer.providers.ssh:SshProvider",
 }
 _EXTRAS = frozenset({"modal", "ray", "runpod", "ssh"})
-DEFAULT = "modal"
+
+
+class DefaultProvider(str):
+    """A provider's name that nobody wrote; it shows as what it is by default."""
+
+    __slots__ = ()
+
+
+DEFAULT = DefaultProvider("modal")
 """What a configuration names when its author chose nothing."""
 
 
@@ -86,9 +94,10 @@ def why_unavailable(name: str) -> str | None:
 def resolve_provider(name: str) -> str:
     """The provider that a configuration's name stands for.
 
-    While `SEER_REPLAY` names a recorded run, every name stands for its replay. The default,
-    "modal", stands for `SEER_PROVIDER` if that is set, else for Modal if its credentials are
-    configured, else for this machine. Every other name stands for itself.
+    While `SEER_REPLAY` names a recorded run, every name stands for its replay. The default, and
+    "modal" where it is written, stand for `SEER_PROVIDER` if that is set. Without it the default
+    stands for Modal if its credentials are configured, else for this machine; a name that was
+    written stands for itself.
     """
     if os.environ.get("SEER_REPLAY", "").strip():
         return _announce("replay", "SEER_REPLAY names a run")
@@ -97,9 +106,14 @@ def resolve_provider(name: str) -> str:
     chosen = os.environ.get("SEER_PROVIDER", "").strip()
     if chosen:
         return _announce(chosen, "SEER_PROVIDER says so")
-    if has_modal_credentials():
-        return DEFAULT
+    if not is_default_provider(name) or has_modal_credentials():
+        return str(name)
     return _announce("local", "no Modal credentials are configured and SEER_PROVIDER is not set")
+
+
+def is_default_provider(name: str) -> bool:
+    """Whether nobody wrote this name: it is what a configuration has by default."""
+    return isinstance(name, DefaultProvider)
 
 
 @cache

@@ -27,6 +27,10 @@ class MachineSpec:
     """Text that the machine keeps for whoever adopts it (`Machine.note`). It holds no secrets."""
     gpu: str | None = None
     gpu_count: int = 1
+    gpu_optional: bool = False
+    """Whether another GPU, or none, will do on a host that has not what is asked for."""
+    share_gpus: bool = False
+    """Whether GPUs that others use will do where no free one is left."""
     cpus: float | None = None
     memory: int | None = None
     disk: int | None = None

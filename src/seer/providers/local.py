@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import socket
 from pathlib import Path
@@ -31,7 +32,8 @@ class LocalProvider(Provider):
 
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""
-        born, keeper = await launch(spec)
+        # A workstation's only GPU serves several sandboxes; free ones are taken first.
+        born, keeper = await launch(dataclasses.replace(spec, share_gpus=True))
         machine = LocalMachine(born.folder, born.record, keeper)
         self._sweep_later()
         return machine

@@ -1,5 +1,7 @@
 """What Modal's machines cost. Modal has no API for prices, so this is a table with a date."""
 
+from seer.providers._gpus import spelled_by
+
 PRICES_OF = "2026-06-27"
 """The day on which the table was compared with Modal's pricing page."""
 _GPU_SECOND = {
@@ -18,6 +20,8 @@ _GPU_SECOND = {
     "B200": 0.001736,
     "B200+": 0.001736,
 }
+GPUS = tuple(_GPU_SECOND)
+"""Modal's names of its GPUs."""
 _CORE_SECOND = 0.00003942
 """A physical core of a sandbox; sandboxes cost more than functions."""
 _GIB_SECOND = 0.00000672
@@ -33,5 +37,5 @@ def price_per_second(
     base += (memory / (1 << 30) if memory else _GIB) * _GIB_SECOND
     if gpu is None:
         return base
-    unit = _GPU_SECOND.get(gpu.upper())
+    unit = _GPU_SECOND.get(spelled_by(gpu, GPUS))
     return None if unit is None else base + unit * count

@@ -19,10 +19,11 @@ from seer.errors import (
     SandboxNotFoundError,
     visible,
 )
+from seer.providers._gpus import spelled_by
 from seer.providers._modal._errors import translated
 from seer.providers._modal._image import build_log, image_for
 from seer.providers._modal._options import MOST_SECONDS, ModalOptions
-from seer.providers._modal._prices import price_per_second
+from seer.providers._modal._prices import GPUS, price_per_second
 from seer.providers._rented import warden
 from seer.providers._rented._host import CACHE, ROOT, preparing_lease
 from seer.providers._rented._reasons import CODES, reason_of
@@ -241,7 +242,8 @@ async def _with_log(error: ImageBuildError) -> ImageBuildError:
 def _gpu(spec: MachineSpec) -> str | None:
     if spec.gpu is None:
         return None
-    return spec.gpu if spec.gpu_count == 1 else f"{spec.gpu}:{spec.gpu_count}"
+    name = spelled_by(spec.gpu, GPUS)
+    return name if spec.gpu_count == 1 else f"{name}:{spec.gpu_count}"
 
 
 def _domains(spec: MachineSpec) -> Sequence[str] | None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from seer.errors import HostUnsuitableError
+from seer.providers._gpus import is_kind
 from seer.providers._ray._options import RayOptions
-from seer.providers._remote.gpus import fits
 from seer.providers._spec import MachineSpec
 
 _KIND = "accelerator_type:"
@@ -75,7 +75,7 @@ def _kind_of(gpu: str, nodes: Sequence[Mapping[str, float]]) -> str:
             if name.startswith(_KIND) and node.get("GPU", 0):
                 kind = name.removeprefix(_KIND)
                 there[kind] = there.get(kind, 0.0) + node["GPU"]
-    fitting = {kind: count for kind, count in there.items() if fits(gpu, kind)}
+    fitting = {kind: count for kind, count in there.items() if is_kind(gpu, kind)}
     if fitting:
         return max(fitting, key=lambda kind: fitting[kind])
     names = ", ".join(f"{kind} ({count:g})" for kind, count in sorted(there.items()))

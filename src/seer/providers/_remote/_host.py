@@ -1,6 +1,7 @@
 """One host elsewhere, as its controller knows it: first contact, requests, files, machines."""
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import logging
@@ -111,8 +112,7 @@ class RemoteHost(Host):
             IsolationError: The boundary could not be set up there.
         """
         request = {
-            "spec": write_spec(spec),
-            "share_gpus": self._share_gpus,
+            "spec": write_spec(dataclasses.replace(spec, share_gpus=self._share_gpus)),
             "price": self.price,
             "gates": sorted(spec.gates),
             "launcher": list(self._launcher),

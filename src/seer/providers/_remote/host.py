@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import importlib
 import json
 import os
@@ -29,12 +28,10 @@ from typing import Any, cast
 from seer import errors
 from seer._addresses import address
 from seer._places import state_dir
-from seer.errors import HostFullError, HostUnsuitableError, SandboxNotFoundError, SeerError
-from seer.isolation import is_rented
+from seer.errors import HostFullError, SandboxNotFoundError, SeerError
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._local_start import Born
-from seer.providers._remote import gpus
 from seer.providers._remote.launched import launch_elsewhere, running
 from seer.providers._remote.launched import status as status_of
 from seer.providers._remote.node import serve_on_node
@@ -95,11 +92,7 @@ def _start() -> dict[str, object]:
     given: list[int] | None = request.get("devices")
     if spec.gpu is not None and given is not None:
         spec = replace(spec, devices=tuple(given))
-    chooses = spec.gpu is not None and spec.devices is None
-    with _gpus_locked() if chooses else contextlib.nullcontext():
-        if chooses:
-            spec = replace(spec, devices=_choose_gpus(spec, share=bool(request["share_gpus"])))
-        answer = asyncio.run(_bring_up(spec, request))
+    answer = asyncio.run(_bring_up(spec, request))
     try:
         _say({"ok": answer})
     except BrokenPipeError:
@@ -121,26 +114,11 @@ def _launched() -> None:
         if spec.gpu is not None:
             given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             numbers = [int(part) for part in given.split(",") if part.strip().isdigit()]
-            chosen = tuple(numbers[: spec.gpu_count]) or _choose_gpus(spec, share=True)
-            spec = replace(spec, devices=chosen)
+            spec = replace(spec, devices=tuple(numbers[: spec.gpu_count]) or None, share_gpus=True)
         return await _bring_up(spec, request)
 
     serve_on_node(bring_up)
     os._exit(0)
-
-
-def _choose_gpus(spec: MachineSpec, *, share: bool) -> tuple[int, ...]:
-    assert spec.gpu is not None, "whoever wants none need not choose"
-    if is_rented():
-        # They are all this machine's own, and a vendor may give a better kind than was asked for.
-        there = gpus.look()
-        if len(there) < spec.gpu_count:
-            names = ", ".join(gpu.name for gpu in there) or "none"
-            raise HostUnsuitableError(
-                f"gpu={spec.gpu!r} (gpu_count={spec.gpu_count}) was rented, but there are: {names}"
-            )
-        return tuple(gpu.index for gpu in there[: spec.gpu_count])
-    return gpus.pick(gpus.look(), spec.gpu, spec.gpu_count, taken=_taken(), share=share)
 
 
 async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
@@ -159,7 +137,7 @@ async def _hand_over(
     """Leave a porter with the machine, which holds it until its controller comes."""
     control = os.dup(born.control.fileno())
     try:
-        extra = {"devices": spec.devices, "price": request["price"]}
+        extra = {"price": request["price"]}
         (born.folder / _EXTRA).write_text(json.dumps(extra))
         _spawn_porter(born.folder, control, spec.lease, gates=gates)
     except BaseException:
@@ -291,26 +269,6 @@ def _list() -> list[dict[str, object]]:
 def _ended(machine_id: str) -> str | None:
     known = how_it_ended(machine_id)
     return known[0] if known is not None else None
-
-
-# --- GPUs --------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _gpus_locked() -> Generator[None]:
-    """One start at a time looks for free GPUs, until its machine has them."""
-    with (state_dir() / "gpus.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
-def _taken() -> set[int]:
-    sweep()
-    taken: set[int] = set()
-    for file in machines_dir().glob(f"*/{_EXTRA}"):
-        with contextlib.suppress(OSError, ValueError):
-            taken.update(json.loads(file.read_text())["devices"] or ())
-    return taken
 
 
 # --- programs ----------------------------------------------------------------------------------

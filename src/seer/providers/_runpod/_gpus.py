@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from seer.errors import UnknownGpuError
+from seer.providers._gpus import is_kind
 from seer.providers._runpod._api import request
 
 _QUERY = """
@@ -56,24 +57,19 @@ def _offer(found: dict[str, Any], cloud: str) -> GpuOffer:
 def choose(wanted: str, found: Sequence[GpuOffer]) -> list[GpuOffer]:
     """The offers that a name stands for: those in stock first, then the cheapest.
 
-    A full name is taken as it is. A short one stands for all whose name has every part of it:
-    `A100` for every A100, `A100-80GB` for those with 80 GB.
+    RunPod's own name is taken as it is. `A100` stands for every A100, `A100-80GB` for those with
+    80 GB.
 
     Raises:
         UnknownGpuError: There is none; the message names those there are.
     """
     exact = [offer for offer in found if wanted in (offer.id, offer.name)]
-    parts = [_plain(part) for part in wanted.split("-")]
     fitting = exact or [
         offer
         for offer in found
-        if all(part in _plain(f"{offer.id} {offer.name} {offer.memory}GB") for part in parts)
+        if any(is_kind(wanted, name, memory_gib=offer.memory) for name in (offer.id, offer.name))
     ]
     if not fitting:
         names = ", ".join(sorted(offer.name for offer in found))
         raise UnknownGpuError(f"gpu={wanted!r}: RunPod has {names}")
     return sorted(fitting, key=lambda o: (not o.in_stock, o.price is None, o.price or 0.0))
-
-
-def _plain(text: str) -> str:
-    return "".join(c for c in text.upper() if c.isalnum())
