@@ -1,10 +1,12 @@
 """Reload: the file is run again between two calls; what it keeps is kept."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tests.rpc.serving import ControlFailed, serving, wait_until
+from tests.rpc.serving import ControlFailed, Served, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -120,3 +122,125 @@ def test_callers_come_and_go_while_it_is_served() -> None:
         with pytest.raises(ConnectionError):
             gate.call("version")
         assert served.gate("a").call("version") == 1
+
+
+MEMORY = """
+    import dataclasses
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    big = np.ones(30 << 17)
+
+    class Bad(ValueError):
+        pass
+
+    @dataclasses.dataclass
+    class Record:
+        size: int
+
+    @expose
+    def plain() -> int:
+        return len(big)
+
+    @expose
+    def record() -> Record:
+        return Record(len(big))
+
+    @expose
+    def bad() -> int:
+        raise Bad(len(big))
+
+    @expose(batch=4)
+    def batched(x: list[int]) -> list[int]:
+        return [len(big) for _ in x]
+
+    @expose
+    async def asynchronous() -> int:
+        return len(big)
+
+    @expose(max_concurrency=2)
+    def threaded(seconds: float) -> int:
+        time.sleep(seconds)
+        return len(big)
+
+    @expose
+    def stream() -> Iterator[int]:
+        yield len(big)
+
+    import time
+"""
+
+
+def resident(served: Served) -> int:
+    """MiB that the interface's process has."""
+    return int(Path(f"/proc/{served.pid}/statm").read_text().split()[1]) * 4096 >> 20
+
+
+def test_reloads_give_back_the_memory_of_every_module_before() -> None:
+    with serving(MEMORY) as served:
+        gate = served.gate()
+        before = 0
+        for number in range(10):
+            for function in ("plain", "record", "asynchronous"):
+                gate.call(function)
+            with pytest.raises(ValueError):
+                gate.call("bad")
+            gate.call("batched", (1,))
+            gate.call("threaded", (0.0,))
+            assert list(gate.stream("stream")) == [30 << 17]
+            served.control("POST", "/v1/reload")
+            if number == 0:
+                before = resident(served)
+        # Threads of the module before may be about to end.
+        wait_until(lambda: resident(served) < before + 20)
+
+
+def test_a_module_goes_when_the_last_call_of_its_code_has_ended() -> None:
+    with serving(MEMORY) as served:
+        gate = served.gate()
+        gate.call("plain")
+        before = resident(served)
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(served.gate().call, "threaded", (2.0,))
+            wait_until(lambda: gate.health()["calls"] == 1)
+            served.control("POST", "/v1/reload")
+            assert resident(served) > before + 20
+            assert running.result() == 30 << 17
+        wait_until(lambda: resident(served) < before + 20)
+
+
+GPU = """
+    import sys
+    import types
+    from functools import partial
+
+    class Model:
+        def __del__(self):
+            events.append("gone")
+
+    if "torch" not in sys.modules:
+        torch = types.ModuleType("torch")
+        torch.events = []
+        torch.Tensor = type("Tensor", (), {})
+        torch.cuda = types.SimpleNamespace(
+            is_initialized=partial(bool, 1),
+            empty_cache=partial(torch.events.append, "emptied"),
+        )
+        sys.modules["torch"] = torch
+    events = sys.modules["torch"].events
+    model = Model()
+    model.itself = model
+
+    @expose
+    def seen() -> list[str]:
+        return list(events)
+"""
+
+
+def test_a_model_that_is_not_kept_leaves_the_gpu_with_the_reload() -> None:
+    with serving(GPU) as served:
+        gate = served.gate()
+        assert gate.call("seen") == []
+        served.control("POST", "/v1/reload")
+        assert gate.call("seen") == ["gone", "emptied"]

@@ -66,6 +66,11 @@ class Gather:
         ]
         self._positional_only = [p.name for p in function.parameters if p.kind == "positional_only"]
 
+    @property
+    def idle(self) -> bool:
+        """Whether no call waits here or runs."""
+        return not (self._count or self._queued or self._running)
+
     def submit(self, call: Call) -> None:
         """Add a call; on the leading thread."""
         self._queue.put(call.owner, call)

@@ -206,10 +206,11 @@ def _load(filename: str) -> list[str]:
 
 
 def forget_sources() -> None:
-    """Read source lines anew from now on (after a reload)."""
+    """Read source lines anew from now on, and keep no class of a file that was loaded before."""
     import linecache
 
     _lines.clear()
+    _classes.clear()
     linecache.checkcache()
 
 

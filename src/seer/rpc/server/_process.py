@@ -5,9 +5,12 @@ It is forked from the supervisor, which holds all sockets, so it begins with eve
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
+import threading
+from weakref import ref
 
 from seer.errors import ServeError
 from seer.rpc._budget import Budget
@@ -18,7 +21,7 @@ from ._callers import Callers
 from ._calls import Caller
 from ._direct import Direct
 from ._entries import make_entries
-from ._execute import Executor, bind_fetch, fetch
+from ._execute import Executor, bind_fetch, fetch, uses_gpu
 from ._failures import forget_sources
 from ._forks import Withheld
 from ._gate import Gate
@@ -32,6 +35,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from seer.rpc._expose import Context
     from seer.rpc._interface import Interface
     from seer.rpc._schema import Function
 
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
     from ._config import ServerConfig
     from ._shared import Shared
 
+PATIENCE, MOST_PATIENCE = 0.5, 60.0
+"""Seconds between looks whether calls still run the code of a module that was replaced."""
 FAILED_TO_LOAD = 3
 POISONED = 4
 
@@ -62,6 +68,8 @@ def serve(
     if interface is None:
         return FAILED_TO_LOAD
     process = InterfaceProcess(config, interface, epoch, shared, channel, places)
+    # It is the process's to replace: kept here, the first module would never go.
+    del interface
     withheld.loop = process.loop
     for name, index, budget, listener in listeners:
         process.callers.add(name, index, budget, listener)
@@ -118,6 +126,9 @@ class InterfaceProcess(GateProcess):
         self._lanes: list[ThreadLanes] = []
         self._async: AsyncLane | None = None
         self._next_lane = 1
+        self._old: list[ref[Context]] = []
+        """Of modules that were replaced, while calls still run their code."""
+        self._patience = PATIENCE
         self.loop = Loop(
             next_job=self._queue.pop,
             jobs=self._queue.turns,
@@ -221,7 +232,8 @@ class InterfaceProcess(GateProcess):
         self._interface = interface
         if self._recorder is not None:
             self._recorder.source_hash = interface.source_hash
-        self.gate.gathers = [*self.gate.gathers, *gathers][-1000:]
+        busy = [gather for gather in self.gate.gathers if not gather.idle]
+        self.gate.gathers = [*busy, *gathers]
         self.gate.expose(entries, interface.schema())
         for lanes in old:
             lanes.close()
@@ -253,10 +265,34 @@ class InterfaceProcess(GateProcess):
         except ServeError as error:
             answer = {"op": "answer", "to": number, "error": describe(error)}
         else:
+            # In the globals of the module, so that it is there for as long as they are.
+            old = ref(self._interface.context)
             forget_sources()
             self._adopt(interface)
+            self._old.append(old)
+            self._forget_old()
             answer = {**self._ready("answer"), "to": number}
         self.loop.post(lambda: self._tell(answer))
+
+    def _forget_old(self) -> None:
+        """Give up the memory of modules that were replaced, as soon as no call runs their code.
+
+        Functions and their module refer to each other, so only the collector finds them, and it
+        does not look at what is frozen. An old model may fill a GPU: the collector is not awaited.
+        """
+        gc.unfreeze()
+        gc.collect()
+        self._old = [context for context in self._old if context() is not None]
+        if uses_gpu():
+            sys.modules["torch"].cuda.empty_cache()
+        if self._old:
+            self._patience = min(2 * self._patience, MOST_PATIENCE)
+            again = threading.Timer(self._patience, self._forget_old)
+            again.daemon = True
+            again.start()
+        else:
+            self._patience = PATIENCE
+            gc.freeze()
 
     def _end_poisoned(self, reason: str) -> None:
         self._tell({"op": "poisoned", "reason": reason})

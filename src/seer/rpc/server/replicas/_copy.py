@@ -71,6 +71,8 @@ def serve_copy(
     if interface is None:
         return FAILED_TO_LOAD
     process = CopyProcess(config, interface, epoch, shared, channel, places)
+    # It is the process's to replace: kept here, the first module would never go.
+    del interface
     withheld.loop = process.loop
     process.serve_front(Channel(front))
     return 0
