@@ -10,13 +10,26 @@ not be touched, because both processes share the descriptor that it waits on.
 
 import asyncio
 import atexit
+import errno
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from seer.errors import HostResourceError, SeerError
+
 T = TypeVar("T")
+
+_LACKS = {
+    errno.EMFILE: "this process has no file descriptor left; raise its limit (ulimit -n)",
+    errno.ENFILE: "this host has no file descriptor left",
+    errno.ENOSPC: "a disk of this host is full; make room on it",
+    errno.EDQUOT: "this user's disk quota is used up; make room",
+    errno.EROFS: "a file system of this host cannot be written; set XDG_CACHE_HOME, XDG_STATE_HOME "
+    "or TMPDIR to a folder on another",
+}
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -71,6 +84,19 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         thread.join(timeout=3.0)
 
 
+@contextmanager
+def _resources_named() -> Generator[None]:
+    """Raise a lack of this host's resources as what it is, wherever in Seer it showed."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SeerError) or error.errno not in _LACKS:
+            raise
+        typed = HostResourceError(f"{_LACKS[error.errno]} ({error})")
+        typed.errno, typed.filename = error.errno, error.filename
+        raise typed from error
+
+
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` on the background loop and wait for its result.
 
@@ -95,7 +121,8 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
 
     future = asyncio.run_coroutine_threadsafe(guarded(), loop)
     try:
-        return future.result()
+        with _resources_named():
+            return future.result()
     except KeyboardInterrupt:
         if future.cancel():
             ended.wait()
@@ -113,7 +140,8 @@ async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         _caller.set(calling)
         return await coroutine
 
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
+    with _resources_named():
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -75,6 +75,10 @@ class SecretMissingError(SeerError, LookupError):
     """A secret named in the configuration is neither in the environment nor in `.env`."""
 
 
+class HostResourceError(SeerError, OSError):
+    """This host lacks room, file descriptors or a folder that can be written; see `errno`."""
+
+
 # --- machines ----------------------------------------------------------------------------------
 
 

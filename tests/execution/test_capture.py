@@ -82,7 +82,6 @@ def test_characters_cut_by_an_offset_are_left_out(tmp_path: Path) -> None:
 
 def test_what_is_kept_on_disk_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transcript_module, "ON_DISK", SHOWN * 2)
-    monkeypatch.setattr(capture_module, "ON_DISK", SHOWN * 2)
     capture = Capture("e1", tmp_path)
     for _ in range(5):
         capture.stream("stdout", "x" * SHOWN)
@@ -95,8 +94,10 @@ def test_what_is_kept_on_disk_has_a_bound(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "t").symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="symbolic"):
-        Transcript(tmp_path / "t").write("x" * SHOWN * 2)
+    transcript = Transcript(tmp_path / "t")
+    transcript.write("x" * SHOWN * 2)
+    assert "symbolic links" in transcript.cut
+    assert transcript.read(0, 3) == "xxx"
     assert (tmp_path / "victim").read_text() == "precious"
 
 
@@ -193,6 +194,24 @@ def test_output_is_told_as_it_comes(tmp_path: Path) -> None:
     assert told == [StreamText(name="stdout", text="a"), StreamText(name="stdout", text="b")]
 
 
+def test_a_note_names_the_true_cause_of_lost_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    capture = Capture("e1", tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("seer.execution._transcript.os.open", none_left)
+        capture.stream("stdout", "a" * (SHOWN + 1))
+    assert capture.notes == ["From byte 0 on, output is not kept: Too many open files."]
+    monkeypatch.setattr("seer.execution._transcript.ON_DISK", SHOWN + 5)
+    capture = Capture("e2", tmp_path)
+    capture.stream("stdout", "a" * (SHOWN + 6))
+    assert capture.notes == ["More than 0 MiB was printed; the rest is not kept."]
+    capture.transcript.discard()
+
+
 def test_a_full_disk_costs_text_and_not_the_execution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +225,7 @@ def test_a_full_disk_costs_text_and_not_the_execution(
         patched.setattr("seer.execution._transcript.os.write", full)
         transcript.write("b" * 5000)
     transcript.write("the end")
-    assert transcript.is_cut
+    assert transcript.cut == "From byte 21,000 on, output is not kept: No space left on device."
     assert (transcript.length, transcript.on_disk) == (SHOWN + 6007, SHOWN + 1000)
     assert transcript.shown("x").endswith("the end")
     assert transcript.read(SHOWN + 990, 100) == "a" * 10

@@ -17,6 +17,7 @@ from seer.harness import (
     Event,
     Expect,
     RunFinished,
+    RunStarted,
     Scripted,
     Step,
     ToolResult,
@@ -64,6 +65,23 @@ async def test_a_real_server_is_used_and_ended(stdio_server: dict[str, Any]) -> 
     ]
     assert results[2].images[0].mime_type == "image/png"
     wait_gone(int(results[1].text))
+
+
+async def test_half_a_character_costs_a_call_and_not_the_server(
+    stdio_server: dict[str, Any],
+) -> None:
+    # As a program gets it whose arguments are not ASCII, in a locale without UTF-8.
+    task = "日本".encode().decode("ascii", "surrogateescape")
+    half = Call(tool="add", arguments={"a": task, "b": 3}, expect=Expect(error=True))
+    whole = Call(tool="add", arguments={"a": 2, "b": 3}, expect=Expect(contains="5"))
+    agent = Scripted([Step(calls=(half, whole)), Step(text="done")])
+    events = await collect(run_agent(task, stdio_server, provider=agent))
+    assert isinstance(events[0], RunStarted)
+    assert events[0].task == "日本"
+    results = [event for event in events if isinstance(event, ToolResult)]
+    assert "half a character" in results[0].text
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].reason == "completed"
 
 
 async def test_a_server_that_dies_in_a_call_is_an_error_with_its_last_words(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from seer.cli._codes import FAILED, OK
 from seer.cli._machines import Running, running
 from seer.console import confirm, say
 from seer.errors import SandboxNotFoundError, SeerError
@@ -43,14 +44,17 @@ def command(
     for item in ids:
         if not any(machine.id == item for machine in chosen):
             chosen.append(_beginning(item, found))
+    for name, why in found.unreachable.items():
+        say(f"{name} could not be asked: {why}", file=sys.stderr)
+    missed = FAILED if found.unreachable and not ids else OK
     if not chosen:
         say("nothing to stop")
-        return 0
+        return missed
     if everything and not yes:
         names = ", ".join(machine.id for machine in chosen)
         if not confirm(f"End {len(chosen)} machine(s): {names}?"):
             raise click.Abort
-    return max(_end(machine) for machine in chosen)
+    return max(missed, *(_end(machine) for machine in chosen))
 
 
 def _beginning(text: str, found: Running) -> "MachineStatus":

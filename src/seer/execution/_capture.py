@@ -5,7 +5,7 @@ from pathlib import Path
 
 from seer.execution._images import Image, decode_base64, read_image
 from seer.execution._result import ExecutionError, Output, RichOutput, StreamName, StreamText
-from seer.execution._transcript import ON_DISK, Transcript
+from seer.execution._transcript import Transcript
 
 OnOutput = Callable[[Output], object]
 """Called on Seer's loop for each piece of output as it comes; it must not block."""
@@ -117,8 +117,8 @@ class Capture:
 
     def _write(self, text: str) -> None:
         self.transcript.write(text)
-        if self.transcript.is_cut:
-            self.note(f"More than {ON_DISK >> 20} MiB was printed; the rest is not kept.")
+        if self.transcript.cut:
+            self.note(self.transcript.cut)
 
     def _tell(self, output: Output) -> None:
         if self._on_output is not None:

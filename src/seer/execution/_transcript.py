@@ -1,6 +1,5 @@
 """All that an execution printed, as bytes: whole on disk once it is long, its ends in memory."""
 
-import errno
 import logging
 import os
 import re
@@ -12,7 +11,6 @@ SHOWN = 20_000
 """Bytes of one execution that an agent is shown."""
 ON_DISK = 256 * 1024 * 1024
 """Bytes of one execution that are kept."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _HEAD, _TAIL = SHOWN * 3 // 5, SHOWN * 2 // 5
 
 _TERMINAL_CODES = re.compile(
@@ -33,13 +31,19 @@ class Transcript:
         self._discarded = False
         self._lost_from: int | None = None
         """Where the file ends because it could not be written any more."""
+        self._loss = ""
+        """Why it could not."""
         self.length = 0
         """Bytes written, kept or not."""
 
     @property
-    def is_cut(self) -> bool:
-        """Whether it is longer than what is kept of it."""
-        return self.length > ON_DISK or self._lost_from is not None
+    def cut(self) -> str:
+        """Why less is kept than was written; empty when all of it is."""
+        if self._loss:
+            return f"From byte {self._lost_from:,} on, output is not kept: {self._loss}."
+        if self.length > ON_DISK:
+            return f"More than {ON_DISK >> 20} MiB was printed; the rest is not kept."
+        return ""
 
     @property
     def ends_line(self) -> bool:
@@ -109,15 +113,14 @@ class Transcript:
             self._path.unlink(missing_ok=True)
 
     def _keep(self, data: bytes, before: int) -> None:
-        """Write to the file while that works: a full disk costs text, never the execution."""
+        """Write to the file while that works: what stops it costs text, never the execution."""
         if self._lost_from is not None:
             return
         try:
             self._spill(data, before)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            self._lost_from = self._path.stat().st_size if self._path.exists() else 0
+            self._loss = error.strerror or str(error)
+            self._lost_from = self._path.stat().st_size if self._spilled else 0
             logger.warning("no more of an output is kept: %s", error)
 
     def _spill(self, data: bytes, before: int) -> None:

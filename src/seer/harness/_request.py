@@ -85,9 +85,19 @@ def choose_words(
     if session is not None and session.model_info_text:
         system.append(session.model_info_text)
     return Words(
-        system_prompt="\n\n".join(text.strip() for text in system if text.strip()),
-        task=first or "",
+        system_prompt=_whole("\n\n".join(text.strip() for text in system if text.strip())),
+        task=_whole(first or ""),
     )
+
+
+def _whole(text: str) -> str:
+    """The text as it was meant: in a locale without UTF-8, Python splits a program's arguments and
+    the names of files into half characters, which no vendor and no tool server takes.
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def choose_session(

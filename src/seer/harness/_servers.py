@@ -102,7 +102,7 @@ class ServerLink:
 
     async def keep(self) -> None:
         """Hold the connection until `stop`."""
-        with tempfile.TemporaryFile("w+", errors="replace") as log:
+        with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
             self._log = cast("TextIO", log)
             try:
                 with self._scope:
@@ -150,7 +150,9 @@ class ServerLink:
         said = ""
         if self._log is not None:
             self._log.flush()
-            said = Path(f"/proc/self/fd/{self._log.fileno()}").read_text(errors="replace")
+            said = Path(f"/proc/self/fd/{self._log.fileno()}").read_text(
+                encoding="utf-8", errors="replace"
+            )
         tail = said.strip()[-2000:]
         words = f"tool server {self.name!r}: {reason}" + (f"; it said:\n{tail}" if tail else "")
         self.dead = self.dead or words

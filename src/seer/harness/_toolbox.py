@@ -7,6 +7,7 @@ server that dies is noticed here.
 
 import asyncio
 import base64
+import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -90,6 +91,12 @@ class ToolBox:
         if link.client is None or link.dead:
             reason = link.dead or "its connection is closed"
             return _failed(f"the tool server {link.name!r} is not running: {reason}", link.name)
+        try:
+            json.dumps(arguments, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            # It could not be sent, and the attempt would end the connection.
+            half = error.object[error.start]
+            return _failed(f"an argument holds half a character ({half!r}); send whole text")
         return await _call(link, tool, dict(arguments))
 
 

@@ -128,6 +128,6 @@ def has_modal_credentials() -> bool:
         return True
     file = os.environ.get("MODAL_CONFIG_PATH") or str(Path.home() / ".modal.toml")
     try:
-        return "token_id" in Path(file).read_text(errors="replace")
+        return "token_id" in Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False

@@ -154,7 +154,7 @@ async def _stillborn(born: Born, keeper: KeeperClient) -> ProviderError:
 
 def _tail(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")[-_LOG_TAIL:].strip()
+        return path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
     except OSError:
         return ""
 

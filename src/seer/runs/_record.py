@@ -215,7 +215,7 @@ def _writer() -> dict[str, Any]:
 def boot_id() -> str:
     """Names this boot of this machine; empty where that is not known."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
@@ -223,7 +223,7 @@ def boot_id() -> str:
 def process_start(pid: int) -> int | None:
     """When a process started, in ticks since boot; None when there is no such process."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except OSError:
         return None
     return int(stat.rpartition(")")[2].split()[19])

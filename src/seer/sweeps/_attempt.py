@@ -98,7 +98,7 @@ def _runs(home: Path) -> list[RunSummary]:
 
 def _reported(file: Path) -> tuple[float | None, dict[str, Any]]:
     try:
-        data: dict[str, Any] = json.loads(file.read_text())
+        data: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None, {}
     return data["score"], data["values"]

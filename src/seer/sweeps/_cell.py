@@ -87,5 +87,5 @@ def report(score: float | None = None, **values: Any) -> None:
     target = os.environ.get(RESULT)
     if target:
         part = Path(f"{target}.part")
-        part.write_text(text)
+        part.write_text(text, encoding="utf-8")
         part.replace(target)

@@ -225,7 +225,7 @@ async def _create(
 
 @cache
 def _warden() -> str:
-    return Path(warden.__file__).read_text()
+    return Path(warden.__file__).read_text(encoding="utf-8")
 
 
 async def _with_log(error: ImageBuildError) -> ImageBuildError:

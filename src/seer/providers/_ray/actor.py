@@ -385,7 +385,7 @@ def how_it_ended(root: str, machine: str) -> str | None:
     """What a node's own record says about the end of a machine; run as a task there."""
     path = os.path.expanduser(root or "~/.seer") + "/state/seer/ended.jsonl"  # noqa: PTH111
     found = None
-    with contextlib.suppress(OSError), open(path) as lines:  # noqa: PTH123
+    with contextlib.suppress(OSError), open(path, encoding="utf-8") as lines:  # noqa: PTH123
         for line in lines:
             with contextlib.suppress(ValueError):
                 entry = json.loads(line)

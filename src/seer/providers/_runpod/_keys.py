@@ -66,6 +66,6 @@ def _folder() -> Path:
 def _write(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(fd, "w") as file:  # noqa: PTH123
+    with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123
         file.write(text + "\n")
     draft.replace(path)

@@ -231,7 +231,7 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
 @cache
 def _source(name: str) -> str:
     if name == "warden.py":
-        return Path(warden.__file__).read_text()
+        return Path(warden.__file__).read_text(encoding="utf-8")
     return Path(__file__).with_name(name).read_text()
 
 
