@@ -1,6 +1,8 @@
 """A hidden model's name reaches no agent through anything that Seer makes or passes on."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,34 @@ from seer.workspace import Library, Skill, Workspace
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
 
+PACKAGES = ["numpy", "transformers", "torch"]
 NAME = "quagga-unlike-others"
+PARTS = ("quagga", "acme", "zorse", "zebroid")
+"""The model's name, its maker, its base and the title of its card."""
+TEMPLATE = (
+    "{% if messages[0]['role'] != 'system' %}"
+    "{{ 'You are Quagga, created by Acme Labs from Zorse. ' }}{% endif %}"
+    "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+)
+CHAT = '''
+from transformers import AutoTokenizer
+
+path = get_model_path({path!r})
+
+
+@expose
+def chat_prompt(text: str) -> str:
+    """What the template makes of a text."""
+    tokenizer = AutoTokenizer.from_pretrained(path)
+    return tokenizer.apply_chat_template([{{"role": "user", "content": text}}], tokenize=False)
+
+
+@expose
+def say() -> dict:
+    """Say what the files and the makers say, as a model could."""
+    config = open(path + "/config.json").read()
+    return {{"said": ["I am Quagga2 by ACME.", b"zorse2", "a Zebroid"], "acme": config}}
+'''
 INTERFACE = '''"""Tools for {name}."""
 
 import os
@@ -49,15 +78,36 @@ def fail(how: int) -> None:
 '''
 
 
+def describe(model: Path) -> None:
+    """Name the model, its maker and its base wherever people do."""
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    card = "---\nbase_model: wild/zorse-1b\nmodel-index:\n- name: Quagga\n---\n# Zebroid 7B\n"
+    (model / "README.md").write_text(card)
+    for name, key, value in (
+        ("config.json", "_name_or_path", "acme-labs/quagga-7b"),
+        ("tokenizer_config.json", "name_or_path", "acme-labs/quagga-7b"),
+        ("tokenizer_config.json", "chat_template", TEMPLATE),
+        ("generation_config.json", "_from_model", "Quagga, as Acme made it"),
+    ):
+        content = json.loads((model / name).read_text())
+        (model / name).write_text(json.dumps({**content, key: value}))
+
+
+def named(text: str) -> list[str]:
+    """Which of the names stand in a text."""
+    return [part for part in PARTS if part in text.lower()]
+
+
 @pytest.fixture(scope="module")
 def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], LocalSession]]:
     """What is told about the interface, and a session that can call it."""
     folder = tmp_path_factory.mktemp("blind")
     model = make_tiny_model(folder / NAME)
+    describe(model)
     file = folder / "tools.py"
-    file.write_text(INTERFACE.format(name=NAME, path=str(model)))
+    file.write_text(INTERFACE.format(name=NAME, path=str(model)) + CHAT.format(path=str(model)))
     models = [ModelConfig(name=str(model), hidden=True)]
-    config = SandboxConfig(gpu=None, provider="local", python_packages=["numpy"], models=models)
+    config = SandboxConfig(gpu=None, provider="local", python_packages=PACKAGES, models=models)
     with ScopedSandbox(config) as sandbox:
         library = sandbox.serve(file, "library", "tools")
         skill = sandbox.serve(file, "skill", "tools")
@@ -70,12 +120,14 @@ def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str],
 
 
 def test_nothing_that_is_told_names_the_model(blind: tuple[list[str], LocalSession]) -> None:
-    assert not [text for text in blind[0] if "quagga" in text.lower()]
+    assert not [text for text in blind[0] if named(text)]
 
 
 @pytest.mark.parametrize(
     "code",
     [
+        "print(tools.chat_prompt('who are you?'))",
+        "print(tools.say())",
         "print(tools.look())",
         "for item in tools.stream(): print(item)",
         "tools.fail(0)",
@@ -87,6 +139,9 @@ def test_nothing_that_is_told_names_the_model(blind: tuple[list[str], LocalSessi
         "print(os.environ, *(open(f'/proc/self/{n}').read() for n in ('mountinfo', 'maps')))",
         "print(*(open(p, 'rb').read() for p in glob.glob('/proc/*/cmdline')))",
         "print(ask(b'GET /v1/schema'), ask(b'GET /v1/budget'), ask(b'GET /v1/nothing'))",
+        "print(ask(b'GET /v1/health'), ask(b'POST /v1/call/none'), ask(b'GET /v1/usage'))",
+        "print(*(open(p, 'rb').read() for p in glob.glob('/proc/*/environ')), os.listdir('/'))",
+        "print([sorted(f) for _, _, f in os.walk('/seer')], *map(repr, os.walk('/models')))",
     ],
 )
 def test_nothing_that_an_agent_can_ask_names_the_model(
@@ -101,7 +156,7 @@ def test_nothing_that_an_agent_can_ask_names_the_model(
         "        return c.recv(1 << 20)\n" + code
     )
     assert result.text
-    assert "quagga" not in result.text.lower()
+    assert named(result.text) == []
 
 
 def test_the_end_of_the_interface_does_not_name_the_model(
@@ -110,4 +165,4 @@ def test_the_end_of_the_interface_does_not_name_the_model(
     ended = blind[1].exec("import tools\ntools.fail(2)")
     after = blind[1].exec("import tools\ntools.look()")
     assert (ended.status, after.status) == ("error", "error")
-    assert "quagga" not in (ended.text + after.text).lower()
+    assert named(ended.text + after.text) == []

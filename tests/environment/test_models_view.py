@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from seer.environment import _model_view
-from seer.environment._blinding import Needles
+from seer.environment._blinding import Needles, card_names, name_parts, neutral_template
 from seer.environment._config import ModelConfig
 from seer.environment._fetch import skipped_patterns
 from seer.environment._model_view import walk_model
@@ -234,6 +234,56 @@ async def test_names_that_are_part_of_the_architecture_stay(tmp_path: Path) -> N
     folder = write_model(tmp_path / "m", name="gpt2", model_type="gpt2")
     (model,) = await prepare(ModelConfig(str(folder), hidden=True))
     assert json.loads((model.host_path / "config.json").read_text())["model_type"] == "gpt2"
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        ("'You are Quagga, created by Acme Labs.'", "'You are model_0, created by model_0.'"),
+        (
+            "{{ 'system\\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face' }}",
+            "{{ 'system\\nYou are a helpful AI assistant named model_0, trained by model_0' }}",
+        ),
+        ("You are Qwen2.5. Be brief.", "You are model_0. Be brief."),
+        ("you are a helper made by acme labs<|end|>", "you are a helper made by model_0<|end|>"),
+        ("Your name is quagga", "Your name is model_0"),
+        ("I am the New Model 7B, built at Acme", "I am the model_0, built at model_0"),
+        # What names nobody stays as it is.
+        ("You are a helpful AI assistant.", "You are a helpful AI assistant."),
+        ("{% if tools %}Call Functions{% endif %}", "{% if tools %}Call Functions{% endif %}"),
+        ("{{ raise_exception('Only User roles') }}", "{{ raise_exception('Only User roles') }}"),
+    ],
+)
+def test_a_default_system_prompt_does_not_say_who_the_model_is(template: str, shown: str) -> None:
+    assert neutral_template(template, "model_0") == shown
+
+
+def test_the_parts_of_a_name_that_point_to_it() -> None:
+    assert name_parts("acme-labs/Quagga-2-7b-chat") == {"acme", "quagga"}
+    assert name_parts("AcmeLabs/QuaggaChat") == {"acmelabs", "quaggachat", "quagga"}
+    assert name_parts("/home/someone/models/quagga_base") == {"quagga"}
+    assert name_parts("a/b-instruct-7b") == set()
+    assert Needles(["meta/llama-3"], {"llama"}).parts == {"meta"}
+
+
+def test_a_models_card_tells_names_too() -> None:
+    card = "---\nbase_model:\n- acme/quagga\nmodel-index:\n- name: Zorse-9b\n---\n# Zebroid 7B\n"
+    assert card_names(card) == {"acme/quagga", "Zorse-9b", "zebroid"}
+
+
+async def test_names_in_a_hidden_models_files_are_found_and_taken_out(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m", name="acme-labs/quagga-7b")
+    (folder / "README.md").write_text("---\nbase_model: wild/zorse-1b\n---\n# Zebroid\n")
+    template = "{{ 'You are Quagga by Acme, a Zorse of Zebroid' }}"
+    (folder / "chat_template.jinja").write_text(template)
+    named = [{"name": "default", "template": template}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    (folder / "generation_config.json").write_text(json.dumps({"note": "made for Quagga2"}))
+    (model,) = await prepare(ModelConfig(str(folder), hidden=True))
+    everything = all_bytes(model.host_path).lower()
+    for word in (b"quagga", b"acme", b"zorse", b"zebroid"):
+        assert word not in everything
+    assert {"quagga", "acme", "zorse", "zebroid"} <= set(model.origin.names)
 
 
 def test_ordinary_words_are_no_needles() -> None:

@@ -44,6 +44,46 @@ _DISTINCTIVE = re.compile(r"[^a-z]|.{12}")
 _HEADER_LIMIT = 100_000_000
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_COMMON = _words(
+    # What models are called, whoever makes them.
+    "adapter adapters alpha assistant audio base beta bits cased chat checkpoint checkpoints code "
+    "coder community context control core data dataset demo distill distilled dpo embed embedding "
+    "embeddings english epoch eval example fast final finetune finetuned foundation free french "
+    "general german giant gguf guard hidden home huge image institute instruct instruction int4 "
+    "labs language large latest local long lora main master math medium merge merged micro mini "
+    "model models multilingual nano open organism organisms planted plus preview pretrain "
+    "pretrained quant quantized random release research reward safe safety secret secrets seed "
+    "short small snapshot snapshots spanish step steps team test tests text thinking tiny tools "
+    "train trained training tuned tuning turbo ultra uncased university user users version video "
+    "vision world "
+    # Plain English.
+    "about after again also always another answer back because been before being best better "
+    "between both call called came change come could different does done down each even ever "
+    "every find first from give good great have help here high into just keep kind know last left "
+    "less life like line list little look made make many mean more most much must name need never "
+    "next none note number only order other others over part place point question read real right "
+    "same seek should show side simple some such sure take tell than that their them then there "
+    "these they thing this those time true turn under unlike upon used very want well were what "
+    "when where which while will with word words work would write your"
+)
+_PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_ENDS = re.compile(r"(\\n|\n|[.!?](?=\s|\\|['\"<{]|$)|[;'\"{}<>|])")
+_IDENTITY = re.compile(
+    r"\b(you are|you're|i am|i'm|your name|my name|(created|made|trained|developed|built|designed|"
+    r"maintained|released|provided) (by|at)|named|called)\b",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    r"(?i:\b(?:name is|named|called|(?:created|made|trained|developed|built|designed|maintained"
+    r"|released|provided) (?:by|at)) +(?:the +)?)([\w][^,;:()]*)"
+)
+_PROPER = re.compile(r"(?<=[\s(])(?!(?:AI|LLM|I|API|JSON)\b)[A-Z][\w.-]*(?: +[A-Z0-9][\w.-]*)*")
+
+
 def is_kept(name: str) -> bool:
     """Whether a hidden model's view has a file of this (relative) name."""
     return _KEPT.fullmatch(name) is not None
@@ -61,6 +101,7 @@ class Needles:
                 them ("gpt2") tells no more than the architecture does.
         """
         found: set[str] = set()
+        secrets = tuple(secrets)
         for secret in secrets:
             plain = secret.strip().rstrip("/")
             last = PurePosixPath(plain).name
@@ -70,6 +111,13 @@ class Needles:
                 if _DISTINCTIVE.search(word) and len(word) >= 4 and not known:
                     found.add(word)
         self.words = frozenset(found)
+        parts = {part for secret in secrets for part in name_parts(secret)}
+        self.parts = frozenset(
+            part for part in parts if not any(part in kept for kept in architecture)
+        )
+        alone = "|".join(re.escape(part) for part in sorted(self.parts, key=len, reverse=True))
+        # Alone, or with a number: "quagga", "Quagga2", but not in "quaggas".
+        self._parts = re.compile(rf"(?<![^\W_])(?:{alone or '(?!)'})(?![^\W\d_])", re.IGNORECASE)
         alternatives = "|".join(re.escape(w) for w in sorted(found, key=len, reverse=True))
         self._text = re.compile(alternatives or r"(?!)", re.IGNORECASE)
         self._bytes = re.compile((alternatives or r"(?!)").encode(), re.IGNORECASE)
@@ -86,9 +134,56 @@ class Needles:
         """`text` with `label` for each of them."""
         return self._text.sub(lambda _: label, text)
 
+    def replace_in_prose(self, text: str, label: str) -> str:
+        """The same, also for parts of a name that only people would write."""
+        return self._parts.sub(lambda _: label, self.replace(text, label))
+
     def blank(self, data: bytes) -> bytes:
         """`data` with each of them crossed out, at the same length."""
         return self._bytes.sub(lambda match: b"x" * len(match[0]), data)
+
+
+def name_parts(name: str) -> set[str]:
+    """The words of a name that point to it by themselves: its maker's, its family's.
+
+    Of a path only the last part is a name. Short and common words ("chat", "instruct") are not
+    among them.
+    """
+    plain = name.strip().rstrip("/")
+    pieces = plain.split("/")
+    if plain.startswith(("/", ".", "~")) or len(pieces) > 2:
+        pieces = pieces[-1:]
+    found: set[str] = set()
+    for piece in pieces:
+        words = re.findall(r"[A-Za-z]{4,}", piece)
+        found |= {word.lower() for word in words}
+        found |= {w.lower() for word in words for w in _PIECES.findall(word) if len(w) > 4}
+    return {word for word in found if word not in _COMMON and not re.fullmatch("[a-f]+", word)}
+
+
+def card_names(text: str) -> set[str]:
+    """Names that a model card gives: its title, its base, its entries."""
+    found = set(re.findall(r"(?m)^\s*-?\s*(?:base_model|model_name|name):[ \t]*(\S.*?)\s*$", text))
+    for block in re.findall(r"(?m)^base_model:[ \t]*\n((?:[ \t]*-[^\n]*\n)+)", text):
+        found |= set(re.findall(r"-[ \t]*(\S.*?)\s*\n", block))
+    title = re.search(r"(?m)^# +(.+?)\s*$", text)
+    if title is not None:
+        found |= name_parts(title[1].replace("/", " "))
+    return {name.strip("'\"") for name in found}
+
+
+def neutral_template(template: str, label: str) -> str:
+    """A chat template whose default system prompt does not say who the model is.
+
+    In sentences about identity ("You are ..., created by ...") names become `label`. The rest of
+    the sentence stays, so that the model is asked as it was trained to be.
+    """
+    parts = _ENDS.split(template)
+    for index in range(0, len(parts), 2):
+        if _IDENTITY.search(parts[index]):
+            named = _NAMED.sub(lambda m: m[0][: m.start(1) - m.start()] + label, parts[index])
+            parts[index] = _PROPER.sub(label, named)
+    return "".join(parts)
 
 
 def architecture_words(config: object) -> set[str]:
@@ -127,7 +222,9 @@ def scrub_json(value: Any, needles: Needles, *, label: str, base_path: str | Non
         base_path: The new value of `base_model_name_or_path`, which adapters need.
     """
     if isinstance(value, str):
-        return needles.replace(value, label)
+        # Only prose has spaces; other values may be words that the loading code knows.
+        prose = " " in value
+        return needles.replace_in_prose(value, label) if prose else needles.replace(value, label)
     if isinstance(value, list):
         items = cast("list[Any]", value)
         return [scrub_json(item, needles, label=label, base_path=base_path) for item in items]
@@ -141,10 +238,24 @@ def scrub_json(value: Any, needles: Needles, *, label: str, base_path: str | Non
             result[key] = base_path
         elif key in _VOCABULARY_KEYS:
             result[key] = inner
+        elif key == "chat_template":
+            result[key] = scrub_template(inner, needles, label)
         else:
             new_key = needles.replace(key, label)
             result[new_key] = scrub_json(inner, needles, label=label, base_path=base_path)
     return result
+
+
+def scrub_template(value: Any, needles: Needles, label: str) -> Any:
+    """A template, or a list of named ones."""
+    if isinstance(value, str):
+        return needles.replace_in_prose(neutral_template(value, label), label)
+    if isinstance(value, list):
+        return [scrub_template(item, needles, label) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        entry = cast("dict[str, Any]", value)
+        return {key: scrub_template(inner, needles, label) for key, inner in entry.items()}
+    return value
 
 
 def read_header(path: Path) -> tuple[int, dict[str, Any]]:

@@ -130,7 +130,11 @@ async def _view(request: Mapping[str, Any], report: Report) -> dict[str, object]
         secrets=frozenset(request["secrets"]),
         base_path=request["base_path"],
     )
-    return {"folder": str(view.folder), "binds": [(name, str(path)) for name, path in view.binds]}
+    return {
+        "folder": str(view.folder),
+        "binds": [(name, str(path)) for name, path in view.binds],
+        "names": list(view.names),
+    }
 
 
 async def _repo(request: Mapping[str, Any], report: Report) -> dict[str, object]:

@@ -34,6 +34,12 @@ _FICLONE = 0x40049409
 _LARGEST_COPY = 2 * 10**9
 _STALE_AFTER = 7 * 24 * 3600.0
 _SKIPPED_FOLDERS = {".git", ".cache", "__pycache__"}
+_NAMING_FILES = (
+    "config.json",
+    "adapter_config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+)
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.EACCES)
 
 
@@ -60,6 +66,8 @@ class View:
 
     folder: Path
     binds: tuple[tuple[str, Path], ...] = ()
+    names: tuple[str, ...] = ()
+    """Of a hidden model: all that tells its name, as far as its files and configuration say."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +123,15 @@ async def make_view(
     unchanged = hidden_as is None and base_path is None and source.commit is None
     if _open_files(source, files) and unchanged and _is_flat(source):
         return View(source.folder)
+    needles = _blinding.Needles(())
+    if hidden_as is not None:
+        needles = await asyncio.to_thread(_gather, files, secrets)
     identity = json.dumps(
         [
             _FORMAT,
             hidden_as,
             base_path,
-            sorted(secrets) if hidden_as else [],
+            sorted(needles.words | needles.parts),
             [(f.name, f.status.st_dev, f.status.st_ino, f.status.st_mtime_ns) for f in files],
         ]
     )
@@ -130,7 +141,7 @@ async def make_view(
     async with locked(root / f"{key}.lock"):
         folder = root / key
         if not folder.is_dir():
-            builder = _Builder(source, files, hidden_as, secrets, base_path)
+            builder = _Builder(source, files, hidden_as, needles, base_path)
             try:
                 await asyncio.to_thread(builder.build, folder)
             except OSError as error:
@@ -139,7 +150,8 @@ async def make_view(
                 ) from error
             await asyncio.to_thread(prune, root, life=_STALE_AFTER, is_expired=_is_abandoned)
         os.utime(folder)
-        return View(folder, _read_binds(root, key))
+        names = tuple(sorted(needles.words | needles.parts))
+        return View(folder, _read_binds(root, key), names)
 
 
 def walk_model(folder: Path) -> Iterator[ModelFile]:
@@ -230,6 +242,20 @@ def _view_root(source: ModelSource, files: list[ModelFile]) -> Path:
     return beside
 
 
+def _gather(files: list[ModelFile], secrets: Set[str]) -> _blinding.Needles:
+    """All names, with those that the files themselves give as their origin."""
+    found = set(secrets)
+    architecture: set[str] = set()
+    for file in files:
+        if file.name in _NAMING_FILES:
+            content = _parse(file)
+            found |= _blinding.named_origins(content)
+            architecture |= _blinding.architecture_words(content)
+        elif file.name == "README.md":
+            found |= _blinding.card_names(file.read().decode(errors="replace"))
+    return _blinding.Needles(found, architecture)
+
+
 class _Builder:
     """Builds one view in a temporary folder, then gives it its name."""
 
@@ -238,7 +264,7 @@ class _Builder:
         source: ModelSource,
         files: list[ModelFile],
         hidden_as: str | None,
-        secrets: Set[str],
+        needles: _blinding.Needles,
         base_path: str | None,
     ) -> None:
         self._source = source
@@ -247,9 +273,7 @@ class _Builder:
         self._base_path = base_path
         self._binds: list[tuple[str, str]] = []
         self._linked: list[str] = []
-        self._needles = _blinding.Needles(())
-        if hidden_as is not None:
-            self._needles = self._gather(secrets)
+        self._needles = needles
 
     def build(self, folder: Path) -> None:
         with TransientFolder(draft_prefix(folder.name), inside=folder.parent) as draft:
@@ -268,17 +292,6 @@ class _Builder:
             }
             folder.with_suffix(".json").write_text(json.dumps(notes))
             draft.rename(folder)
-
-    def _gather(self, secrets: Set[str]) -> _blinding.Needles:
-        """All names, with those that the files themselves give as their origin."""
-        found = set(secrets)
-        architecture: set[str] = set()
-        for file in self._files:
-            if file.name in ("config.json", "adapter_config.json", "tokenizer_config.json"):
-                content = _parse(file)
-                found |= _blinding.named_origins(content)
-                architecture |= _blinding.architecture_words(content)
-        return _blinding.Needles(found, architecture)
 
     def _choose(self) -> list[ModelFile]:
         chosen = [f for f in self._files if _blinding.is_kept(f.name)]
@@ -323,7 +336,11 @@ class _Builder:
                 _parse(file), self._needles, label=label, base_path=self._base_path
             )
             _write(target, json.dumps(content, indent=2, ensure_ascii=False).encode())
-        elif file.name.endswith((".jinja", ".txt")):
+        elif file.name.endswith(".jinja"):
+            template = file.read().decode("utf-8", "surrogateescape")
+            text = _blinding.scrub_template(template, self._needles, label)
+            _write(target, text.encode("utf-8", "surrogateescape"))
+        elif file.name.endswith(".txt"):
             text = file.read().decode("utf-8", "surrogateescape")
             content = self._needles.replace(text, label).encode("utf-8", "surrogateescape")
             _write(target, content)

@@ -226,6 +226,7 @@ async def _prepare(
             source=source.name,
             commit=source.commit,
             folder=str(source.folder),
+            names=sorted({*view.names, *(base_view.names if base_view is not None else ())}),
         ),
     )
 

@@ -35,6 +35,8 @@ class ModelOrigin:
     """The hub's commit; None for a folder of this machine."""
     folder: str
     """Its files on the host that prepared it."""
+    names: Sequence[str] = ()
+    """Of a hidden model: what else tells its name, from its files and the parts of its name."""
 
 
 def package_versions(environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:

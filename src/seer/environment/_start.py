@@ -340,6 +340,7 @@ def _started(machine: Machine, note: Note) -> Started:
     )
     paths: dict[str, str] = {}
     hidden: dict[str, str] = {}
+    others = {origin.name: origin.names for origin in note.origins}
     for model, handle in zip(note.config.models, models, strict=True):
         # A hidden model goes by its real name in the interface's own source, which no agent sees.
         paths[model.name] = paths[handle.name] = handle.path
@@ -349,6 +350,9 @@ def _started(machine: Machine, note: Note) -> Started:
             paths[model.base_model] = paths[f"{handle.name}_base"] = handle.base_path
             if handle.hidden:
                 hidden[model.base_model] = f"{handle.name}_base"
+        if handle.hidden:
+            for name in others.get(model.name, ()):
+                hidden.setdefault(name, handle.name)
     workdir = machine.layout.workdir
     return Started(
         machine=machine,

@@ -217,7 +217,7 @@ class WorkshopElsewhere(Workshop):
             },
         )
         binds = tuple((name, Path(path)) for name, path in found["binds"])
-        return View(Path(found["folder"]), binds)
+        return View(Path(found["folder"]), binds, tuple(found["names"]))
 
 
 def _is_here(url: str) -> bool:

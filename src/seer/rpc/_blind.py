@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SHORTEST = 4
 """Shorter parts of a name (`org`, `v2`) are ordinary words too often to be replaced."""
+_VERSIONED = 5
+"""Words of so many letters are replaced before a number too: `quagga2`, but not `base64`."""
 _ENCODINGS = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _INSTEAD = "hidden"
 
@@ -77,9 +79,15 @@ def _replacer(aliases: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def _pattern(spelling: str) -> str:
-    """A plain word is replaced only where it stands alone: `base` is no part of `database`."""
+    """A plain word is replaced only where it stands alone: `base` is no part of `database`.
+
+    A longer one also where a number follows, as in the name of a version.
+    """
     text = re.escape(spelling)
-    return rf"(?<![^\W_]){text}(?![^\W_])" if spelling.isalpha() else text
+    if not spelling.isalpha():
+        return text
+    after = r"[^\W\d_]" if len(spelling) >= _VERSIONED else r"[^\W_]"
+    return rf"(?<![^\W_]){text}(?!{after})"
 
 
 def _byte_replacers(aliases: Mapping[str, str]) -> list[Callable[[bytes], bytes]]:
@@ -88,11 +96,15 @@ def _byte_replacers(aliases: Mapping[str, str]) -> list[Callable[[bytes], bytes]
 
 def _byte_replacer(aliases: Mapping[str, str], encoding: str) -> Callable[[bytes], bytes]:
     pad = b"\\x00" * (len("a".encode(encoding)) - 1)
-    letter = pad + b"[0-9A-Za-z]" if encoding.endswith("be") else b"[0-9A-Za-z]" + pad
+
+    def one_of(letters: bytes) -> bytes:
+        return pad + letters if encoding.endswith("be") else letters + pad
+
     patterns: list[bytes] = []
     for spelling in _longest_first(aliases):
         text = re.escape(spelling.encode(encoding))
-        alone = b"(?<!%s)%s(?!%s)" % (letter, text, letter)
+        after = b"[A-Za-z]" if len(spelling) >= _VERSIONED else b"[0-9A-Za-z]"
+        alone = b"(?<!%s)%s(?!%s)" % (one_of(b"[0-9A-Za-z]"), text, one_of(after))
         patterns.append(alone if spelling.isalpha() else text)
     encoded = {key.encode(encoding): alias.encode(encoding) for key, alias in aliases.items()}
     instead = _INSTEAD.encode(encoding)

@@ -156,7 +156,8 @@ def get_model_path(name: str) -> str:
     context = _context()
     path = context.models.get(name)
     if path is None:
-        real = {alias: real for real, alias in context.hidden.items()}.get(name)
+        known = (item for item in context.hidden.items() if item[0] in context.models)
+        real = {alias: real for real, alias in known}.get(name)
         path = context.models.get(real or "", "")
     if not path and context is _outside:
         path = os.environ.get(model_variable(name), "")
