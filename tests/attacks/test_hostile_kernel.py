@@ -59,6 +59,18 @@ def test_forged_messages_leave_the_session_usable(session: LocalSession, code: s
     assert session.exec("print('usable')").text == "usable\n"
 
 
+def test_a_flood_of_unsigned_messages_is_one_line_in_the_log(
+    session: LocalSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    flood = "for _ in range(5000): forge('stream', b'{}', signed=False)"
+    assert session.exec(f"{FORGE}\n{flood}", timeout=60).status == "ok"
+    session.restart()
+    assert session.exec("print('usable')").text == "usable\n"
+    lines = [record.getMessage() for record in caplog.records if "ignored" in record.getMessage()]
+    assert len(lines) <= 2
+    assert "messages of the kernel in all" in lines[-1]
+
+
 @pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "webp"])
 def test_images_that_are_bombs_or_broken_are_decoded_nowhere_near(
     session: LocalSession, kind: str

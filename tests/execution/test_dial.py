@@ -1,5 +1,6 @@
 """Connections to sockets in a folder that an agent can write to: a planted link leads nowhere."""
 
+import asyncio
 import os
 import socket
 from collections.abc import Generator
@@ -9,7 +10,7 @@ from typing import cast
 import pytest
 
 from seer.errors import SandboxLostError
-from seer.execution._dial import dial
+from seer.execution._dial import SocketChannel, dial
 from seer.execution._reverse import relay
 from seer.providers import Channel, Layout, Machine
 
@@ -120,3 +121,30 @@ async def test_a_relay_passes_bytes_and_closes_both_ends() -> None:
     assert (one.got, other.got) == (b"from other", b"from one")
     assert one.closed
     assert other.closed
+
+
+class Flood(socket.socket):
+    """A peer that always has more to read."""
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        return b"x" * bufsize
+
+
+async def test_a_peer_that_always_has_more_does_not_hold_the_loop() -> None:
+    """A kernel can send one frame without end, as fast as it is read."""
+    with Flood(socket.AF_UNIX) as endless:
+        channel = SocketChannel(endless)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(others())
+        for _ in range(1000):
+            await channel.read(1024)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert turns > 50

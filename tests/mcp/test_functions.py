@@ -118,15 +118,37 @@ async def test_generators_give_their_items(client: Client) -> None:
     assert (await call(client, "steps", count=3)).structured_content == {"result": [0, 1, 2]}
 
 
-async def test_arrays_are_saved_where_the_agents_session_can_load_them(
-    client: Client, tmp_path: Path
+async def test_arrays_are_saved_in_the_agents_own_session_and_no_other(
+    scoped: ScopedSandbox, interface: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with await acreate_local_session(workspace_dir=tmp_path / "work") as session:
-        text = text_of(await call(client, "vector", size=500))
-        assert "array float32 500" in text
-        path = text.split("saved as '")[1].split("'")[0]
-        code = f"import numpy as np; print(np.load({path!r}).shape)"
-        assert (await session.aexec(code)).stdout == "(500,)\n"
+    monkeypatch.chdir(tmp_path)
+    servers: list[Any] = []
+    for name in ("lab", "other"):
+        config: Any = await scoped.aserve(interface, "mcp", name)
+        servers.append(config[name])
+
+    async def vectors(session_id: str) -> list[str]:
+        """Where two servers save what one agent asks them for."""
+        paths: list[str] = []
+        for size, entry in zip((500, 600), servers, strict=True):
+            env = {"SEER_SESSION": session_id}
+            server = StdioServerParameters(command=entry["command"], args=entry["args"], env=env)
+            async with Client(server) as client:
+                text = text_of(await call(client, "vector", size=size))
+                paths.append(text.split("saved as ")[1].split("]")[0].split("'")[-2:][0])
+        return paths
+
+    async with await acreate_local_session(workspace_dir=tmp_path / "another") as another:
+        for stranger in ("", "no-such-session"):
+            kept = await vectors(stranger)
+            assert {np.load(path).shape for path in kept} == {(500,), (600,)}
+        assert not (tmp_path / "another" / "results").exists()
+        async with await acreate_local_session(workspace_dir=tmp_path / "work") as session:
+            first, second = await vectors(session.session_id)
+            code = f"import numpy as np; print(np.load({first!r}).shape, np.load({second!r}).shape)"
+            assert (await session.aexec(code)).stdout == "(500,) (600,)\n"
+        assert another.session_id != session.session_id
+        assert not (tmp_path / "another" / "results").exists()
 
 
 async def test_a_cancelled_call_stops_the_function(client: Client) -> None:

@@ -15,6 +15,7 @@ from seer.mcp._waiting import Progress, render
 class QuietCaller:
     """Somebody who wants to hear nothing."""
 
+    session = ""
     wants_progress = False
 
     async def report(self, seconds: float, message: str) -> None:

@@ -20,6 +20,7 @@ from seer.errors import GateError
 from seer.execution import LocalSession, acreate_local_session
 from seer.harness import (
     Agent,
+    AgentRequest,
     Call,
     ErrorEvent,
     Event,
@@ -443,6 +444,31 @@ async def test_ten_agents_on_one_sandbox_have_their_own_records_and_are_replayed
     )
     assert [outputs(events) for _, events in again] == [outputs(events) for _, events in done]
     assert {last(events).reason for _, events in again} == {"completed"}
+
+
+async def test_to_check_a_replay_uses_up_no_recorded_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEER_RUNS", str(tmp_path / "runs"))
+
+    async def said(agent: Agent) -> tuple[Path, str]:
+        run = run_agent(task="the same", provider=agent, session=None)
+        texts = [event.text async for event in run if isinstance(event, Text)]
+        assert run.folder is not None
+        return run.folder, texts[0]
+
+    first, _ = await said(Scripted([Step(text="one")]))
+    await said(Scripted([Step(text="two")]))
+    request = AgentRequest(
+        run_id="", provider="replay", model=None, system_prompt="", task="the same"
+    )
+    monkeypatch.setenv("SEER_RUNS", str(tmp_path / "again"))
+    for _ in range(3):
+        agent = ReplayAgent.from_argument(str(first))
+        agent.check(request)
+        agent.model_name(request)
+    again = [(await said(ReplayAgent.from_argument(str(first))))[1] for _ in range(2)]
+    assert again == ["one", "two"]
 
 
 async def test_a_fork_plays_the_first_turns_and_goes_on_with_another_agent(

@@ -9,6 +9,9 @@ from seer.errors import PathEscapeError, RemoteFileError, SandboxLostError
 from seer.isolation import connect_beneath
 from seer.providers import Channel, Machine
 
+_AT_ONCE = 8
+"""Reads in a row without a trip through the loop."""
+
 
 class SocketChannel(Channel):
     """A connected stream socket of this host as a `Channel`."""
@@ -18,15 +21,24 @@ class SocketChannel(Channel):
         self._socket = connection
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._at_once = 0
 
     async def read(self, n: int = 65536) -> bytes:
         """Read at most `n` bytes; `b""` at the end."""
+        if self._at_once >= _AT_ONCE:
+            self._at_once = 0
+            await asyncio.sleep(0)
         try:
-            return self._socket.recv(n)  # what is there already needs no trip through the loop
+            # What is there already needs no trip through the loop, but a peer that always has
+            # more must not keep the loop from all else.
+            data = self._socket.recv(n)
+            self._at_once += 1
+            return data
         except BlockingIOError:
             pass
         except OSError as error:
             raise SandboxLostError(f"the connection is gone: {error}") from None
+        self._at_once = 0
         try:
             return await self._loop.sock_recv(self._socket, n)
         except OSError as error:

@@ -64,6 +64,7 @@ class Kernel:
         self._tasks: list[asyncio.Task[None]] = []
         self._ready = asyncio.Event()
         self._tail = bytearray()
+        self._ignored = 0
         self._death: str | None = None
         self._dead = asyncio.Event()
 
@@ -155,6 +156,9 @@ class Kernel:
 
     async def close(self) -> None:
         """Kill the kernel and all it started. Closing twice is harmless."""
+        if self._ignored > 1:
+            logger.warning("ignored %d messages of the kernel in all", self._ignored)
+            self._ignored = 1
         self._die("the kernel was stopped")
         with contextlib.suppress(SandboxLostError):
             await self._process.kill()
@@ -217,7 +221,7 @@ class Kernel:
                 try:
                     handle(self._signer.read(frames))
                 except ProtocolError as error:
-                    logger.warning("ignored a message of the kernel: %s", error)
+                    self._ignore(error)
                 if connection.has_more:
                     # A kernel that prints without end must not keep the loop from all else.
                     await asyncio.sleep(0)
@@ -226,6 +230,12 @@ class Kernel:
             self._die("the kernel closed its sockets")
         except ProtocolError as error:
             self._die(f"the kernel broke its protocol: {error}")
+
+    def _ignore(self, error: ProtocolError) -> None:
+        """Log the first message that is no good, and count the others: an agent can send many."""
+        if self._ignored == 0:
+            logger.warning("ignored a message of the kernel: %s; more are only counted", error)
+        self._ignored += 1
 
     def _on_shell(self, message: Message) -> None:
         request = self._requests.get(message.parent)

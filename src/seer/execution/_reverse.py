@@ -29,6 +29,7 @@ class ReverseDoor:
     def __init__(self, listener: Listener, target: Path) -> None:
         self._listener = listener
         self._target = target
+        self._warned = False
         self._relays: dict[asyncio.Task[None], Channel] = {}
         self._accepting = asyncio.create_task(self._accept())
 
@@ -68,7 +69,10 @@ class ReverseDoor:
         try:
             near = SocketChannel(await asyncio.to_thread(connect_path, self._target))
         except OSError as error:
-            logger.warning("nothing listens on the gate's socket any more: %s", error)
+            # Once: a program in the machine can connect as often as it likes.
+            level = logging.DEBUG if self._warned else logging.WARNING
+            self._warned = True
+            logger.log(level, "nothing listens on the gate's socket any more: %s", error)
             await channel.close()
             return
         await relay(channel, near)

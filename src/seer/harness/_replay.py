@@ -87,9 +87,6 @@ class ReplayAgent(Agent):
         """A run must be named, and vendors' own tools cannot be replayed."""
         if self._run is None:
             raise ConfigError("provider", "replay", "say which run: replay:RUN")
-        if self._whole_program:
-            self._run = _cast_list.assign(self._run, request)
-            self._whole_program = False
         if self._after is not None:
             self._after.check(request)
         elif request.builtin_tools:
@@ -97,7 +94,7 @@ class ReplayAgent(Agent):
 
     def model_name(self, request: AgentRequest) -> str | None:
         """The recorded model."""
-        return None if self._run is None else self._run.meta.get("model")
+        return None if self._run is None else self._find(request, play=False).meta.get("model")
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """Those of the agent that may go on."""
@@ -105,8 +102,8 @@ class ReplayAgent(Agent):
 
     async def run(self, request: AgentRequest, seat: Seat) -> None:
         """Do all of it again."""
-        assert self._run is not None
-        events = recorded_events(self._run)
+        played = self._find(request, play=True)
+        events = recorded_events(played)
         if self._after is None:
             await play(events, seat, differs=_fail)
             return
@@ -118,7 +115,14 @@ class ReplayAgent(Agent):
             logger.warning("the agent goes on by itself: %s", visible(str(difference)))
             complete = False
         if not complete:
-            await _go_on(self._after, self._run, request, seat)
+            await _go_on(self._after, played, request, seat)
+
+    def _find(self, request: AgentRequest, *, play: bool) -> Run:
+        """The run to play for this request: of a whole program, the one that fits it best."""
+        assert self._run is not None
+        if not self._whole_program:
+            return self._run
+        return _cast_list.find(self._run, request, play=play)
 
 
 class Forked(Agent):
@@ -198,8 +202,14 @@ class _CastList:
         self._lock = threading.Lock()
         self._played: Counter[str] = Counter()
 
-    def assign(self, named: Run, request: AgentRequest) -> Run:
-        """The run to play for this request; the named one where none fits better."""
+    def find(self, named: Run, request: AgentRequest, *, play: bool) -> Run:
+        """The run for this request; the named one where none fits better.
+
+        Args:
+            named: A run of the program.
+            request: What the agent is asked.
+            play: Whether it is played now, so that the next equal request gets another one.
+        """
         place = _places(request.callers)
 
         def fits(item: tuple[int, Run]) -> tuple[object, ...]:
@@ -215,7 +225,7 @@ class _CastList:
 
         with self._lock:
             _, run = min(enumerate(siblings(named)), key=fits)
-            self._played[str(run.folder)] += 1
+            self._played[str(run.folder)] += play
         return run
 
 

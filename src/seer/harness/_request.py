@@ -3,6 +3,7 @@
 Pure resolution: nothing is started or connected here.
 """
 
+import dataclasses
 import logging
 import os
 import sys
@@ -149,7 +150,19 @@ def merge_servers(
                     f"mcp_servers[{name!r}]", entry, "another tool server has this name already"
                 )
             merged[name] = entry
-    return tuple(parse_server(name, entry) for name, entry in merged.items())
+    session = session or _session_of(merged)
+    own = {} if session is None else {"SEER_SESSION": session.session_id}
+    specs = (parse_server(name, entry) for name, entry in merged.items())
+    # So that Seer's servers save what they return in this agent's session, and in no other.
+    return tuple(dataclasses.replace(spec, env={**own, **spec.env}) for spec in specs)
+
+
+def _session_of(servers: Mapping[str, Any]) -> SessionLike | None:
+    """The open session whose tools are among these servers."""
+    for session in open_sessions():
+        if any(servers.get(name) == entry for name, entry in session.mcp_config.items()):
+            return session
+    return None
 
 
 def open_sessions() -> list[SessionLike]:

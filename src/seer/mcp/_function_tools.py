@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from seer.errors import ArgumentError, GateError, RemoteError
@@ -24,10 +24,17 @@ _KEEP_ALIVE = 5.0
 class FunctionTools:
     """The tools of one served interface, all calling as one caller."""
 
-    def __init__(self, schema: Schema, gate: Gate, save: Save) -> None:
+    def __init__(self, schema: Schema, gate: Gate, save_for: Callable[[str], Save]) -> None:
+        """Make the tools.
+
+        Args:
+            schema: The interface.
+            gate: Calls it.
+            save_for: Gives what keeps files for the agent of a session, by the session's id.
+        """
         self._schema = schema
         self._gate = gate
-        self._save = save
+        self._save_for = save_for
         self._calls: OrderedDict[str, asyncio.Task[ToolResult]] = OrderedDict()
         self._numbers = itertools.count(1)
         self._items: dict[str, int] = {}
@@ -52,7 +59,9 @@ class FunctionTools:
             except ArgumentError as error:
                 raise ToolFailure(str(error)) from None
             call_id = f"{function.name}-{next(self._numbers)}"
-            task = asyncio.create_task(self._call(call_id, function, args, kwargs))
+            task = asyncio.create_task(
+                self._call(call_id, function, args, kwargs, session=caller.session)
+            )
             self._remember(call_id, task)
             try:
                 return await self._wait(call_id, PATIENCE, caller)
@@ -87,7 +96,13 @@ class FunctionTools:
         return typed_tool(get_result, read_only=True)
 
     async def _call(
-        self, call_id: str, function: Function, args: list[Any], kwargs: dict[str, Any]
+        self,
+        call_id: str,
+        function: Function,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        *,
+        session: str,
     ) -> ToolResult:
         try:
             if function.is_generator:
@@ -104,7 +119,7 @@ class FunctionTools:
             return ToolResult(text=f"{type(error).__name__}: {error}", failed=True)
         finally:
             self._items.pop(call_id, None)
-        return await ValueText(call_id, self._save).result(value)
+        return await ValueText(call_id, self._save_for(session)).result(value)
 
     async def _wait(self, call_id: str, wait: float, caller: Caller) -> ToolResult:
         task = self._calls[call_id]

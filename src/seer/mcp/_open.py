@@ -26,6 +26,7 @@ from seer.mcp._sdk import load_sdk
 from seer.mcp._shell_tools import shell_tools
 from seer.mcp._streams import Pipes
 from seer.mcp._tools import Tool, ToolSet
+from seer.mcp._values import Save
 from seer.rpc._schema import Schema
 from seer.rpc.client import connect
 from seer.workspace import Gate
@@ -67,7 +68,7 @@ async def open_interface_door(served: ServedInterface) -> Door:
     schema = served.schema
     socket = await served.open_caller(f"{schema.name}-mcp")
     gate = connect(schema.name, socket.address)
-    functions = FunctionTools(schema, gate, _save_for_agent)
+    functions = FunctionTools(schema, gate, _save_for)
     tools = ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
     door = await open_door(tools)
     door.on_close(functions.aclose)
@@ -75,19 +76,26 @@ async def open_interface_door(served: ServedInterface) -> Door:
     return door
 
 
-async def _save_for_agent(name: str, data: bytes) -> str:
-    """Keep a file where the agent can open it, or at least the person."""
-    sessions = [session for session in open_sessions() if session.kind != "cli"]
-    if len(sessions) == 1:
-        path = f"results/{name}"
-        await sessions[0].awrite_file(path, data)
-        return f"{path!r} in the workspace"
-    folder = (Path("outputs") / "results").absolute()
-    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    # Named by what it holds, so that a replay gives the same answer.
-    target = folder / f"{hashlib.sha256(data).hexdigest()[:12]}-{name}"
-    await asyncio.to_thread(target.write_bytes, data)
-    return str(target)
+def _save_for(session_id: str) -> Save:
+    """Keep files where the agent of this session can open them, or at least the person.
+
+    A session that is open here, but is not the agent's own, gets nothing: it may be another's.
+    """
+
+    async def save(name: str, data: bytes) -> str:
+        # Named by what it holds, so that no server overwrites another's file, and a replay gives
+        # the same answer.
+        named = f"{hashlib.sha256(data).hexdigest()[:12]}-{name}"
+        for session in open_sessions():
+            if session.session_id == session_id and session.kind != "cli":
+                await session.awrite_file(f"results/{named}", data)
+                return f"{f'results/{named}'!r} in the workspace"
+        folder = (Path("outputs") / "results").absolute()
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        await asyncio.to_thread((folder / named).write_bytes, data)
+        return str(folder / named)
+
+    return save
 
 
 async def open_door(tools: ToolSet) -> Door:

@@ -24,7 +24,9 @@ def main() -> int:
         )
         return 1
     numbers = b"".join(fd.to_bytes(4, sys.byteorder) for fd in (0, 1))
-    door.sendmsg([b"1"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
+    # The session of the agent, for what the tools save; empty where the agent has none.
+    session = os.environ.get("SEER_SESSION", "").encode()[:100]
+    door.sendmsg([b"1" + session], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, numbers)])
     os.close(0)
     os.close(1)
     refusal = b""

@@ -35,12 +35,12 @@ Context = ServerRequestContext[Any, Any]
 
 async def serve_client(tools: ToolSet, pipes: Pipes) -> None:
     """Speak MCP with one client until it goes."""
-    server = _make_server(tools)
+    server = _make_server(tools, pipes.session)
     async with _message_streams(pipes) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-def _make_server(tools: ToolSet) -> Server[Any]:
+def _make_server(tools: ToolSet, session: str) -> Server[Any]:
     listing = types.ListToolsResult(
         tools=[
             types.Tool(
@@ -73,7 +73,7 @@ def _make_server(tools: ToolSet) -> Server[Any]:
                 INVALID_PARAMS, f"there is no tool {params.name!r:.100}; there are: {known}"
             )
         try:
-            return _content(await tool.handler(params.arguments or {}, _Caller(context)))
+            return _content(await tool.handler(params.arguments or {}, _Caller(context, session)))
         except (SeerError, LookupError, ValueError) as error:
             return _failure(str(error))
         except Exception as error:
@@ -93,8 +93,9 @@ def _make_server(tools: ToolSet) -> Server[Any]:
 class _Caller:
     """The client that made a call."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, session: str) -> None:
         self._context = context
+        self.session = session
 
     @property
     def wants_progress(self) -> bool:

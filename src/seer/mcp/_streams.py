@@ -24,6 +24,8 @@ class Pipes:
         self._reader = reader
         self._read_transport = read_transport
         self._writer = writer
+        self.session = ""
+        """The id of the session that the client's agent works in, if it has one."""
 
     @classmethod
     async def take(cls, connection: socket.socket) -> Pipes:
@@ -34,9 +36,9 @@ class Pipes:
             OSError: The relay went away.
         """
         await _readable(connection)
-        greeting, fds, _, _ = socket.recv_fds(connection, 1, 2)
+        greeting, fds, _, _ = socket.recv_fds(connection, 256, 2)
         try:
-            if greeting != b"1" or len(fds) != 2:
+            if not greeting.startswith(b"1") or len(fds) != 2:
                 raise ValueError("a relay of another version")
             for fd in fds:
                 mode = os.fstat(fd).st_mode
@@ -46,7 +48,9 @@ class Pipes:
             for fd in fds:
                 os.close(fd)
             raise
-        return await cls.attach(*fds)
+        self = await cls.attach(*fds)
+        self.session = greeting[1:].decode(errors="replace")
+        return self
 
     @classmethod
     async def attach(cls, reading: int, writing: int) -> Pipes:

@@ -30,6 +30,11 @@ class Caller(Protocol):
     """Who called a tool, while the call lasts."""
 
     @property
+    def session(self) -> str:
+        """The id of the session that the agent works in; empty if it has none."""
+        ...
+
+    @property
     def wants_progress(self) -> bool:
         """Whether the client asked to be told how it goes."""
         ...

@@ -11,7 +11,7 @@ from seer.execution import Image
 from seer.mcp._tools import ToolResult
 
 Save = Callable[[str, bytes], Awaitable[str]]
-"""Keeps a file for the agent; takes a name and content, returns where it can be found."""
+"""Keeps a file for the agent that called; takes a name and content, returns where it is."""
 
 TEXT_LIMIT = 100_000
 """Characters of one result; more is saved as a file."""

@@ -12,7 +12,7 @@ from typing import Any
 from seer._transient import TransientFolder
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.errors import RecordError
-from seer.execution import create_local_session
+from seer.execution import acreate_local_session
 from seer.harness import Agent, Limits, Text, run_agent
 from seer.workspace import Library, Workspace
 
@@ -74,19 +74,18 @@ async def study(
         try:
             await scoped.astart()
             tools: Any = await scoped.aserve(str(interface), expose_as="library", name="tools")
-            session = create_local_session(
+            async with await acreate_local_session(
                 workspace=Workspace(libraries=[tools, *libraries]),
                 workspace_dir=str(workspace_dir or spare / "workspace"),
-            )
-            said = ""
-            run = run_agent(
-                task=task, session=session, provider=provider, model=model, limits=limits,
-                name=name or f"study-{interface.stem}",
-            )  # fmt: skip
-            async for event in run:
-                if isinstance(event, Text):
-                    said = event.text
-            session.close()
+            ) as session:
+                said = ""
+                run = run_agent(
+                    task=task, session=session, provider=provider, model=model, limits=limits,
+                    name=name or f"study-{interface.stem}",
+                )  # fmt: skip
+                async for event in run:
+                    if isinstance(event, Text):
+                        said = event.text
         finally:
             await scoped.aterminate()
     if run.folder is None:
