@@ -55,6 +55,12 @@ class Shared:
             raise ValueError(f"there is no room for more than {METERS} callers and functions")
         return _METER_BASE + index * WIDTH
 
+    def clear_meter(self, index: int) -> None:
+        """Forget what was counted by meter number `index`."""
+        base = self.meter_base(index)
+        for cell in range(base, base + WIDTH):
+            self.cells[cell] = 0.0
+
     def enter(self, lane: int, place: int) -> None:
         """Note what `lane` turned to last: the place of a function and its caller."""
         self.cells[turned_to(lane)] = place

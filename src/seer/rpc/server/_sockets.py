@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import socket
+from collections import deque
 
 from seer.rpc._wire import head_prefix
 
@@ -34,15 +35,20 @@ class CallerSockets:
         poller: Tells of connections and requests.
         handler: Answers a request.
         epoch: Gives the incarnation that answers name.
+        most: How many callers there can be at a time.
 
     Attributes:
         callers: Number, configuration and listening socket of each caller, by name.
-        next_index: The number that the next caller gets.
     """
 
-    def __init__(self, poller: Poller, handler: Handler, epoch: Callable[[], str]) -> None:
+    def __init__(
+        self, poller: Poller, handler: Handler, epoch: Callable[[], str], *, most: int
+    ) -> None:
         self.callers: dict[str, tuple[int, CallerConfig, socket.socket]] = {}
-        self.next_index = 0
+        self._most = most
+        self._next = 0
+        self._freed: deque[int] = deque()
+        """Numbers of callers that are gone, in that order."""
         self._poller = poller
         self._handler = handler
         self._epoch = epoch
@@ -50,27 +56,38 @@ class CallerSockets:
         self._waiting: dict[MiniConnection, None] = {}
         """Connections that wait for a request; in the order they came."""
 
-    def add(self, config: CallerConfig) -> None:
-        """Make a socket for a caller.
+    def add(self, config: CallerConfig) -> int:
+        """Make a socket for a caller; the caller's number.
+
+        A number is used again only when all others were: a function of a caller that has gone may
+        still run, and is counted under it.
 
         Raises:
             OSError: The socket cannot be made.
-            ValueError: There is a caller of that name.
+            ValueError: There is a caller of that name, or there are too many.
         """
         if config.name in self.callers:
             raise ValueError(f"there is a caller {config.name!r} already")
+        if self._next == self._most and not self._freed:
+            raise ValueError(f"there are {self._most} callers, and there can be no more at a time")
         listener = listen(config.socket, 0o666)
-        self.callers[config.name] = (self.next_index, config, listener)
-        self.next_index += 1
+        if self._next < self._most:
+            index = self._next
+            self._next += 1
+        else:
+            index = self._freed.popleft()
+        self.callers[config.name] = (index, config, listener)
         if self._answering:
             self._watch(listener)
+        return index
 
     def remove(self, name: str) -> None:
         """Close a caller's socket."""
         found = self.callers.pop(name, None)
         if found is None:
             return
-        _, config, listener = found
+        index, config, listener = found
+        self._freed.append(index)
         self._poller.unwatch(listener.fileno())
         listener.close()
         with contextlib.suppress(OSError):

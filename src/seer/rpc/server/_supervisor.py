@@ -24,7 +24,7 @@ from ._last_moments import LastMoments
 from ._mini import MiniConnection, Poller
 from ._questions import Questions
 from ._restarts import Restarts
-from ._shared import FIRST_CALLER, Shared
+from ._shared import FIRST_CALLER, METERS, Shared
 from ._sockets import CallerSockets
 
 TYPE_CHECKING = False
@@ -69,7 +69,9 @@ class Supervisor:
         self.epoch = new_epoch()
         self.places: dict[str, int] = {}
         self._poller = Poller()
-        self.sockets = CallerSockets(self._poller, self._answer, self._shown_epoch)
+        self.sockets = CallerSockets(
+            self._poller, self._answer, self._shown_epoch, most=METERS - FIRST_CALLER
+        )
         self._recent = Restarts()
         self._restart_at = float("inf")
         self._stopping = False
@@ -97,8 +99,9 @@ class Supervisor:
             OSError: The socket cannot be made.
             ValueError: There is a caller of that name, or there are too many.
         """
-        self.shared.meter_base(FIRST_CALLER + self.sockets.next_index)
-        self.sockets.add(config)
+        index = self.sockets.add(config)
+        # One that has gone may have used this place.
+        self.shared.clear_meter(FIRST_CALLER + index)
 
     def remove_caller(self, name: str) -> None:
         """Close a caller's socket."""
