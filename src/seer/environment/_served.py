@@ -12,7 +12,7 @@ import re
 import secrets
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from seer.environment._origins import ModelOrigin, fingerprint
 from seer.errors import ConfigError, ModelError, RemoteFileError, ServeError, visible
 from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
-from seer.rpc._control import GateControl
+from seer.rpc._control import CallFollow, GateControl
 from seer.rpc._pool import DEFAULT_ALLOWANCE
 from seer.rpc._schema import Schema
 from seer.rpc._ship import interface_files
@@ -254,21 +254,13 @@ class Served:
                 found[origin.name] = {"error": str(error)}
         return found
 
-    def records(self, after: int = 0) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-        """Its calls from an offset of the gate's record on, as they are made."""
-        return self.control.records(after)
+    async def follow(self, callers: Sequence[str], *, prefix: str = "") -> CallFollow:
+        """Have the calls of some callers recorded from now on; see `GateControl.follow`."""
 
-    async def flush(self) -> int:
-        """Have all calls that were answered written down; where the gate's record then ends."""
-        return await self.control.flush()
+        async def read(follow: str, file: int | str) -> bytes:
+            return await self._machine.read_file(f"{self.folder}/record/{follow}/blobs/{file}")
 
-    async def read_blob(self, sha256: str) -> bytes:
-        """A large value of the gate's record.
-
-        Raises:
-            RemoteFileError: It is not there.
-        """
-        return await self._machine.read_file(f"{self.folder}/record/blobs/{sha256}")
+        return await self.control.follow(callers, prefix=prefix, read=read)
 
     async def _launch(self) -> None:
         await self._send_file()

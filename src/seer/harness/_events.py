@@ -30,10 +30,13 @@ ErrorKind = Literal[
     "request",
     "tool_server",
     "divergence",
+    "record",
     "script",
     "internal",
 ]
-"""`request`: the vendor rejects what was asked of it (unknown model, too long, bad parameter)."""
+"""`request`: the vendor rejects what was asked of it (unknown model, too long, bad parameter).
+`record`: something that happened could not be recorded.
+"""
 
 LimitName = Literal["turns", "tool_calls", "seconds", "tokens", "cost_usd", "stop"]
 """`stop`: a person asked the agent to conclude."""

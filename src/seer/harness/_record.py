@@ -42,9 +42,11 @@ class Recording:
         self._record: RunRecord | None = None
         self._collector: CallCollector | None = None
         self._totals: dict[str, Any] = {}
+        self._missing = ""
         self._tracing = Tracing()
         self._broken = False
         self._notebook: Path | None = None
+        self._gates: list[Followed] = []
         self.folder: Path | None = None
 
     def open(
@@ -83,10 +85,20 @@ class Recording:
         )
         self.folder = self._record.folder
         self._notebook = getattr(session, "notebook_path", None)
+        self._gates = _gates(session, servers)
+
+    async def follow(self) -> None:
+        """Have the gates that the run can reach record its calls.
+
+        Raises:
+            RecordError: The record cannot be written.
+        """
+        if self._record is None:
+            return
         if self._notebook is not None:
             self._record.update({"notebook": str(self._notebook)})
         self._collector = CallCollector(self._record, on_call=self._tracing.call)
-        self._collector.follow(_gates(session, servers))
+        await self._collector.follow(self._gates)
 
     def event(self, event: Event) -> None:
         """Write one event."""
@@ -116,14 +128,18 @@ class Recording:
         if self._record is not None:
             self._record.update({"limits": limits})
 
-    async def settle(self) -> None:
-        """Take the last calls of the gates, which write theirs down with a delay."""
-        if self._collector is not None:
-            missing = await self._collector.stop()
-            if missing:
-                self._totals["missing"] = missing
+    async def settle(self) -> str:
+        """Take the last calls of the gates, which write theirs down with a delay.
+
+        Returns:
+            Which calls are missing from the record; empty where none are.
+        """
+        missing = "" if self._collector is None else await self._collector.stop()
+        if missing:
+            self._missing = missing
         if self._record is not None and self._notebook is not None:
             self._keep_notebook(self._record, self._notebook)
+        return missing
 
     def _keep_notebook(self, record: RunRecord, path: Path) -> None:
         try:
@@ -138,7 +154,8 @@ class Recording:
         if self._record is None:
             return
         try:
-            self._record.close(reason, {"message": message, **self._totals})
+            missing = {"missing": self._missing} if self._missing else {}
+            self._record.close(reason, {"message": message, **self._totals, **missing})
         except RecordError:
             if not self._broken:
                 raise
@@ -154,7 +171,7 @@ def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[F
     reached: dict[int, tuple[Any, set[str]]] = {}
     workspace = getattr(session, "workspace", None)
     for library in cast("Sequence[Any]", getattr(workspace, "libraries", ())):
-        if hasattr(library.gate, "read_blob"):
+        if hasattr(library.gate, "follow"):
             reached[id(library.gate)] = (library.gate, set())
     # Nobody serves an interface who has not imported the package.
     environment = sys.modules.get("seer.environment")
@@ -163,19 +180,19 @@ def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[F
         for gate, caller in environment.gates_behind(commands):
             reached.setdefault(id(gate), (gate, set()))[1].add(caller)
     return [
-        Followed(gate, _wanted(gate.name, callers, session)) for gate, callers in reached.values()
+        Followed(gate, _callers(gate.name, doors, session), prefix=f"{gate.name}-in-a-script-")
+        for gate, doors in reached.values()
     ]
 
 
-def _wanted(interface: str, doors: set[str], session: SessionLike | None) -> Callable[[str], bool]:
-    script = f"{interface}-in-a-script-"
+def _callers(
+    interface: str, doors: set[str], session: SessionLike | None
+) -> Callable[[], Sequence[str]]:
+    def callers() -> Sequence[str]:
+        own: str | None = getattr(session, "callers", {}).get(interface)
+        return sorted({*doors, *([own] if own else [])})
 
-    def wanted(caller: str) -> bool:
-        # Asked each time: a session may open its callers late.
-        own = getattr(session, "callers", {}).get(interface)
-        return caller == own or caller in doors or caller.startswith(script)
-
-    return wanted
+    return callers
 
 
 def _about(session: SessionLike | None) -> Mapping[str, Any]:

@@ -163,6 +163,7 @@ class AgentRun(AsyncIterator[Event]):
             self._agent, self._request, session=self._session, servers=self._servers
         )
         try:
+            await self._recording.follow()
             async with (
                 control_door(self._recording.folder, self._controlled),
                 open_toolbox(self._servers) as toolbox,
@@ -188,10 +189,26 @@ class AgentRun(AsyncIterator[Event]):
                 self._seat.fail(kind, message)
             raise
         finally:
-            if self._seat is not None:
-                self._seat.emit(self._seat.finished(reason, message))
+            await self._settle(reason, message)
+
+    async def _settle(self, reason: FinishReason, message: str) -> None:
+        """Take the last calls, report the end and close the record, whichever of them fails."""
+        seat = self._seat
+        try:
+            missing = await self._recording.settle()
+            if missing:
+                reason, message = "error", f"calls are missing from the record: {missing}"
+            if seat is not None:
+                if missing:
+                    seat.fail("record", message)
+                seat.emit(seat.finished(reason, message))
+        except Exception as error:
+            reason, message = "error", str(error) or type(error).__name__
+            if seat is not None and self.result is None:
+                seat.emit(seat.finished(reason, message))
+            raise
+        finally:
             self._seat = None
-            await self._recording.settle()
             self._recording.close(reason, message)
 
     def _controlled(self, request: Mapping[str, Any]) -> None:

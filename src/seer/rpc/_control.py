@@ -7,8 +7,8 @@ It speaks over whatever reaches the machine: `connect` opens a byte stream to th
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from seer.errors import (
     GateBusyError,
@@ -93,23 +93,22 @@ class GateControl:
         message = {"scope": scope, "name": function or caller or "", "budget": budget.to_json()}
         await self._ask("POST", "/v1/budget", message)
 
-    async def records(self, after: int = 0) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-        """The record of calls from a byte offset on, as they are made.
+    async def follow(
+        self,
+        callers: Sequence[str],
+        *,
+        prefix: str,
+        read: Callable[[str, int | str], Awaitable[bytes]],
+    ) -> CallFollow:
+        """Have the calls of some callers recorded from now on, for one reader.
 
-        Yields:
-            The offset to continue from, and the record.
+        Args:
+            callers: Their names.
+            prefix: Callers whose names begin like this are followed too; empty for none.
+            read: Reads a large value, given the follow's id and the number of its file.
         """
-        while True:
-            found = await self._ask("GET", f"/v1/records/{after}")
-            lines: list[str] = found["lines"]
-            for line in lines:
-                after += len(line.encode("utf-8", "surrogatepass")) + 1
-                yield after, json.loads(line)
-            after = found["next"]
-
-    async def flush(self) -> int:
-        """Have every call that was answered written down; the offset where the record ends."""
-        return (await self._ask("POST", "/v1/flush"))["end"]
+        found = await self._ask("POST", "/v1/follow", {"callers": list(callers), "prefix": prefix})
+        return CallFollow(self._ask, found["follow"], dropped=found["dropped"], read=read)
 
     async def stop(self) -> None:
         """End the interface and its supervisor."""
@@ -141,6 +140,85 @@ class GateControl:
                 raise ProtocolError(str(error)) from None
             if response is not None:
                 return response
+
+
+class CallFollow:
+    """The calls of some callers of a gate, for one reader. What was read is removed there.
+
+    Attributes:
+        dropped: How many calls were made before the follow began and are not kept any more.
+        lost: How many calls could not be recorded since.
+        why: Why not, the last time.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str, str, Mapping[str, Any] | None], Awaitable[Any]],
+        identifier: str,
+        *,
+        dropped: int,
+        read: Callable[[str, int | str], Awaitable[bytes]],
+    ) -> None:
+        self.dropped = dropped
+        self.lost = 0
+        self.why = ""
+        self._ask = ask
+        self._id = identifier
+        self._read = read
+
+    async def add(self, callers: Sequence[str]) -> int:
+        """Follow more callers; how many of their calls are not kept any more."""
+        found = await self._ask("POST", f"/v1/follow/{self._id}", {"callers": list(callers)})
+        return found["dropped"]
+
+    async def batches(self) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]:
+        """The lines of calls as they are made, each with the offset where it ends.
+
+        Asking for the next batch says that the last one was taken, with its large values. A batch
+        may be empty, when calls were lost.
+        """
+        after = 0
+        files: list[int | str] = []
+        while True:
+            position = {"after": after, "files": files, "lost": self.lost}
+            found = await self._ask("POST", f"/v1/records/{self._id}", position)
+            self.lost, self.why = found["lost"], found["why"]
+            batch: list[tuple[int, dict[str, Any]]] = []
+            files = []
+            for line in found["lines"]:
+                after += len(line.encode("utf-8", "surrogatepass")) + 1
+                record: dict[str, Any] = json.loads(line)
+                files += _files(record)
+                batch.append((after, record))
+            yield batch
+
+    async def read(self, file: int | str) -> bytes:
+        """A large value of a line in the present batch, by the number of its file."""
+        return await self._read(self._id, file)
+
+    async def flush(self) -> int:
+        """Have every call that was answered written down; the offset where the lines then end."""
+        found = await self._ask("POST", f"/v1/flush/{self._id}", None)
+        self.lost, self.why = found["lost"], found["why"]
+        return found["end"]
+
+    async def close(self) -> None:
+        """End the follow; what was not read is removed."""
+        await self._ask("POST", f"/v1/unfollow/{self._id}", None)
+
+
+def _files(record: Mapping[str, Any]) -> list[int | str]:
+    """The numbers of the files that a line refers to."""
+    texts = (record.get("arguments"), record.get("result"))
+    found: list[Any] = [text["blob"] for text in texts if text is not None and is_blob(text)]
+    for key in ("argument_buffers", "result_buffers"):
+        found += record.get(key) or []
+    return [item["file"] for item in found if "file" in item]
+
+
+def is_blob(value: object) -> bool:
+    """Whether a value of a line stands for a large text."""
+    return isinstance(value, dict) and list(cast("dict[str, Any]", value)) == ["blob"]
 
 
 def _error(response: Response) -> Exception:

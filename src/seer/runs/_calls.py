@@ -133,7 +133,8 @@ class GateCall:
         else:
             line["arguments"] = json.loads(self.arguments)
         for name in ("argument_buffers", "result_buffers"):
-            line[name] = [{"sha256": digest} for digest in getattr(self, name)]
+            # A replayed gate gives values by their hash.
+            line[name] = [{"sha256": item, "file": item} for item in getattr(self, name)]
         return line
 
 
@@ -167,16 +168,6 @@ def call_key(
         form = arguments
     text = canonical([function, form, list(buffers), *([handle] if handle else [])])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def blob_of(value: object) -> str | None:
-    """The hash of the blob that stands for a large text in a gate's line; None where none does."""
-    if isinstance(value, dict):
-        mapping = cast("dict[str, Any]", value)
-        blob = mapping.get("blob")
-        if set(mapping) == {"blob"} and isinstance(blob, dict):
-            return str(cast("dict[str, Any]", blob).get("sha256"))
-    return None
 
 
 def _text(value: object) -> str:

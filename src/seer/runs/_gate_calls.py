@@ -1,25 +1,46 @@
 """Calls of served interfaces into the record of a run, while it runs."""
 
 import asyncio
-import errno
 import json
 import logging
-import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import anyio
 
-from seer.errors import RecordError, SeerError
-from seer.runs._calls import GateCall, blob_of
+from seer.errors import (
+    InterfaceDiedError,
+    RecordError,
+    SandboxLostError,
+    SandboxStateError,
+    SeerError,
+)
+from seer.rpc._control import is_blob
+from seer.runs._calls import GateCall
 from seer.runs._record import RunRecord
 
 logger = logging.getLogger(__name__)
 
-LONGEST = 10.0
-"""Seconds that the end of a run waits for the last calls to be written down."""
+STALLED = 120.0
+"""Seconds without progress after which the end of a run no longer waits for its last calls."""
+WEIGHTS = 10.0
+"""Seconds that the end of a run waits for the hashes of models."""
 _LARGE = 1 << 20
+
+
+class Follow(Protocol):
+    """The calls of some callers of a gate; see `seer.rpc._control.CallFollow`."""
+
+    dropped: int
+    lost: int
+    why: str
+
+    async def add(self, callers: Sequence[str]) -> int: ...
+    def batches(self) -> AsyncIterator[list[tuple[int, dict[str, Any]]]]: ...
+    async def read(self, file: int | str) -> bytes: ...
+    async def flush(self) -> int: ...
+    async def close(self) -> None: ...
 
 
 class RecordedGate(Protocol):
@@ -38,16 +59,8 @@ class RecordedGate(Protocol):
         """The hashes of its models' files, by model; may take its time."""
         ...
 
-    def records(self, after: int = 0) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-        """The gate's own lines from an offset on, as they come; each with where to go on."""
-        ...
-
-    async def flush(self) -> int:
-        """Have all calls that were answered written down; the offset of the record's end."""
-        ...
-
-    async def read_blob(self, sha256: str) -> bytes:
-        """A blob of the gate's record."""
+    async def follow(self, callers: Sequence[str], *, prefix: str = "") -> Follow:
+        """Record the calls of some callers from now on: by name, or by how their names begin."""
         ...
 
 
@@ -56,11 +69,10 @@ class Followed:
     """A gate, and whose calls of it belong into the record."""
 
     gate: RecordedGate
-    wanted: Callable[[str], bool] = lambda caller: True
-
-
-_taken: "weakref.WeakKeyDictionary[RecordedGate, dict[str, int]]" = weakref.WeakKeyDictionary()
-"""Up to which offset of its record the calls of each caller of a gate are in some run's record."""
+    callers: Callable[[], Sequence[str]]
+    """The names of the run's own callers; asked at the beginning and at the end."""
+    prefix: str = ""
+    """Callers that begin like this are the user's own script."""
 
 
 class CallCollector:
@@ -71,38 +83,38 @@ class CallCollector:
     ) -> None:
         self._record = record
         self._on_call = on_call
-        self._follower: dict[asyncio.Task[None], _Follower] = {}
+        self._followers: list[_Follower] = []
         self._weights: list[asyncio.Task[None]] = []
 
-    def follow(self, gates: Sequence[Followed]) -> None:
-        """Start following; what the gates did before is taken too, unless an earlier run has it."""
+    async def follow(self, gates: Sequence[Followed]) -> None:
+        """Start following. What the callers did before is taken too, as far as gates hold it and
+        no earlier run has taken it.
+        """
         about = {item.gate.name: dict(item.gate.about()) for item in gates}
         if about:
             self._record.update({"interfaces": about})
         for item in gates:
             model = ", ".join(map(_model, about[item.gate.name].get("models") or ()))
             follower = _Follower(item, self._record, self._on_call, model=model)
-            self._follower[asyncio.create_task(follower.run())] = follower
+            self._followers.append(follower)
             self._weights.append(asyncio.create_task(self._note_weights(item.gate, about)))
+        await asyncio.gather(*(follower.begin() for follower in self._followers))
 
     async def stop(self) -> str:
-        """Take what is still to come, then stop. Bounded, and safe under cancellation.
+        """Take what is still to come, then stop. It ends, and is safe under cancellation.
 
         Returns:
             Why calls are missing from the record; empty where none are.
         """
-        tasks = [*self._follower, *self._weights]
-        if not tasks:
+        if not self._followers:
             return ""
         with anyio.CancelScope(shield=True):
-            with anyio.move_on_after(LONGEST):
-                ends = [item.finish() for task, item in self._follower.items() if not task.done()]
-                await asyncio.gather(*ends)
-                await asyncio.wait(self._weights)
-            for task in tasks:
+            await asyncio.gather(*(follower.finish() for follower in self._followers))
+            await asyncio.wait(self._weights, timeout=WEIGHTS)
+            for task in self._weights:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=5)
-        return "; ".join(item.missing for item in self._follower.values() if item.missing)
+            await asyncio.wait(self._weights, timeout=5)
+        return "; ".join(item.missing for item in self._followers if item.missing)
 
     async def _note_weights(self, gate: RecordedGate, about: Mapping[str, dict[str, Any]]) -> None:
         if weights := await gate.weights():
@@ -121,77 +133,140 @@ class _Follower:
         *,
         model: str,
     ) -> None:
-        self.missing = ""
         self._gate = followed.gate
-        self._wanted = followed.wanted
+        self._followed = followed
         self._record = record
         self._on_call = on_call
         self._model = model
+        self._asked: set[str] = set()
         self._seen = 0
-        self._taken = _taken.setdefault(followed.gate, {})
-        self._before = dict(self._taken)
+        self._broken = ""
+        self._left_out = 0
         self._news = asyncio.Event()
         self._kept: dict[str, str] = {}
+        self._follow: Follow | None = None
+        self._task: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Take calls until cancelled, or until the gate or the record is gone."""
+    @property
+    def missing(self) -> str:
+        """What is missing from the record, and why; empty where nothing is."""
+        found: list[str] = []
+        if self._follow is not None and self._follow.lost:
+            found.append(f"{self._follow.lost} calls could not be recorded ({self._follow.why})")
+        if self._left_out:
+            found.append(f"{self._left_out} items of streams were too large to be recorded")
+        if self._broken:
+            found.append(self._broken)
+        return f"of {self._gate.name!r}: {', '.join(found)}" if found else ""
+
+    async def begin(self) -> None:
+        """Have the gate record the run's calls, and start to take them."""
+        callers = self._callers()
         try:
-            async for after, line in self._gate.records():
-                caller = str(line.get("caller", ""))
-                if after > self._before.get(caller, 0) and self._wanted(caller):
-                    await self._take(line)
-                    self._taken[caller] = after
-                self._seen = after
-                self._news.set()
-        except RecordError as error:
-            self.missing = f"calls of {self._gate.name!r} are missing: {error}"
-            logger.error("%s", self.missing)
+            follow = await self._gate.follow(callers, prefix=self._followed.prefix)
+        except (SandboxLostError, SandboxStateError, InterfaceDiedError) as error:
+            # Nobody can call it either.
+            logger.info("no calls of %r are recorded: %s", self._gate.name, error)
+            return
         except (SeerError, OSError) as error:
-            # The sandbox may end before the run does; what was read is in the record.
-            logger.info("no more calls of %r are recorded: %s", self._gate.name, error)
-        finally:
-            self._seen = -1
-            self._news.set()
+            self._fail(f"the calls cannot be recorded: {error}")
+            return
+        if follow.dropped:
+            logger.warning(
+                "%d calls of %r were made before this run began and are not in its record: a gate "
+                "holds only the last calls that no run follows. A replay of the whole program will "
+                "miss them.",
+                follow.dropped,
+                self._gate.name,
+            )
+            self._record.update({"calls_before": {self._gate.name: follow.dropped}})
+        self._follow = follow
+        self._task = asyncio.create_task(self._run(follow))
 
     async def finish(self) -> None:
-        """Wait until every call that was answered so far is taken."""
-        try:
-            end = await self._gate.flush()
-        except (SeerError, OSError) as error:
-            logger.info("the calls of %r may not all be recorded: %s", self._gate.name, error)
+        """Wait until every call that was answered so far is taken, then end the follow."""
+        follow, task = self._follow, self._task
+        if follow is None or task is None:
             return
-        while 0 <= self._seen < end:
-            self._news.clear()
-            await self._news.wait()
+        try:
+            await self._take_rest(follow)
+        except TimeoutError:
+            self._fail(f"the gate gave nothing for {STALLED:g} s")
+        except (SeerError, OSError) as error:
+            self._fail(f"the gate has ended before its last calls were taken: {error}")
+        task.cancel()
+        await asyncio.wait([task], timeout=5)
+        try:
+            async with asyncio.timeout(STALLED):
+                await follow.close()
+        except (SeerError, OSError, TimeoutError) as error:
+            logger.info("%r may go on recording for a while: %s", self._gate.name, error)
+        if self.missing:
+            logger.error("calls are missing from the record: %s", self.missing)
 
-    async def _take(self, line: dict[str, Any]) -> None:
+    async def _take_rest(self, follow: Follow) -> None:
+        async with asyncio.timeout(STALLED):
+            late = self._callers()
+            if late and (dropped := await follow.add(late)):
+                self._fail(f"{dropped} calls were made before the gate knew that they belong here")
+            end = await follow.flush()
+        while not self._broken and self._seen < end:
+            self._news.clear()
+            async with asyncio.timeout(STALLED):
+                await self._news.wait()
+
+    def _callers(self) -> list[str]:
+        callers = [caller for caller in self._followed.callers() if caller not in self._asked]
+        self._asked.update(callers)
+        return callers
+
+    def _fail(self, why: str) -> None:
+        self._broken = self._broken or why
+        self._news.set()
+
+    async def _run(self, follow: Follow) -> None:
+        """Take calls until cancelled, or until the gate or the record is gone."""
+        try:
+            async for batch in follow.batches():
+                for after, line in batch:
+                    await self._take(follow, line)
+                    self._seen = after
+                    self._news.set()
+        except RecordError as error:
+            self._fail(str(error))
+            logger.error("calls of %r are missing from the record: %s", self._gate.name, error)
+        except (SeerError, OSError) as error:
+            self._fail(f"the gate has ended before its last calls were taken: {error}")
+
+    async def _take(self, follow: Follow, line: dict[str, Any]) -> None:
         for key in ("arguments", "result"):
             # Kept in the line, from where it goes into a blob of the record's own, without secrets.
-            if digest := blob_of(line.get(key)):
-                line[key] = json.loads(await self._gate.read_blob(digest))
+            if is_blob(line.get(key)):
+                reference: dict[str, Any] = line[key]["blob"]
+                if "file" in reference:
+                    line[key] = json.loads(await follow.read(reference["file"]))
         for key in ("argument_buffers", "result_buffers"):
             buffers: list[dict[str, Any]] = line.get(key) or []
-            line[key] = [{**item, "sha256": await self._keep(item["sha256"])} for item in buffers]
+            line[key] = [{**item, "sha256": await self._keep(follow, item)} for item in buffers]
+        result = line.get("result")
+        if isinstance(result, dict):
+            self._left_out += int(cast("dict[str, Any]", result).get("left_out", 0))
         call = GateCall.from_gate(self._gate.name, line, model=self._model)
         self._record.call(call.to_json())
         self._on_call(call)
 
-    async def _keep(self, digest: str) -> str:
+    async def _keep(self, follow: Follow, item: Mapping[str, Any]) -> str:
         """Have an array in the record; its hash there, which differs where a secret was removed."""
-        if digest not in self._kept:
-            try:
-                data = await self._gate.read_blob(digest)
-            except OSError as error:
-                if error.errno != errno.ENOENT:
-                    raise
-                # The gate keeps digests only, once its record is too large.
-                logger.warning("array %s of %r was not kept", digest[:12], self._gate.name)
-                return digest
+        digest: str = item["sha256"]
+        if digest not in self._kept and "file" in item:
+            data = await follow.read(item["file"])
+            self._news.set()
             if len(data) > _LARGE:
                 self._kept[digest] = await asyncio.to_thread(self._record.blob, data)
             else:
                 self._kept[digest] = self._record.blob(data)
-        return self._kept[digest]
+        # A gate that keeps digests only has no more than that.
+        return self._kept.get(digest, digest)
 
 
 def _model(origin: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ each connection; there is no work to share. What callers send is hostile, and re
 strict parser that the live gate uses.
 """
 
+import bisect
 import hashlib
 import json
 import logging
@@ -23,6 +24,7 @@ from seer.errors import GateError, ReplayDivergenceError
 from seer.rpc._schema import for_callers
 from seer.rpc._wire import WireError, head_prefix
 from seer.rpc.server._failures import STATUS, error_text
+from seer.rpc.server._follows import Follow, followers
 from seer.rpc.server._replies import Reply, plain_message
 from seer.rpc.server._streams import recorded_stream
 from seer.runs._calls import GateCall
@@ -104,8 +106,10 @@ class ReplayGate:
         self._closed = False
         self._prefix = head_prefix(EPOCH)
         self._redactor = Redactor()
-        self._log = bytearray()
-        """The gate's own record of this replay, in the form that live gates have."""
+        self._follows: dict[str, Follow] = {}
+        self._lines: dict[str, list[tuple[int, str]]] = {}
+        """The calls of each follow in the form that live gates have, and where each line ends."""
+        self._unfollowed: list[tuple[str, str]] = []
         self._logged = threading.Condition()
         self._live_blobs: dict[str, bytes] = {}
 
@@ -269,16 +273,56 @@ class ReplayGate:
         return tuple(hashlib.sha256(data).hexdigest() for data in buffers)
 
     def _note(self, call: GateCall) -> None:
+        line = json.dumps(call.to_gate())
         with self._logged:
-            self._log += json.dumps(call.to_gate()).encode() + b"\n"
+            followed = followers(self._follows, call.caller)
+            for identifier in followed:
+                _append(self._lines[identifier], line)
+            if not followed:
+                self._unfollowed.append((call.caller, line))
             self._logged.notify_all()
 
-    def _records(self, after: int) -> bytes:
-        """The record's lines from an offset on; waits until there are some."""
+    def _follow(self, identifier: str, asked: Mapping[str, Any]) -> bytes:
+        """Follow the calls of some callers; those that nobody has followed yet come first."""
         with self._logged:
-            self._logged.wait_for(lambda: len(self._log) > after or self._closed)
-            lines = self._log[after:].decode().split("\n")[:-1]
-            return self._plain({"next": len(self._log), "lines": lines})
+            new = Follow(identifier or f"follow-{len(self._lines)}", (), "")
+            follow = self._follows.setdefault(new.id, new)
+            follow.names.update(asked["callers"])
+            follow.prefix = asked.get("prefix", follow.prefix)
+            lines = self._lines.setdefault(follow.id, [])
+            rest: list[tuple[str, str]] = []
+            for caller, line in self._unfollowed:
+                if follow.id in followers(self._follows, caller):
+                    _append(lines, line)
+                else:
+                    rest.append((caller, line))
+            self._unfollowed = rest
+            self._logged.notify_all()
+        return self._plain({"follow": follow.id, "dropped": 0})
+
+    def _unfollow(self, identifier: str) -> bytes:
+        with self._logged:
+            self._follows.pop(identifier, None)
+            self._logged.notify_all()
+        return self._plain({})
+
+    def _records(self, identifier: str, after: int) -> bytes:
+        """A follow's lines from an offset on; waits until there are some."""
+        lines = self._lines[identifier]
+
+        def new() -> list[str]:
+            first = bisect.bisect_right(lines, after, key=lambda item: item[0])
+            return [line for _, line in lines[first:]]
+
+        with self._logged:
+            self._logged.wait_for(lambda: new() or self._closed or identifier not in self._follows)
+            return self._plain({"lines": new(), "lost": 0, "why": ""})
+
+    def _flush(self, identifier: str) -> bytes:
+        with self._logged:
+            lines = self._lines[identifier]
+            end = lines[-1][0] if lines else 0
+        return self._plain({"end": end, "lost": 0, "why": ""})
 
     def render(self, recorded: GateCall) -> bytes:
         """A recorded answer as it goes over the wire."""
@@ -309,10 +353,15 @@ class ReplayGate:
             if listener is not None:
                 _shut(listener)
             return self._plain({})
+        argument = parts[3] if len(parts) > 3 else ""
+        if kind == "follow":
+            return self._follow(argument, json.loads(asked.text))
+        if kind == "unfollow":
+            return self._unfollow(argument)
         if kind == "records":
-            return self._records(int(parts[3]))
+            return self._records(argument, int(json.loads(asked.text)["after"]))
         if kind == "flush":
-            return self._plain({"end": len(self._log)})
+            return self._flush(argument)
         if kind == "health":
             empty: dict[str, list[object]] = {"notes": [], "copies": []}
             return self._plain({"state": "up", "epoch": EPOCH, "restarts": 0, **empty})
@@ -328,6 +377,10 @@ class ReplayGate:
 
     def _error(self, status: int, kind: str, message: str) -> bytes:
         return plain_message(status, self._prefix, error_text(kind, message))
+
+
+def _append(lines: list[tuple[int, str]], line: str) -> None:
+    lines.append(((lines[-1][0] if lines else 0) + len(line.encode()) + 1, line))
 
 
 def _error_type(text: str) -> str:

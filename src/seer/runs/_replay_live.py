@@ -161,9 +161,9 @@ class LiveAfterMachine(Machine):
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See `Machine.read_file`; arrays of calls are those that the gate in front knows."""
-        folder, _, digest = path.partition("/record/blobs/")
-        if digest and folder in self._interfaces:
-            return self._interfaces[folder].blob(digest)
+        folder, _, value = path.partition("/record/")
+        if value and folder in self._interfaces:
+            return self._interfaces[folder].blob(value.rpartition("/")[2])
         return await self._real.read_file(path, offset=offset, length=length)
 
     async def write_file(
@@ -241,7 +241,7 @@ class _Listening(Channel):
         if re.match(rb"POST /v1/callers ", head):
             asked = json.loads(body)
             self._callers[str(asked["socket"])] = str(asked["name"])
-        elif re.match(rb"(GET /v1/records/|POST /v1/flush )", head):
+        elif re.match(rb"POST /v1/(follow|unfollow|records|flush)\b", head):
             await self._real.close()
             self._real = await SocketChannel.open(self._front)
         await self._real.write(data)

@@ -95,9 +95,9 @@ class ReplayMachine(Machine):
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See `Machine.read_file`; arrays of recorded calls are where a gate would keep them."""
-        _, _, digest = path.partition("/record/blobs/")
-        if digest and self._gates:
-            return self._gates[0].blob(digest)
+        _, _, value = path.partition("/record/")
+        if value and self._gates:
+            return self._gates[0].blob(value.rpartition("/")[2])
         with _as_remote(path), self._host(path).open("rb") as file:
             file.seek(offset)
             return file.read(-1 if length is None else length)

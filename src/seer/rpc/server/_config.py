@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from seer.rpc._schema import Function
 
+    from ._follows import Follow
+
     Tracebacks = Literal["names"] | bool
 
 MAX_REPLICAS = 256
@@ -82,6 +84,7 @@ class ServerConfig:
         function_budgets: Of single functions.
         changed_budgets: Of single functions, as they were changed since; not a part of the file.
         record: Folder to record calls in; empty for no record.
+        follows: Who follows the calls, by id; not a part of the file.
         record_results: Whether the record holds results too, or digests of them only.
         grace: Seconds between telling a function to stop and killing the process.
         max_body: Bytes one request may have.
@@ -101,6 +104,7 @@ class ServerConfig:
         "control",
         "drain",
         "file",
+        "follows",
         "function_budgets",
         "grace",
         "hidden",
@@ -152,6 +156,7 @@ class ServerConfig:
         self.budget = budget or Budget()
         self.function_budgets = function_budgets or {}
         self.changed_budgets: dict[str, Budget] = {}
+        self.follows: dict[str, Follow] = {}
         self.record = record
         self.record_results = record_results
         self.grace = grace
@@ -168,7 +173,7 @@ class ServerConfig:
             ValueError: It is malformed.
         """
         found: dict[str, Any] = json.loads(text)
-        unknown = sorted({*found} - ({*cls.__slots__} - {"changed_budgets"}))
+        unknown = sorted({*found} - ({*cls.__slots__} - {"changed_budgets", "follows"}))
         if unknown:
             raise ValueError(f"the server's configuration has no {unknown[0]!r}")
         found["callers"] = list(map(CallerConfig.from_json, found.get("callers") or []))

@@ -13,17 +13,29 @@ from seer.rpc._wire import Request, head_prefix
 
 from ._config import CallerConfig, check_replicas
 from ._failures import error_text
+from ._follows import (
+    ABANDONED,
+    Follow,
+    LineWriter,
+    discard,
+    end_of,
+    followers,
+    read_lines,
+    remove_folder,
+)
 from ._listen import listen
 from ._mini import MiniConnection, Poller
 from ._shared import FIRST_CALLER, FIRST_FUNCTION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from ._supervisor import Supervisor
 
-_RECORDS_AT_ONCE = 1 << 20
+_RECORDS_AT_ONCE = 256 << 10
+_NO_FOLLOW = "there is no follow {!r}: it has ended, or nobody asked for it for too long"
 
 
 class Control:
@@ -35,7 +47,8 @@ class Control:
         self._listener: socket.socket | None = None
         self._connections: set[MiniConnection] = set()
         self._awaiting_ready: list[MiniConnection] = []
-        self._awaiting_records: list[tuple[MiniConnection, int]] = []
+        self._awaiting_records: list[tuple[MiniConnection, str, int]] = []
+        """Who waits for lines: of which follow, and how many lost calls they know of."""
 
     def open(self, path: str) -> None:
         """Listen at `path`."""
@@ -247,57 +260,117 @@ class Control:
 
     # --- records -----------------------------------------------------------------------------
 
-    def _get_records(self, connection: MiniConnection, _found: Any, offset: str) -> None:
-        """The record's lines from a byte offset on; waits until there are some."""
-        if not self._supervisor.config.record:
+    def _post_follow(self, connection: MiniConnection, found: Any, identifier: str) -> None:
+        """Record the calls of some callers, for one reader; or those of more callers for it."""
+        supervisor = self._supervisor
+        if not supervisor.config.record:
             raise ValueError("this interface is served without a record")
-        self._awaiting_records.append((connection, int(offset)))
+        follow = self._follow(identifier) if identifier else Follow(os.urandom(6).hex(), (), "")
+        follow.names.update(map(str, found["callers"]))
+        follow.prefix = str(found.get("prefix", follow.prefix))
+        supervisor.config.follows[follow.id] = follow
+
+        def answered(answer: dict[str, Any]) -> None:
+            connection.respond({"follow": follow.id, "dropped": answer.get("dropped", 0)})
+
+        message = {"follow": follow.id, "names": sorted(follow.names), "prefix": follow.prefix}
+        self._tell_recorder({"op": "follow", **message}, answered)
+
+    def _post_unfollow(self, connection: MiniConnection, _found: Any, identifier: str) -> None:
+        """End a follow; what it has is removed."""
+        self._end_follow(self._follow(identifier), lambda: connection.respond({}))
+
+    def _end_follow(self, follow: Follow, done: Callable[[], None]) -> None:
+        supervisor = self._supervisor
+        supervisor.config.follows.pop(follow.id, None)
+        waiting = [c for c, name, _ in self._awaiting_records if name == follow.id]
+        self._awaiting_records = [c for c in self._awaiting_records if c[1] != follow.id]
+        for connection in waiting:
+            connection.respond_text(400, error_text("ProtocolError", _NO_FOLLOW.format(follow.id)))
+
+        def answered(_answer: dict[str, Any]) -> None:
+            remove_folder(self._folder(follow.id))
+            done()
+
+        self._tell_recorder({"op": "unfollow", "follow": follow.id}, answered)
+
+    def _tell_recorder(
+        self, message: dict[str, Any], answered: Callable[[dict[str, Any]], None]
+    ) -> None:
+        """Tell the process that records; one that is still loading is told, and not waited for."""
+        if self._supervisor.state == "up":
+            self._supervisor.ask(message, answered)
+            return
+        if self._supervisor.child is not None:
+            self._supervisor.ask(message, lambda _answer: None)
+        answered({})
+
+    def end_abandoned(self, now: float) -> None:
+        """End the follows that nobody has asked for in a long time: their readers are gone."""
+        for _, identifier, _ in self._awaiting_records:
+            self._follow(identifier).asked = now
+        for follow in list(self._supervisor.config.follows.values()):
+            if now - follow.asked > ABANDONED:
+                self._end_follow(follow, _nothing)
+
+    def _follow(self, identifier: str) -> Follow:
+        follow = self._supervisor.config.follows.get(identifier)
+        if follow is None:
+            raise ValueError(_NO_FOLLOW.format(identifier))
+        follow.asked = time.monotonic()
+        return follow
+
+    def _folder(self, identifier: str) -> str:
+        return f"{self._supervisor.config.record}/{identifier}"
+
+    def _post_records(self, connection: MiniConnection, found: Any, identifier: str) -> None:
+        """A follow's lines from an offset on; waits until there are some, or calls were lost.
+
+        What came before the offset was taken, and so were the files that are named.
+        """
+        follow = self._follow(identifier)
+        after = int(found["after"])
+        freed = discard(self._folder(identifier), after, found.get("files", ()))
+        freed += after - follow.taken
+        follow.taken = after
+        if freed and self._supervisor.state == "up":
+            message = {"op": "taken", "follow": identifier, "bytes": freed}
+            self._supervisor.ask(message, lambda _answer: None)
+        self._awaiting_records.append((connection, identifier, int(found.get("lost", 0))))
         self.wake_records()
 
     def wake_records(self) -> None:
         """Answer those who wait for new lines of the record."""
         waiting, self._awaiting_records = self._awaiting_records, []
-        for connection, offset in waiting:
-            data = self._read_records(offset)
-            if data:
+        for connection, identifier, known in waiting:
+            follow = self._supervisor.config.follows[identifier]
+            data = read_lines(self._folder(identifier), follow.taken, _RECORDS_AT_ONCE)
+            if data or follow.lost != known:
                 # Only "\n" ends a line: texts may have other characters that Python splits at.
                 lines = data.decode("utf-8", "surrogatepass").split("\n")[:-1]
-                connection.respond({"next": offset + len(data), "lines": lines})
+                connection.respond({"lines": lines, "lost": follow.lost, "why": follow.why})
             else:
-                self._awaiting_records.append((connection, offset))
+                self._awaiting_records.append((connection, identifier, known))
 
-    def _read_records(self, offset: int) -> bytes:
-        path = os.path.join(self._supervisor.config.record, "calls.jsonl")  # noqa: PTH118
-        try:
-            with open(path, "rb") as file:  # noqa: PTH123 (import time)
-                file.seek(offset)
-                data = file.read(_RECORDS_AT_ONCE)
-                while data and b"\n" not in data:
-                    more = file.read(_RECORDS_AT_ONCE)
-                    if not more:
-                        break
-                    data += more
-        except OSError:
-            return b""
-        return data[: data.rfind(b"\n") + 1]
-
-    def _post_flush(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
-        """Write down every call that was answered; where the record then ends."""
-        record = self._supervisor.config.record
-        if not record:
-            raise ValueError("this interface is served without a record")
+    def _post_flush(self, connection: MiniConnection, _found: Any, identifier: str) -> None:
+        """Write down every call that was answered; where a follow's lines then end."""
+        follow = self._follow(identifier)
 
         def answered(_answer: dict[str, Any]) -> None:
-            try:
-                end = os.stat(os.path.join(record, "calls.jsonl")).st_size  # noqa: PTH116, PTH118
-            except OSError:
-                end = 0
-            connection.respond({"end": end})
+            end = end_of(self._folder(identifier))
+            connection.respond({"end": end, "lost": follow.lost, "why": follow.why})
 
         if self._supervisor.state == "up":
             self._supervisor.ask({"op": "flush"}, answered)
         else:
             answered({})
+
+    def lose_records(self, calls: int, why: str, identifier: str | None = None) -> None:
+        """Count calls that cannot be recorded: for one follow, or for all where it is not known."""
+        for follow in self._supervisor.config.follows.values():
+            if identifier in (None, follow.id):
+                follow.lose(calls, why)
+        self.wake_records()
 
     def record_lost(
         self, running: list[tuple[int, str, str, float]], ended: str, output: str
@@ -309,13 +382,11 @@ class Control:
             ended: How it ended, as callers are told.
             output: What it printed last, where callers are not told.
         """
-        if not self._supervisor.config.record or not running:
-            return
+        follows = self._supervisor.config.follows
         names = {index: name for name, (index, _, _) in self._supervisor.callers.items()}
-        path = os.path.join(self._supervisor.config.record, "calls.jsonl")  # noqa: PTH118
         now = time.monotonic()
-        lines = [
-            json.dumps(
+        for index, function, call, since in running:
+            line = json.dumps(
                 {
                     "caller": names.get(index, ""),
                     "function": function,
@@ -327,19 +398,17 @@ class Control:
                     "time": time.time(),
                 }
             )
-            for index, function, call, since in running
-        ]
-        try:
-            os.makedirs(self._supervisor.config.record, exist_ok=True)  # noqa: PTH103 (import time)
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, ("\n".join(lines) + "\n").encode())
-            finally:
-                os.close(fd)
-        except OSError as error:
-            note = f"lost calls could not be recorded: {error}"
-            self._supervisor.notes.append({"kind": "record", "message": note})
+            for identifier in followers(follows, names.get(index, "")):
+                writer = LineWriter(self._folder(identifier))
+                _, error = writer.append([line.encode() + b"\n"])
+                writer.close()
+                if error is not None:
+                    follows[identifier].lose(1, f"{type(error).__name__}: {error}")
         self.wake_records()
+
+
+def _nothing() -> None:
+    return
 
 
 def _functions(schema: dict[str, Any] | None) -> set[str]:
@@ -352,7 +421,9 @@ _ROUTES = frozenset(
         "_get_health",
         "_get_schema",
         "_get_budget",
-        "_get_records",
+        "_post_follow",
+        "_post_unfollow",
+        "_post_records",
         "_post_flush",
         "_post_stop",
         "_post_callers",

@@ -17,6 +17,7 @@ from seer.rpc._budget import Budget, Meter
 from seer.rpc._options import Options
 
 from ._entries import Entry
+from ._follows import Follow
 from ._shared import FIRST_FUNCTION
 
 TYPE_CHECKING = False
@@ -68,7 +69,7 @@ class GateProcess:
         self._places = places
         self._recorder: Recorder | None = None
 
-    def _make_recorder(self, source_hash: str) -> Recorder | None:
+    def _make_recorder(self, source_hash: str, shared: Shared) -> Recorder | None:
         if not self._config.record:
             return None
         from ._recorder import Recorder
@@ -77,6 +78,8 @@ class GateProcess:
             self._config.record,
             results=self._config.record_results,
             source_hash=source_hash,
+            follows=self._config.follows,
+            shared=shared,
             notify=self._notify,
         )
 
@@ -165,3 +168,21 @@ class GateProcess:
             self._tell(answer)
         else:
             self._recorder.flush(lambda: self._notify(answer))
+
+    def _do_follow(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        answer = {"op": "answer", "to": message["n"]}
+        assert self._recorder is not None
+        self._recorder.follow(
+            Follow(message["follow"], message["names"], message["prefix"]),
+            lambda dropped: self._notify({**answer, "dropped": dropped}),
+        )
+
+    def _do_unfollow(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        answer = {"op": "answer", "to": message["n"]}
+        assert self._recorder is not None
+        self._recorder.unfollow(message["follow"], lambda: self._notify(answer))
+
+    def _do_taken(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        assert self._recorder is not None
+        self._recorder.taken(message["follow"], message["bytes"])
+        self._tell({"op": "answer", "to": message["n"]})

@@ -134,7 +134,7 @@ class InterfaceProcess(GateProcess):
             jobs=self._queue.turns,
             due=self._due,
         )
-        recorder = self._recorder = self._make_recorder(interface.source_hash)
+        recorder = self._recorder = self._make_recorder(interface.source_hash, shared)
         self.gate = self._make_gate(
             self.gate_kind,
             epoch=epoch,

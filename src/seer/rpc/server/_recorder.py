@@ -1,16 +1,15 @@
-"""The record of calls: one JSON line each, large values as blobs named by their SHA-256.
+"""The record of calls: one JSON line each, with large values beside it, for whoever follows.
 
 A call is only noted while it is answered; a thread writes it down a moment later, many at a time,
 so that a small call hardly notices. What was sent cannot have changed by then: slots are sealed and
 held until they are digested, arguments are kept as they came. A disk that is full costs records,
-never calls; the controller is told.
+never calls; whoever follows is told how many.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import threading
 import time
@@ -19,11 +18,12 @@ from queue import Empty, SimpleQueue
 
 from seer.rpc.client._streams import split_chunk
 
-from ._blobs import Blobs
 from ._calls import call_of
 from ._execute import uses_gpu
 from ._flood import Flood
+from ._follows import followers
 from ._replies import Reply
+from ._tracks import Blobs, Ring, Track
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,9 +31,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._calls import Begun, Call, Caller
+    from ._follows import Follow
+    from ._shared import Shared
 
-    _Noted = bytes | tuple[Any, ...] | Exception
-    """A line, a call that has none yet, somebody who waits for what came before, or a fault."""
+    _Ended = tuple[Call | Begun, Reply | bytes, float, float, int]
+    _Noted = _Ended | tuple[str, bytes] | Callable[[], None]
+    """A call, a refused request (caller and line), or what to do once all before is written."""
 
 PAUSE = 0.01
 """Seconds between two rounds of writing; what was answered since the last is lost in a crash."""
@@ -45,6 +48,9 @@ MAX_WAITING = 256 << 20
 """Bytes of arguments and results that may wait to be written; beyond, calls wait for the disk."""
 MAX_STREAMED = 256 << 20
 """Bytes of streams' items that are kept until their calls end; of what comes beyond, the number."""
+STALLED = 30.0
+"""Seconds that recording waits for a reader who takes nothing; then it goes on to fill the disk."""
+_CALLERS = 4096
 
 _dumps = json.dumps
 _LINE = (
@@ -55,12 +61,14 @@ _LINE = (
 
 
 class Recorder:
-    """Writes `calls.jsonl` and `blobs/` in a folder.
+    """Writes the calls of followed callers into the follows' folders, and holds the last others.
 
     Args:
-        folder: The folder; made if need be.
-        results: Whether blobs are written, or only their digests.
+        folder: Where those folders are; made if need be.
+        results: Whether large values are written, or only their digests.
         source_hash: Of the interface file; for calls that are of no function of it.
+        follows: The follows to begin with.
+        shared: Where it is seen, also after a crash, how many calls were noted and written.
         notify: Told of what the controller should know.
     """
 
@@ -70,12 +78,17 @@ class Recorder:
         *,
         results: bool,
         source_hash: str,
+        follows: dict[str, Follow],
+        shared: Shared,
         notify: Callable[[dict[str, Any]], None],
     ) -> None:
         self.source_hash = source_hash
         self._folder = folder
-        self._blobs = Blobs(f"{folder}/blobs", keep=results, notify=self._tell)
+        self._results = results
         self._notify = notify
+        self._cells = shared.recorded
+        self._noted_count = 0
+        self._made_count = 0
         self._noted: deque[_Noted] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
         self._rung = False
@@ -83,8 +96,12 @@ class Recorder:
         self._streamed = 0
         self._floods: dict[str, Flood] = {}
         self._callers: dict[str, bytes] = {}
-        self._lost = 0
-        self._file = -1
+        self._next_file = time.time_ns()
+        self._follows = dict(follows)
+        self._tracks = {name: Track(f"{folder}/{name}") for name in follows}
+        self._ways: dict[str, list[Track]] = {}
+        """The tracks of each caller, as far as they were looked up."""
+        self._ring = Ring(f"{folder}/ring")
         self._news = False
         threading.Thread(target=self._work, name="seer-recorder", daemon=True).start()
 
@@ -108,7 +125,10 @@ class Recorder:
         self._note((call, reply, ended, seconds, size), size)
 
     def _note(self, noted: _Noted, size: int) -> None:
-        self._waiting += size
+        if size:
+            self._waiting += size
+            self._noted_count += 1
+            self._cells[0] = self._noted_count
         self._noted.append(noted)
         if not self._rung:
             self._rung = True
@@ -132,19 +152,68 @@ class Recorder:
         now = time.time()
         flood = self._floods.setdefault(caller.name, Flood())
         if flood.passes(now):
-            self._refuse(_refusal(caller.name, path, kind, message, now))
+            self._refuse(caller.name, _refusal(caller.name, path, kind, message, now))
         elif flood.is_due(now):
-            self._refuse(_summary(caller.name, flood, now))
+            self._refuse(caller.name, _summary(caller.name, flood, now))
 
-    def _refuse(self, line: bytes) -> None:
-        self._note(line, len(line))
+    def _refuse(self, caller: str, line: bytes) -> None:
+        self._note((caller, line), len(line))
 
     def flush(self, done: Callable[[], None]) -> None:
         """Have `done` called once everything noted so far is written down, or lost."""
         for caller, flood in list(self._floods.items()):
             if flood.held:
-                self._refuse(_summary(caller, flood, time.time()))
-        self._note((done,), 0)
+                self._refuse(caller, _summary(caller, flood, time.time()))
+        self._note(done, 0)
+
+    # --- follows -----------------------------------------------------------------------------
+
+    def follow(self, follow: Follow, done: Callable[[int], None]) -> None:
+        """Write the calls of a follow's callers into its folder; those that are held come first.
+
+        Args:
+            follow: The follow, new or with more callers than before.
+            done: Told how many calls of its new callers were held once and are not any more.
+        """
+
+        def begin() -> None:
+            self._follows[follow.id] = follow
+            track = self._tracks.setdefault(follow.id, Track(f"{self._folder}/{follow.id}"))
+            self._ways.clear()
+            ring = self._ring
+            callers = {name for name in ring.callers() if track in self._tracks_of(name)}
+            for line, files in ring.take(callers):
+                try:
+                    track.adopt(line, files)
+                except OSError as error:
+                    track.lose(1, error)
+            self._write()
+            done(sum(ring.dropped.pop(name, 0) for name in callers))
+
+        self._note(begin, 0)
+
+    def unfollow(self, identifier: str, done: Callable[[], None]) -> None:
+        """Stop writing for a follow; `done` is called once nothing more comes into its folder."""
+        track = self._tracks.get(identifier)
+        if track is not None:
+            # At once: its reader takes nothing any more, and nobody should wait for it.
+            track.ended = True
+
+        def end() -> None:
+            self._follows.pop(identifier, None)
+            track = self._tracks.pop(identifier, None)
+            self._ways.clear()
+            if track is not None:
+                track.end()
+            done()
+
+        self._note(end, 0)
+
+    def taken(self, identifier: str, size: int) -> None:
+        """Hear that a follow's reader has taken so many bytes."""
+        track = self._tracks.get(identifier)
+        if track is not None:
+            track.taken += size
 
     # --- the thread --------------------------------------------------------------------------
 
@@ -160,98 +229,113 @@ class Recorder:
                 # Whatever is noted from here on rings again.
                 self._rung = False
                 for left in range(len(self._noted), -1, -AT_ONCE):
-                    self._write(self._take())
+                    for _ in range(min(AT_ONCE, len(self._noted))):
+                        self._keep(self._noted.popleft())
+                    self._write()
                     if left > AT_ONCE:
                         # Others get the interpreter in between.
                         time.sleep(0.0005)
             now = time.monotonic()
             if self._news and now >= told + TELL:
                 told = now
-                self._news = False
-                self._notify({"op": "recorded"})
+                self._tell()
 
-    def _take(self) -> list[_Noted]:
-        """What was noted first, its calls made into lines."""
-        return [self._make(self._noted.popleft()) for _ in range(min(AT_ONCE, len(self._noted)))]
+    def _tell(self) -> None:
+        self._news = False
+        self._notify({"op": "recorded"})
 
-    def _make(self, noted: _Noted) -> _Noted:
-        if not isinstance(noted, tuple) or len(noted) == 1:
-            return noted
-        size = noted[4]
+    def _keep(self, noted: _Noted) -> None:
+        """Make a line of what was noted, and put it where it belongs."""
+        if callable(noted):
+            self._write()
+            noted()
+            return
+        if len(noted) == 2:
+            self._waiting -= len(noted[1])
+            self._put(noted[0], noted[1], [])
+        else:
+            self._keep_call(*noted)
+        self._made_count += 1
+
+    def _keep_call(
+        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float, size: int
+    ) -> None:
+        caller = (call[0].caller if isinstance(call, tuple) else call.owner).name
+        blobs = Blobs(self._next_file, keep=self._results)
         try:
-            line = self._line(*noted[:4])
-        except Exception as problem:
+            self._put(caller, self._line(call, reply, ended, seconds, blobs), blobs.found)
+        except Exception as error:
             # Whatever is wrong with one record, the others are written.
+            for track in self._tracks_of(caller):
+                track.lose(1, error)
+        finally:
+            self._next_file = blobs.next
             self._waiting -= size
-            return problem
-        size -= len(line)
-        self._waiting -= size
-        return line
+            if isinstance(reply, Reply) and reply.slot is not None and reply.pool is not None:
+                reply.pool.let_go(reply.slot)
 
-    def _write(self, items: list[_Noted]) -> None:
-        """Write lines, tell of faults and those who wait."""
-        lines: list[bytes] = []
-        error: Exception | None = None
-        waiting: list[Callable[[], None]] = []
-        for item in items:
-            if isinstance(item, bytes):
-                lines.append(item)
-            elif isinstance(item, Exception):
-                error = item
-            else:
-                waiting.append(item[0])
-        size = sum(map(len, lines))
-        self._waiting -= size
-        try:
-            self._append(b"".join(lines))
-        except OSError as problem:
-            error = problem
-            self._lost += len(lines)
-        if error is not None:
-            self._lost += len(items) - len(waiting) - len(lines)
-            self._tell(f"{self._lost} calls could not be recorded: {error}")
-        self._news = True
-        for done in waiting:
-            done()
+    def _put(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
+        tracks = self._tracks_of(caller)
+        if not tracks:
+            self._ring.add(caller, line, blobs)
+        for track in tracks:
+            if track.is_full:
+                self._wait_for_reader(track)
+            try:
+                track.add(line, blobs)
+            except OSError as error:
+                track.lose(1, error)
 
-    def _tell(self, message: str) -> None:
-        self._notify({"op": "note", "kind": "record", "message": message})
+    def _tracks_of(self, caller: str) -> list[Track]:
+        found = self._ways.get(caller)
+        if found is None:
+            if len(self._ways) >= _CALLERS:
+                self._ways.clear()
+            found = [self._tracks[name] for name in followers(self._follows, caller)]
+            self._ways[caller] = found
+        return found
 
-    def _append(self, data: bytes) -> None:
-        if self._file < 0:
-            os.makedirs(f"{self._folder}/blobs", exist_ok=True)  # noqa: PTH103 (import time)
-            path = os.path.join(self._folder, "calls.jsonl")  # noqa: PTH118 (import time)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._file = os.open(path, flags, 0o600)
-        start = os.fstat(self._file).st_size
-        written = 0
-        try:
-            while written < len(data):
-                written += os.write(self._file, data[written:])
-        except OSError:
-            # Whole lines only: what was begun is taken back.
-            os.ftruncate(self._file, start)
-            raise
+    def _wait_for_reader(self, track: Track) -> None:
+        """Let a follow's reader take something, unless it has stopped taking."""
+        self._write()
+        self._tell()
+        seen, until = track.taken, time.monotonic() + STALLED
+        while track.is_full and track.stalled != track.taken:
+            if track.taken != seen:
+                seen, until = track.taken, time.monotonic() + STALLED
+            elif time.monotonic() > until:
+                track.stalled = track.taken
+            time.sleep(PAUSE)
+
+    def _write(self) -> None:
+        """Write the lines that were made, and tell of those that could not be."""
+        for name, track in self._tracks.items():
+            self._news = track.write() or self._news
+            if track.lost:
+                calls, track.lost = track.lost, 0
+                self._notify({"op": "lost", "follow": name, "calls": calls, "why": track.why})
+        self._cells[1] = self._made_count
 
     def _line(
-        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float
+        self,
+        call: Call | Begun,
+        reply: Reply | bytes,
+        ended: float,
+        seconds: float,
+        blobs: Blobs,
     ) -> bytes:
         if isinstance(call, tuple):
             if isinstance(reply, bytes) and call[2].startswith(b"[[") and b"\n" not in call[2]:
-                return self._usual_line(call, reply, ended, seconds)
+                return self._usual_line(call, reply, ended, seconds, blobs)
             call = call_of(call)
         if isinstance(reply, bytes):
             reply = Reply(200, reply)
         streamed = sum(map(len, call.items))
         self._streamed -= streamed
-        try:
-            arguments, argument_buffers = self._arguments(call, reply.outcome)
-            text, views = _stream_result(call, reply) if call.streaming else _result(reply)
-            result = self._blobs.text(text)
-            buffers = [self._blobs.add(view) for view in views]
-        finally:
-            if reply.slot is not None and reply.pool is not None:
-                reply.pool.let_go(reply.slot)
+        arguments, argument_buffers = _arguments(call, reply.outcome, blobs)
+        text, views = _stream_result(call, reply) if call.streaming else _result(reply)
+        result = blobs.text(text)
+        buffers = [blobs.add(view) for view in views]
         digest = hashlib.sha256(text)
         for buffer in buffers:
             digest.update(buffer["sha256"].encode())
@@ -286,7 +370,9 @@ class Recorder:
             line += b',"result_buffers":' + _dumps(buffers).encode()
         return line + b"}\n"
 
-    def _usual_line(self, begun: Begun, text: bytes, ended: float, seconds: float) -> bytes:
+    def _usual_line(
+        self, begun: Begun, text: bytes, ended: float, seconds: float, blobs: Blobs
+    ) -> bytes:
         """The same for a call that went by the shortest way and gave a result."""
         connection, _, body, identifier, entry, _, _ = begun
         line = _LINE % (
@@ -302,8 +388,8 @@ class Recorder:
             len(text),
             entry.source,
             hashlib.sha256(text).hexdigest().encode(),
-            self._blobs.text(body),
-            self._blobs.text(text),
+            blobs.text(body),
+            blobs.text(text),
         )
         if "torch" in sys.modules and uses_gpu():
             line += b',"gpu":%.6f' % seconds
@@ -312,23 +398,26 @@ class Recorder:
     def _quoted(self, caller: str) -> bytes:
         found = self._callers.get(caller)
         if found is None:
+            if len(self._callers) >= _CALLERS:
+                self._callers.clear()
             found = self._callers[caller] = _dumps(caller).encode()
         return found
 
-    def _arguments(self, call: Call, outcome: str) -> tuple[bytes, list[dict[str, Any]]]:
-        """The arguments as `[args, kwargs]`, and their buffers."""
-        body = call.body if type(call.body) is bytes else bytes(call.body)
-        buffers = [self._blobs.add(view) for view in call.pristine_buffers()]
-        # What the gate could read is JSON; what it refused may be anything.
-        if outcome == "ProtocolError" or not body.startswith(b"[[") or b"\n" in body:
-            try:
-                found: Any = json.loads(body.decode("utf-8", "surrogatepass"))
-            except (ValueError, RecursionError):
-                return _dumps({"malformed": body[:2000].decode("latin-1")}).encode(), buffers
-            if found.__class__ is dict:
-                found = [found.get("args", []), found.get("kwargs", {})]
-            body = _dumps(found, separators=(",", ":")).encode()
-        return self._blobs.text(body), buffers
+
+def _arguments(call: Call, outcome: str, blobs: Blobs) -> tuple[bytes, list[dict[str, Any]]]:
+    """The arguments as `[args, kwargs]`, and their buffers."""
+    body = call.body if type(call.body) is bytes else bytes(call.body)
+    buffers = [blobs.add(view) for view in call.pristine_buffers()]
+    # What the gate could read is JSON; what it refused may be anything.
+    if outcome == "ProtocolError" or not body.startswith(b"[[") or b"\n" in body:
+        try:
+            found: Any = json.loads(body.decode("utf-8", "surrogatepass"))
+        except (ValueError, RecursionError):
+            return _dumps({"malformed": body[:2000].decode("latin-1")}).encode(), buffers
+        if found.__class__ is dict:
+            found = [found.get("args", []), found.get("kwargs", {})]
+        body = _dumps(found, separators=(",", ":")).encode()
+    return blobs.text(body), buffers
 
 
 def _refusal(caller: str, path: str, kind: str, message: str, when: float) -> bytes:

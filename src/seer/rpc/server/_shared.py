@@ -38,12 +38,14 @@ def first_place(caller: int) -> int:
 class Shared:
     """The shared memory. Make it before the fork."""
 
-    __slots__ = ("bytes", "cells")
+    __slots__ = ("bytes", "cells", "recorded")
 
     def __init__(self) -> None:
-        memory = mmap.mmap(-1, LANES * _LANE_BYTES + METERS * WIDTH * 8)
+        memory = mmap.mmap(-1, LANES * _LANE_BYTES + METERS * WIDTH * 8 + 2 * 8)
         self.bytes = memoryview(memory)
         self.cells = self.bytes.cast("d")
+        self.recorded = self.cells[-2:]
+        """How many calls the recorder was told of, and how many of them are in its files."""
 
     def meter_base(self, index: int) -> int:
         """Where the cells of meter number `index` begin.
@@ -104,6 +106,12 @@ class Shared:
             if code:
                 found.append(code % _FUNCTIONS)
         return found
+
+    def take_unrecorded(self) -> int:
+        """How many calls a process that has ended had answered and not written down."""
+        noted, written = self.recorded
+        self.recorded[0] = self.recorded[1] = 0.0
+        return int(noted - written)
 
     def reset_lanes(self) -> None:
         """Forget what ran, before a new interface process starts."""

@@ -245,6 +245,8 @@ class Supervisor:
                 self.replicas.on_drained(message["copy"])
             elif op == "recorded":
                 self._control.wake_records()
+            elif op == "lost":
+                self._control.lose_records(message["calls"], message["why"], message["follow"])
             elif op == "answer":
                 if "schema" in message:
                     self._adopt(message)
@@ -261,7 +263,6 @@ class Supervisor:
     def note(self, message: dict[str, Any]) -> None:
         """Keep what the controller should know."""
         self.notes = [*self.notes[-99:], message]
-        self._control.wake_records()
 
     def _adopt(self, message: dict[str, Any]) -> None:
         self.schema = message["schema"]
@@ -279,6 +280,9 @@ class Supervisor:
         last = LastMoments(self.shared, self.places)
         last.charge()
         self.ended = self.describe_end(child, last)
+        if (unrecorded := self.shared.take_unrecorded()) > 0:
+            words = f"the interface ended before it could write them down: {self.ended}"
+            self._control.lose_records(unrecorded, words)
         self.child = None
         if self.replicas is not None:
             self.replicas.end_all("the process that serves their callers has ended")
@@ -360,6 +364,7 @@ class Supervisor:
 
     def _tick(self, now: float) -> None:
         child = self.child
+        self._control.end_abandoned(now)
         if self.replicas is not None:
             self.replicas.tick(now)
         if child is not None:

@@ -170,7 +170,7 @@ class CopyProcess(InterfaceProcess):
     def _shorten(self) -> None:
         """There is no shorter way: the front must hear how a call ran."""
 
-    def _make_recorder(self, source_hash: str) -> None:
+    def _make_recorder(self, source_hash: str, shared: Shared) -> None:
         return None
 
     def _budget_of(self, function: Function) -> Budget:

@@ -112,7 +112,7 @@ class Front(GateProcess):
         self._shared = shared
         self._about: dict[str, Any] = {}
         self.loop = Loop(next_job=_no_job, jobs=(), due=self._due)
-        recorder = self._recorder = self._make_recorder("")
+        recorder = self._recorder = self._make_recorder("", shared)
         self.gate = self._make_gate(
             FrontGate,
             epoch=epoch,

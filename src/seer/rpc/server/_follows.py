@@ -1,0 +1,206 @@
+"""Who follows the calls of a gate, and the files in which lines wait until they are taken.
+
+A follow is a run's wish to have the calls of some callers. Its lines and large values lie in a
+folder of its own, from where the controller takes them; what was taken is removed. The interface
+process writes such a folder, the supervisor reads it, and writes to it only while there is no
+interface process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ABANDONED = 600.0
+"""Seconds without a question about a follow after which it is ended."""
+SEGMENT = 64 << 20
+"""Bytes of lines in one file, after which the next one begins."""
+_ENDING = ".jsonl"
+
+
+class Follow:
+    """One follow.
+
+    Attributes:
+        id: Its name, and that of its folder.
+        names: Callers whose calls it wants, by name.
+        prefix: Callers that begin with this are wanted too, unless an older follow has them; empty
+            for none.
+        lost: How many calls could not be written down.
+        why: Why not, the last time.
+        taken: Up to which offset its lines were taken.
+        asked: When the controller asked for it last (monotonic).
+    """
+
+    __slots__ = ("asked", "id", "lost", "names", "prefix", "taken", "why")
+
+    def __init__(self, identifier: str, names: Iterable[str], prefix: str) -> None:
+        self.id = identifier
+        self.names = set(names)
+        self.prefix = prefix
+        self.lost = 0
+        self.why = ""
+        self.taken = 0
+        self.asked = time.monotonic()
+
+    def lose(self, calls: int, why: str) -> None:
+        """Count calls that are not in its lines and never will be."""
+        self.lost += calls
+        self.why = why
+
+
+def followers(follows: dict[str, Follow], caller: str) -> list[str]:
+    """The ids of the follows that get the calls of a caller.
+
+    A caller that several follows name is in each of them: two runs may share a session. A caller
+    that only prefixes match, the user's own script, is in one.
+    """
+    named = [follow.id for follow in follows.values() if caller in follow.names]
+    if named:
+        return named
+    matching = (f.id for f in follows.values() if f.prefix and caller.startswith(f.prefix))
+    return list(matching)[:1]
+
+
+def segments(folder: str) -> list[int]:
+    """The offsets at which the files of a follow's lines begin."""
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (import time)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name[: -len(_ENDING)]) for name in names if name.endswith(_ENDING))
+
+
+def segment_path(folder: str, start: int) -> str:
+    """Where the lines from an offset on are."""
+    return f"{folder}/{start}{_ENDING}"
+
+
+class LineWriter:
+    """Appends lines to a follow's files.
+
+    Args:
+        folder: The follow's folder; made with the first line.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._fd = -1
+        self._start = 0
+        self._size = 0
+
+    def append(self, lines: list[bytes]) -> tuple[int, OSError | None]:
+        """Write lines; how many are written, and why the others are not."""
+        try:
+            self._open()
+            self._write(b"".join(lines))
+        except OSError:
+            # Those that fit are kept.
+            return self._append_singly(lines)
+        return len(lines), None
+
+    def _append_singly(self, lines: list[bytes]) -> tuple[int, OSError | None]:
+        written, error = 0, None
+        for line in lines:
+            try:
+                self._open()
+                self._write(line)
+            except OSError as problem:
+                error = problem
+            else:
+                written += 1
+        return written, error
+
+    def _open(self) -> None:
+        if self._fd >= 0 and self._size < SEGMENT:
+            return
+        if self._fd < 0:
+            os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 (import time)
+            starts = segments(self._folder)
+            start = starts[-1] if starts else 0
+        else:
+            start = self._start + self._size
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        fd = os.open(segment_path(self._folder, start), flags, 0o600)
+        self.close()
+        self._fd, self._start, self._size = fd, start, os.fstat(fd).st_size
+
+    def _write(self, data: bytes) -> None:
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError:
+            # Whole lines only: what was begun is taken back.
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += written
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_lines(folder: str, after: int, most: int) -> bytes:
+    """Whole lines from an offset on, about `most` bytes of them; empty where there are none."""
+    starts = [start for start in segments(folder) if start <= after]
+    for start in starts[-1:]:
+        try:
+            with open(segment_path(folder, start), "rb") as file:  # noqa: PTH123 (import time)
+                file.seek(after - start)
+                data = file.read(most)
+                while data and b"\n" not in data:
+                    more = file.read(most)
+                    if not more:
+                        break
+                    data += more
+        except OSError:
+            return b""
+        return data[: data.rfind(b"\n") + 1]
+    return b""
+
+
+def end_of(folder: str) -> int:
+    """The offset at which a follow's lines end."""
+    starts = segments(folder)
+    if not starts:
+        return 0
+    return starts[-1] + os.stat(segment_path(folder, starts[-1])).st_size  # noqa: PTH116
+
+
+def discard(folder: str, after: int, files: Iterable[int]) -> int:
+    """Remove lines before an offset and large values, by number; how many bytes of values."""
+    freed = 0
+    for number in files:
+        path = f"{folder}/blobs/{int(number)}"
+        try:
+            size = os.stat(path).st_size  # noqa: PTH116 (import time)
+            os.unlink(path)  # noqa: PTH108 (import time)
+        except OSError:
+            continue
+        freed += size
+    starts = segments(folder)
+    for start, following in zip(starts, starts[1:], strict=False):
+        if following <= after:
+            os.unlink(segment_path(folder, start))  # noqa: PTH108 (import time)
+    return freed
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder with all in it, where there is one."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            remove_folder(entry.path)
+        else:
+            os.unlink(entry.path)  # noqa: PTH108 (import time)
+    os.rmdir(folder)  # noqa: PTH106 (import time)
