@@ -79,6 +79,8 @@ class Served:
         )
         assert self.process.stdout is not None
         self.announced = json.loads(self.process.stdout.readline())
+        self.followed = Path()
+        """Where what was followed last is."""
         self._gates: list[Gate] = []
 
     def write(self, source: str) -> None:
@@ -104,6 +106,20 @@ class Served:
     ) -> Any:
         """Ask the control socket."""
         return http(self.folder / "control.sock", method, path, value, timeout=timeout)
+
+    def follow(self, *callers: str, prefix: str = "") -> Path:
+        """Have the calls of some callers recorded; the folder of what is to be taken."""
+        asked = {"callers": callers, "prefix": prefix}
+        found = self.control("POST", "/v1/follow", asked)["follow"]
+        self.followed = Path(self.config["record"]) / found
+        return self.followed
+
+    def recorded(self, followed: Path) -> list[dict[str, Any]]:
+        """The lines of a follow, once every call that was answered is written down."""
+        self.control("POST", f"/v1/flush/{followed.name}")
+        files = sorted(followed.glob("*.jsonl"), key=lambda path: int(path.stem))
+        data = b"".join(path.read_bytes() for path in files)
+        return [json.loads(line) for line in data.decode().split("\n")[:-1]]
 
     @property
     def pid(self) -> int:

@@ -16,7 +16,14 @@ from seer.rpc._wire import head_prefix
 from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader, split_chunk
 from seer.rpc.server._streams import recorded_stream
-from tests.rpc.serving import Served, exchange, http, read_answer, serving, wait_until
+from tests.rpc.serving import (
+    ControlFailed,
+    Served,
+    exchange,
+    http,
+    read_answer,
+    serving,
+)
 
 pytestmark = pytest.mark.full
 
@@ -63,21 +70,27 @@ SOURCE = """
 @pytest.fixture
 def served(tmp_path: Path) -> Generator[Served]:
     with serving(SOURCE, record=str(tmp_path / "record")) as served:
+        served.follow("a")
         yield served
 
 
 def lines(served: Served, count: int) -> list[dict[str, Any]]:
-    """The record, once it has that many lines."""
-    path = Path(served.config["record"]) / "calls.jsonl"
-    wait_until(lambda: path.exists() and path.read_bytes().count(b"\n") >= count)
-    return [json.loads(line) for line in path.read_bytes().decode().split("\n")[:-1]]
+    """The record, which must have that many lines."""
+    found = served.recorded(served.followed)
+    assert len(found) >= count, found
+    return found
 
 
-def blob(served: Served, name: str) -> bytes:
-    """A blob of the record, whose name must be its digest."""
-    data = (Path(served.config["record"]) / "blobs" / name).read_bytes()
-    assert hashlib.sha256(data).hexdigest() == name
+def blob(served: Served, reference: dict[str, Any]) -> bytes:
+    """A large value of the record."""
+    data = (served.followed / "blobs" / str(reference["file"])).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == reference["sha256"]
     return data
+
+
+def taken(served: Served, after: int) -> dict[str, Any]:
+    """What the controller gets that has taken everything up to an offset."""
+    return served.control("POST", f"/v1/records/{served.followed.name}", {"after": after})
 
 
 def test_who_what_and_how_it_ended(served: Served) -> None:
@@ -112,8 +125,8 @@ def test_arrays_are_blobs_as_they_came_and_as_they_went(served: Served, size: in
     found = served.gate().call("double", (values,))
     found[:] = -1
     line = lines(served, 1)[0]
-    came = np.frombuffer(blob(served, line["argument_buffers"][0]["sha256"]), "<f8")
-    went = np.frombuffer(blob(served, line["result_buffers"][0]["sha256"]), "<f8")
+    came = np.frombuffer(blob(served, line["argument_buffers"][0]), "<f8")
+    went = np.frombuffer(blob(served, line["result_buffers"][0]), "<f8")
     assert np.array_equal(came, values)
     assert np.array_equal(went, values * 2)
 
@@ -122,10 +135,10 @@ def test_arrays_are_blobs_as_they_came_and_as_they_went(served: Served, size: in
 def test_digests_are_made_after_the_answer_and_of_what_was_sent(
     tmp_path: Path, replicas: int
 ) -> None:
-    record = tmp_path / "record"
-    record.mkdir()
-    os.mkfifo(record / "calls.jsonl")
-    with serving(SOURCE, record=str(record), replicas=replicas) as served:
+    with serving(SOURCE, record=str(tmp_path / "record"), replicas=replicas) as served:
+        record = served.follow("a")
+        record.mkdir(parents=True)
+        os.mkfifo(record / "0.jsonl")
         gate = served.gate()
         # Who writes the record now waits for a reader of its file.
         assert gate.call("small", (1,)) == 2
@@ -134,16 +147,17 @@ def test_digests_are_made_after_the_answer_and_of_what_was_sent(
         assert not (record / "blobs").exists() or not list((record / "blobs").iterdir())
         assert np.array_equal(found, values * 2)
         found[:] = -1
-        with (record / "calls.jsonl").open() as file:
+        with (record / "0.jsonl").open() as file:
             written = [json.loads(file.readline()) for _ in range(2)]
-        digest = written[1]["result_buffers"][0]["sha256"]
-        assert digest == hashlib.sha256((values * 2).tobytes()).hexdigest()
-        assert np.array_equal(np.frombuffer(blob(served, digest)), values * 2)
+        assert np.array_equal(
+            np.frombuffer(blob(served, written[1]["result_buffers"][0])), values * 2
+        )
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_record_names_the_source_that_ran(tmp_path: Path, replicas: int) -> None:
     with serving(SOURCE, record=str(tmp_path / "record"), replicas=replicas) as served:
+        served.follow("a")
         gate = served.gate()
         sources: list[str] = []
         for change in ("x + 1", "x + 2"):
@@ -193,17 +207,17 @@ def test_any_text_in_a_call_leaves_one_line(served: Served) -> None:
     with pytest.raises(ValueError):
         served.gate().call("fail", (text,))
     assert lines(served, 1)[0]["arguments"] == [[text], {}]
-    found = served.control("GET", "/v1/records/0")["lines"]
+    found = taken(served, 0)["lines"]
     assert json.loads(found[0])["arguments"] == [[text], {}]
 
 
 def test_the_controller_reads_it_as_it_grows(served: Served) -> None:
     gate = served.gate()
     gate.call("small", (1,))
-    first = served.control("GET", "/v1/records/0")
+    first = taken(served, 0)
     assert json.loads(first["lines"][0])["function"] == "small"
     gate.call("small", (2,))
-    second = served.control("GET", f"/v1/records/{first['next']}")
+    second = taken(served, len(first["lines"][0]) + 1)
     assert json.loads(second["lines"][0])["arguments"] == [[2], {}]
 
 
@@ -211,9 +225,7 @@ def test_after_a_flush_every_answered_call_is_written_down(served: Served) -> No
     gate = served.gate()
     for number in range(200):
         gate.call("small", (number,))
-    end = served.control("POST", "/v1/flush")["end"]
-    data = (Path(served.config["record"]) / "calls.jsonl").read_bytes()[:end]
-    assert [json.loads(line)["arguments"][0][0] for line in data.splitlines()] == [*range(200)]
+    assert [line["arguments"][0][0] for line in lines(served, 200)] == [*range(200)]
 
 
 def test_what_a_stream_gave_is_recorded_and_can_be_streamed_again(served: Served) -> None:
@@ -225,7 +237,7 @@ def test_what_a_stream_gave_is_recorded_and_can_be_streamed_again(served: Served
     assert good["result"]["end"] is None
     assert bad["result"]["error"]["message"] == "enough"
     assert (good["outcome"], bad["outcome"]) == ("ok", "ValueError")
-    buffers = [blob(served, one["sha256"]) for one in good["result_buffers"]]
+    buffers = [blob(served, one) for one in good["result_buffers"]]
     message = recorded_stream(json.dumps(good["result"]), buffers, head_prefix("e"))
     reader, chunks = ResponseReader(), ChunkReader()
     response = reader.feed(message)
@@ -249,7 +261,6 @@ def test_a_flood_of_refused_requests_is_counted_and_not_written_out(served: Serv
         for _ in range(1000):
             connected.sendall(b"POST /v1/call/nothing HTTP/1.1\r\ncontent-length: 2\r\n\r\n[]")
             assert read_answer(connected)[0] == 404
-    served.control("POST", "/v1/flush")
     found = lines(served, 1)
     assert all(line["refused"] for line in found)
     told = [int(line["error"].split()[0]) for line in found if "more requests" in line["error"]]
@@ -260,9 +271,10 @@ def test_a_flood_of_refused_requests_is_counted_and_not_written_out(served: Serv
 def test_only_digests_where_results_shall_not_be_kept(tmp_path: Path) -> None:
     record = tmp_path / "record"
     with serving(SOURCE, record=str(record), record_results=False) as served:
+        served.follow("a")
         served.gate().call("double", (np.zeros(100_000),))
         assert lines(served, 1)[0]["result_buffers"][0]["bytes"] == 800_000
-        assert not list((record / "blobs").iterdir())
+        assert not (served.followed / "blobs").exists()
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -276,18 +288,85 @@ def test_a_full_disk_costs_records_and_no_calls(tmp_path: Path, replicas: int) -
         pytest.skip("mounting a small file system is not allowed here")
     try:
         with serving(SOURCE, record=str(record), replicas=replicas) as served:
+            followed = served.follow("a")
             gate = served.gate()
             for i in range(30):
                 assert gate.call("double", (np.full(10_000, float(i)),))[0] == 2 * i
-
-            def told() -> bool:
-                notes = served.control("GET", "/v1/health")["notes"]
-                return any("could not be recorded" in note["message"] for note in notes)
-
-            wait_until(told)
             assert gate.call("small", (1,)) == 2
-            for line in (record / "calls.jsonl").read_text().splitlines():
-                json.loads(line)
+            kept = served.recorded(followed)
+            told = served.control("POST", f"/v1/flush/{followed.name}")
+            assert "No space left" in told["why"]
+            assert 0 < told["lost"] == 31 - len(kept)
+            assert kept[-1]["function"] == "small"
     finally:
         subprocess.run(["umount", str(record)], check=True)
     assert os.path.isdir(record)  # noqa: PTH112
+
+
+def test_what_nobody_follows_is_held_within_bounds_and_goes_to_who_follows_next(
+    tmp_path: Path,
+) -> None:
+    record = tmp_path / "record"
+    callers: dict[str, Any] = {"a": {}, "b": {}}
+    with serving(SOURCE, record=str(record), callers=callers) as served:
+        for n in range(20):
+            served.gate("a").call("double", (np.full(1_000_000, float(n)),))
+        served.gate("b").call("small", (1,))
+        found = served.control("POST", "/v1/follow", {"callers": ["a"]})
+        size = sum(path.stat().st_size for path in record.rglob("*") if path.is_file())
+        assert size < 100 << 20
+        mine = served.recorded(record / found["follow"])
+        # Each call has 8 MB of arguments and 8 MB of results, and the last 64 MiB are held.
+        assert len(mine) == 4
+        assert found["dropped"] == 16
+        assert mine[-1]["argument_buffers"][0]["bytes"] == 8_000_000
+        assert served.recorded(served.follow("a")) == []
+        assert [line["caller"] for line in served.recorded(served.follow("b"))] == ["b"]
+
+
+def test_a_follow_has_its_own_callers_only_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    record = tmp_path / "record"
+    callers: dict[str, Any] = {"a": {}, "b": {}, "script-1": {}}
+    with serving(SOURCE, record=str(record), callers=callers) as served:
+        mine = served.follow("a", prefix="script-")
+        other = served.follow("b", prefix="script-")
+        for n in range(3):
+            for caller in callers:
+                served.gate(caller).call("double", (np.full(10_000, float(n)),))
+        assert [line["caller"] for line in served.recorded(mine)] == ["a", "script-1"] * 3
+        assert [line["caller"] for line in served.recorded(other)] == ["b"] * 3
+        for followed in (mine, other):
+            served.control("POST", f"/v1/unfollow/{followed.name}")
+        assert [path for path in record.rglob("*") if path.is_file()] == []
+        with pytest.raises(ControlFailed, match="there is no follow"):
+            served.control("POST", f"/v1/flush/{mine.name}")
+
+
+def test_what_was_taken_is_removed(served: Served) -> None:
+    gate = served.gate()
+    for n in range(5):
+        gate.call("double", (np.full(10_000, float(n)),))
+    keys = ("argument_buffers", "result_buffers")
+    files = [line[key][0]["file"] for line in lines(served, 5) for key in keys]
+    after = (served.followed / "0.jsonl").stat().st_size
+    gate.call("small", (1,))
+    position = {"after": after, "files": files}
+    found = served.control("POST", f"/v1/records/{served.followed.name}", position)
+    assert [json.loads(line)["function"] for line in found["lines"]] == ["small"]
+    assert list((served.followed / "blobs").iterdir()) == []
+
+
+def test_calls_that_a_crash_left_unwritten_are_counted(tmp_path: Path) -> None:
+    with serving(SOURCE, record=str(tmp_path / "record"), restart="on-failure") as served:
+        followed = served.follow("a")
+        followed.mkdir(parents=True)
+        # The recorder waits for a reader, so that nothing is written before the crash.
+        os.mkfifo(followed / "0.jsonl")
+        gate = served.gate()
+        for n in range(5):
+            gate.call("small", (n,))
+        served.kill_interface()
+        (followed / "0.jsonl").unlink()
+        told = served.control("POST", f"/v1/flush/{followed.name}")
+        assert told["lost"] == 5
+        assert "before it could write them down" in told["why"]

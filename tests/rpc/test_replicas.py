@@ -324,16 +324,16 @@ def test_a_flooding_caller_waits_for_itself_only(served: Served, tmp_path: Path)
 
 
 def test_every_call_is_recorded_once_with_its_copy(tmp_path: Path) -> None:
-    with serving(SOURCE, replicas=2, record=str(tmp_path)) as served:
+    with serving(SOURCE, replicas=2, record=str(tmp_path / "record")) as served:
         gate = served.gate()
+        followed = served.follow("a")
         run_together(lambda: gate.call("where"), 20)
         list(gate.stream("count_up", (3, 1, str(tmp_path / "made"))))
         gate.call("ramp", (500_000,))
         with pytest.raises(KeyError):
             gate.call("fail", ("recorded",))
-        served.control("POST", "/v1/flush")
+        lines = served.recorded(followed)
         numbers = {copy["copy"] for copy in copies(served)}
-    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     functions = Counter(line["function"] for line in lines)
     assert functions == {"where": 20, "count_up": 1, "ramp": 1, "fail": 1}
     assert len({line["call"] for line in lines}) == 23

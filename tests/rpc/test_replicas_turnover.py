@@ -1,7 +1,6 @@
 """Copies that end, come and go while calls run: each call ends once, and runs once at most."""
 
 import itertools
-import json
 import os
 import signal
 import threading
@@ -322,6 +321,7 @@ def test_without_its_front_the_interface_starts_again_and_lost_calls_are_recorde
 ) -> None:
     record = tmp_path / "record"
     with serving(SOURCE, replicas=2, restart="on-failure", record=str(record)) as served:
+        followed = served.follow("a")
         gate = served.gate()
         before = gate.call("home")
         errors: list[Exception] = []
@@ -338,8 +338,7 @@ def test_without_its_front_the_interface_starts_again_and_lost_calls_are_recorde
         assert not _alive(before)
         running.join(timeout=20)
         assert [type(error) for error in errors] == [CallLostError]
-        served.control("POST", "/v1/flush")
-        lines = [json.loads(line) for line in (record / "calls.jsonl").read_text().splitlines()]
+        lines = served.recorded(followed)
         lost = [line["outcome"] for line in lines if line.get("function") == "wait_for"]
         assert lost == ["CallLostError"]
 

@@ -1,6 +1,12 @@
 """Finding runs among many."""
 
+import contextlib
 import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -83,6 +89,42 @@ def test_a_damaged_index_is_made_anew(root: Path) -> None:
     assert RunIndex(root).count() == 3
     (root / "index.sqlite").write_bytes(b"this is no database" * 100)
     assert RunIndex(root).count() == 3
+
+
+def test_an_index_that_another_process_keeps_is_left_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ids(RunIndex(root)) == [1, 2, 3]
+    inode = (root / "index.sqlite").stat().st_ino
+    write(root, 4)
+    monkeypatch.setattr("seer.runs._index.BUSY", 0.05, raising=False)
+    with contextlib.closing(sqlite3.connect(root / "index.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert ids(RunIndex(root)) == [1, 2, 3, 4]
+        other.execute("COMMIT")
+    assert (root / "index.sqlite").stat().st_ino == inode
+    assert ids(RunIndex(root)) == [1, 2, 3, 4]
+
+
+@pytest.mark.full
+def test_runs_in_a_folder_that_cannot_be_written_to_are_listed(root: Path) -> None:
+    unshare = shutil.which("unshare")
+    if unshare is None or os.geteuid() != 0:
+        pytest.skip("only root can mount a folder read-only, with unshare")
+    program = "import sys; from seer.runs import RunIndex; print(RunIndex(sys.argv[1]).count())"
+    mount = f'mount --bind {root} {root} && mount -o remount,ro,bind {root} && exec "$0" "$@"'
+    for _ in range(2):
+        done = subprocess.run(
+            [unshare, "--mount", "/bin/sh", "-c", mount, sys.executable, "-c", program, str(root)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr[-2000:]
+        # Once more with an index that is there and cannot be brought up to date.
+        RunIndex(root).count()
+        data = json.loads((root / "20260101-000001-00000000" / "run.json").read_text())
+        (root / "20260101-000001-00000000" / "run.json").write_text(json.dumps({**data, "x": 1}))
 
 
 def test_a_damaged_record_is_left_out(root: Path, caplog: pytest.LogCaptureFixture) -> None:

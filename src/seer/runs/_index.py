@@ -1,7 +1,8 @@
 """Finding runs among many: an SQLite index over run folders.
 
 The folders are the truth, the index is a cache of them: it is brought up to date before every look,
-and made anew when it is missing, damaged or of another version.
+and made anew when it is missing, damaged or of another version. Where it cannot be written to, or
+another process keeps it, the folders are read without it.
 """
 
 import contextlib
@@ -21,6 +22,8 @@ from seer.runs._record import Status
 logger = logging.getLogger(__name__)
 
 FILE = "index.sqlite"
+BUSY = 10.0
+"""Seconds to wait for another process that brings the index up to date."""
 _VERSION = 1
 _COLUMNS = (
     "run_id",
@@ -187,16 +190,33 @@ class RunIndex:
             with contextlib.closing(_make(":memory:")) as db:
                 yield db
             return
-        try:
-            db = _open(self.root / FILE)
-            _update(db, self.root)
-        except sqlite3.DatabaseError as error:
-            logger.warning("%s is damaged and made anew: %s", self.root / FILE, error)
-            (self.root / FILE).unlink(missing_ok=True)
-            db = _open(self.root / FILE)
-            _update(db, self.root)
-        with contextlib.closing(db):
+        with contextlib.closing(self._opened()) as db:
             yield db
+
+    def _opened(self) -> sqlite3.Connection:
+        path = self.root / FILE
+        try:
+            return _up_to_date(path, self.root)
+        except sqlite3.DatabaseError as error:
+            if not _is_damaged(error):
+                return self._apart(error)
+            logger.warning("%s is damaged and made anew: %s", path, error)
+        try:
+            path.unlink(missing_ok=True)
+            return _up_to_date(path, self.root)
+        except (sqlite3.DatabaseError, OSError) as error:
+            return self._apart(error)
+
+    def _apart(self, error: Exception) -> sqlite3.Connection:
+        """An index in memory, where the file is busy or the folder cannot be written to."""
+        logger.info("%s cannot be used, so all runs are read: %s", self.root / FILE, error)
+        db = _make(":memory:")
+        try:
+            _update(db, self.root)
+        except BaseException:
+            db.close()
+            raise
+        return db
 
 
 def _select(
@@ -221,8 +241,25 @@ def _select(
     return [RunSummary(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
 
+def _is_damaged(error: sqlite3.DatabaseError) -> bool:
+    """Whether the file is no index, or a broken one; not so where it is only busy or read-only."""
+    # The lower byte is the kind of error, the higher ones say more of it.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
+
+
+def _up_to_date(path: Path, root: Path) -> sqlite3.Connection:
+    db = _open(path)
+    try:
+        _update(db, root)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
 def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=30, isolation_level=None)
+    db = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version == _VERSION:

@@ -70,7 +70,7 @@ def segments(folder: str) -> list[int]:
     """The offsets at which the files of a follow's lines begin."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 (import time)
-    except FileNotFoundError:
+    except OSError:
         return []
     return sorted(int(name[: -len(_ENDING)]) for name in names if name.endswith(_ENDING))
 
@@ -169,9 +169,11 @@ def read_lines(folder: str, after: int, most: int) -> bytes:
 def end_of(folder: str) -> int:
     """The offset at which a follow's lines end."""
     starts = segments(folder)
-    if not starts:
+    try:
+        size = os.stat(segment_path(folder, starts[-1])).st_size  # noqa: PTH116 (import time)
+    except (IndexError, OSError):
         return 0
-    return starts[-1] + os.stat(segment_path(folder, starts[-1])).st_size  # noqa: PTH116
+    return starts[-1] + size
 
 
 def discard(folder: str, after: int, files: Iterable[int]) -> int:

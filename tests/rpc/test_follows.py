@@ -1,0 +1,89 @@
+"""The files of a follow: lines in segments, of which those that were taken go."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from seer.rpc.server import _follows
+from seer.rpc.server._config import ServerConfig
+from seer.rpc.server._control import Control
+from seer.rpc.server._follows import (
+    ABANDONED,
+    Follow,
+    LineWriter,
+    discard,
+    end_of,
+    followers,
+    read_lines,
+    remove_folder,
+    segments,
+)
+from seer.rpc.server._mini import Poller
+from seer.rpc.server._supervisor import Supervisor
+
+
+def test_lines_go_over_segments_and_those_before_an_offset_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_follows, "SEGMENT", 50)
+    folder = str(tmp_path / "follow")
+    lines = [b"%03d " % n + b"x" * 20 + b"\n" for n in range(10)]
+    first = LineWriter(folder)
+    for line in lines[:4]:
+        assert first.append([line]) == (1, None)
+    first.close()
+    # A process that was started again goes on where the last one ended.
+    second = LineWriter(folder)
+    assert second.append(lines[4:5]) == (1, None)
+    assert second.append(lines[5:]) == (5, None)
+    second.close()
+    assert end_of(folder) == sum(map(len, lines))
+    assert len(segments(folder)) > 2
+    found, after = b"", 0
+    while data := read_lines(folder, after, 30):
+        assert data.endswith(b"\n")
+        found += data
+        after += len(data)
+        discard(folder, after, [])
+        assert all(start + 50 + 5 * 25 >= after for start in segments(folder))
+    assert found == b"".join(lines)
+    remove_folder(folder)
+    assert not Path(folder).exists()
+    assert (read_lines(folder, 0, 10), end_of(folder), segments(folder)) == (b"", 0, [])
+
+
+def test_lines_that_do_not_fit_are_counted_and_the_others_kept(tmp_path: Path) -> None:
+    (tmp_path / "follow").write_text("a file where the folder should be")
+    written, error = LineWriter(str(tmp_path / "follow")).append([b"a\n", b"b\n"])
+    assert written == 0
+    assert isinstance(error, FileExistsError)
+
+
+def test_a_follow_that_nobody_asks_for_ends(tmp_path: Path) -> None:
+    config = ServerConfig(name="i", file="i.py", control="c", record=str(tmp_path))
+    supervisor = Supervisor(config)
+    control = Control(supervisor, Poller())
+    for name, seconds in (("left", ABANDONED + 1), ("asked", 1)):
+        (tmp_path / name / "blobs").mkdir(parents=True)
+        (tmp_path / name / "0.jsonl").write_text("line\n")
+        config.follows[name] = Follow(name, ["a"], "")
+        config.follows[name].asked -= seconds
+    control.end_abandoned(time.monotonic())
+    assert list(config.follows) == ["asked"]
+    assert [path.name for path in tmp_path.iterdir()] == ["asked"]
+
+
+def test_a_caller_is_in_every_follow_that_names_it_and_in_one_that_only_matches() -> None:
+    follows = {
+        item.id: item
+        for item in (
+            Follow("one", ["a"], "script-"),
+            Follow("two", ["a", "b"], "script-"),
+            Follow("three", [], ""),
+        )
+    }
+    assert followers(follows, "a") == ["one", "two"]
+    assert followers(follows, "b") == ["two"]
+    assert followers(follows, "script-7") == ["one"]
+    assert followers(follows, "c") == []
