@@ -209,7 +209,8 @@ class Direct:
         caller = connection.caller
         with caller.lock:
             caller.results.add(identifier, entry.name, kept, ended)
-        connection.send_alone(b"%s%d\r\n\r\n%s" % (head, len(text), text))
         if self._recorder is not None:
+            # Before the answer: who has it may ask at once for everything that was answered.
             self._shared.end(MAIN_LANE)
             self._recorder.add(begun, kept, ended, seconds, size)
+        connection.send_alone(b"%s%d\r\n\r\n%s" % (head, len(text), text))

@@ -248,8 +248,9 @@ class Executor:
             self.gate.finish(call, reply)
             return
         recorder.hold(reply)
-        self.gate.finish(call, reply)
+        # Before the answer: who has it may ask at once for everything that was answered.
         recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
+        self.gate.finish(call, reply)
 
     def _count(self, call: Call, seconds: float, size: int) -> None:
         gpu_seconds = seconds if "torch" in sys.modules and uses_gpu() else 0.0
