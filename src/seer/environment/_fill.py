@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import os
+from pathlib import Path
 
 from seer.console import Phase
 from seer.environment._config import SandboxConfig
 from seer.environment._repos import PreparedRepo
 from seer.errors import RepoError, visible
+from seer.isolation import open_beneath
 from seer.providers import Machine, Stream
 
 logger = logging.getLogger(__name__)
@@ -16,21 +18,35 @@ REPOS = "/seer/repos"
 
 
 async def copy_files(machine: Machine, config: SandboxConfig) -> None:
-    """Copy the files and folders that a configuration names; links are not copied."""
+    """Copy the files and folders that a configuration names; links in folders are not copied.
+
+    A folder may be one that another agent works in: nothing in it is followed.
+
+    Raises:
+        PathEscapeError: A link took the place of a file or folder in the meantime.
+    """
     for source, target in config.files:
         mode = 0o755 if os.access(source, os.X_OK) else 0o644
         await machine.write_file(target, await asyncio.to_thread(source.read_bytes), mode=mode)
     for source, target in config.dirs:
         await machine.make_dir(target)
         for file in sorted(source.rglob("*")):
-            there = f"{target}/{file.relative_to(source).as_posix()}"
+            name = file.relative_to(source).as_posix()
+            there = f"{target}/{name}"
             if file.is_symlink():
                 logger.warning("a link is not copied into the sandbox: %s", visible(str(file)))
             elif file.is_dir():
                 await machine.make_dir(there)
             elif file.is_file():
-                data = await asyncio.to_thread(file.read_bytes)
-                await machine.write_file(there, data, mode=file.stat().st_mode & 0o777)
+                data, mode = await asyncio.to_thread(_read, source, name)
+                await machine.write_file(there, data, mode=mode)
+
+
+def _read(folder: Path, name: str) -> tuple[bytes, int]:
+    """Content and mode of a file in a folder, without leaving it."""
+    fd = open_beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        return file.read(), os.fstat(fd).st_mode & 0o777
 
 
 async def check_out(

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 
 from seer.errors import ConfigError
+from seer.isolation import read_bytes
 from seer.workspace._docs import document_library, parse_module
 from seer.workspace._frontmatter import split_frontmatter
 from seer.workspace._gate import Gate
@@ -155,7 +156,8 @@ def read_folder(field: str, root: Path) -> dict[str, bytes]:
             path = Path(folder, file)
             if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":
                 continue
-            data = path.read_bytes()
+            # The folder may be one that an agent works in, and the check above a moment old.
+            data = read_bytes(root, path.relative_to(root))
             total += len(data)
             files[path.relative_to(root).as_posix()] = data
             if len(files) > MAX_FILES or total > MAX_BYTES:
