@@ -13,7 +13,7 @@ import pytest
 
 from seer.environment._assemble import take_over
 from seer.environment._packages import build_environment
-from seer.environment._uv import BuildFailed, _read, _take_wheel  # pyright: ignore[reportPrivateUsage]
+from seer.environment._uv import BuildFailed, _checked, _read, _take_wheel  # pyright: ignore[reportPrivateUsage]
 from seer.errors import PackageError, PathEscapeError
 from tests.attacks.package_index import PackageIndex
 
@@ -275,3 +275,11 @@ def test_a_build_puts_links_in_the_place_of_its_results(tmp_path: Path) -> None:
         _take_wheel(work, "other", wheels)
     assert not list(wheels.iterdir())
     assert (precious / "lib" / "key").exists()
+
+
+@pytest.mark.parametrize(
+    "line", ["pkg==1.0\n--index-url http://x", "-e file:///x", "pkg and more", ""]
+)
+def test_a_build_forges_the_list_of_packages(line: str) -> None:
+    with pytest.raises(BuildFailed, match="in the list of packages is none"):
+        _checked(line)

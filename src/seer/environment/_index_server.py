@@ -30,6 +30,7 @@ import sys
 import threading
 import time
 import urllib.request
+import zlib
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from http.client import HTTPException, HTTPMessage, HTTPResponse
@@ -62,6 +63,10 @@ _REMEMBERED_PAGES = 128 << 20
 _MOST_BYTES = 256 << 30
 """What one build may download: code in it can ask for every file of the index."""
 _LIFE = 60 * 24 * 3600.0
+
+
+_FAILURES = (OSError, EOFError, HTTPException, LookupError, TypeError, ValueError, zlib.error)
+"""What an index that cannot be reached, or answers with anything at all, leads to."""
 
 
 class _Refusal(Exception):
@@ -205,7 +210,7 @@ class IndexServer:
         except HTTPError as error:
             with contextlib.closing(error):
                 self._send_error(request, error.code, str(error.reason))
-        except (OSError, HTTPException, ValueError) as error:
+        except _FAILURES as error:
             where = self.restore(f"{self._base}{request.path}")
             with self._lock:
                 if len(self.problems) < 5:

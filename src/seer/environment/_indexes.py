@@ -55,7 +55,7 @@ class IndexSettings:
     def build_env(self) -> dict[str, str]:
         """The part of `env` that a build may see: no credentials, certificates or proxies."""
         return {
-            name: value
+            name: value if self.online else self.hide(value)
             for name, value in self.env.items()
             if not (name in _CERTIFICATES or _NETWORK.fullmatch(name) or _OUTSIDE.fullmatch(name))
         }

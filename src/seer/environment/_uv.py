@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.tags import sys_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
@@ -157,7 +157,7 @@ class UvBuild:
             *("--python", jail.path(f"{PYTHON}/bin/python3")),
             *("--output-file", jail.path(f"{_WORK}/out.txt"), jail.path(f"{_WORK}/wanted.in")),
         )
-        return [jail.restore(pin) for pin in _pins(_read(work, "out.txt"))]
+        return [_checked(jail.restore(pin)) for pin in _pins(_read(work, "out.txt"))]
 
     async def install(self, pins: Sequence[str]) -> Path:
         """Install exactly these into a new environment; its folder.
@@ -202,19 +202,20 @@ class UvBuild:
             if requirement.url is None:
                 listed.append(f"{requirement.name}{requirement.specifier}")
             elif urlsplit(requirement.url).path.endswith(".whl"):
-                ready.append(pin)
+                ready.append(str(requirement))
             else:
                 sources.append(_Source(requirement.name, requirement.url))
         supported = frozenset(sys_tags())
         for package in await self._files(listed) if listed else ():
-            name, version = str(package["name"]), str(package["version"])
+            pin = _checked(f"{package.get('name')}=={package.get('version')}")
+            name = Requirement(pin).name
             files = cast("list[Mapping[str, str]]", package.get("wheels", []))
             if any(_fits(_place(file), supported) for file in files):
-                ready.append(f"{name}=={version}")
+                ready.append(pin)
             elif "sdist" in package:
                 sources.append(_Source(name, _place(package["sdist"])))
             else:
-                raise BuildFailed(f"{name}=={version} has no wheel for this machine, and no source")
+                raise BuildFailed(f"{pin} has no wheel for this machine, and no source")
         return ready, sources
 
     async def _files(self, pins: Sequence[str]) -> list[dict[str, Any]]:
@@ -346,8 +347,9 @@ class UvBuild:
         files: dict[str, str] = {}
         for path in self._settings.config_files:
             where = "system/uv/uv.toml" if path == _SYSTEM_CONFIG else ".config/uv/uv.toml"
-            text = jail.translate(path.read_text())
-            files[where] = self._index.translate(text) if self._index is not None else text
+            text = path.read_text()
+            text = self._index.translate(text) if self._index is not None else text
+            files[where] = jail.translate(self._settings.hide(text))
         for name, text in files.items():
             file = home / name
             for parent in reversed(Path(name).parents[:-1]):
@@ -431,6 +433,14 @@ def _fits(place: str, supported: frozenset[Any]) -> bool:
     except InvalidWheelFilename:
         return False
     return bool(tags & supported)
+
+
+def _checked(pin: str) -> str:
+    """A requirement, and nothing else: code of a package may have written the list it is from."""
+    try:
+        return str(Requirement(pin))
+    except InvalidRequirement:
+        raise BuildFailed(f"{pin!r} in the list of packages is none") from None
 
 
 def _pins(text: str) -> list[str]:
