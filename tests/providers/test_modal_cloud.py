@@ -7,15 +7,18 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import modal
 import pytest
 
+from seer.environment import Sandbox, SandboxConfig
 from seer.errors import (
     CapacityError,
     CredentialsError,
@@ -25,6 +28,7 @@ from seer.errors import (
     PreemptedError,
     QuotaError,
     SandboxNotFoundError,
+    SandboxStateError,
     UnknownGpuError,
 )
 from seer.providers import Machine, MachineSpec, get_provider
@@ -331,3 +335,25 @@ def test_a_killed_controller_gives_its_sandbox_back_also_before_there_is_a_machi
             assert time.monotonic() - killed < lease + 30
             time.sleep(0.05)
         controller.wait()
+
+
+@pytest.mark.parametrize("gpu", ["A100", None])
+async def test_a_sandbox_that_is_terminated_while_it_is_rented_leaves_nothing(
+    cloud: ModalCloud, gpu: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created = threading.Event()
+
+    async def told_late(creating: "asyncio.Task[Any]", *_: object) -> Any:
+        await asyncio.wait({creating})
+        created.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(_sandboxes, "_when_placed", told_late)
+    sandbox = Sandbox(SandboxConfig(provider="modal", gpu=gpu, start_timeout=60.0, network="full"))
+    starting = asyncio.create_task(sandbox.astart())
+    assert await asyncio.to_thread(created.wait, 30)
+    assert len(cloud.running) == 1
+    await sandbox.aterminate()
+    assert cloud.running == []
+    with pytest.raises(SandboxStateError, match="terminated while"):
+        await starting

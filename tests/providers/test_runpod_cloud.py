@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -269,3 +270,30 @@ def test_a_killed_controller_gives_its_pod_back_also_before_there_is_a_machine(
             assert time.monotonic() - killed < lease + 30
             time.sleep(0.05)
         controller.wait()
+
+
+@pytest.mark.parametrize("gpu", ["A40", None])
+async def test_a_start_that_is_ended_while_its_pod_is_made_leaves_no_pod(
+    cloud: RunPodCloud, gpu: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, answered = asyncio.Event(), asyncio.Event()
+    request = _pods.request
+
+    async def slow(query: str, variables: Mapping[str, object], *, repeat: bool) -> dict[str, Any]:
+        answer = await request(query, variables, repeat=repeat)
+        if not repeat:
+            made.set()
+            await answered.wait()
+        return answer
+
+    monkeypatch.setattr(_pods, "request", slow)
+    starting = asyncio.create_task(get_provider("runpod").start(MachineSpec(gpu=gpu)))
+    async with asyncio.timeout(30):
+        await made.wait()
+        assert len(cloud.running) == 1
+        starting.cancel()
+        await asyncio.sleep(0)
+        answered.set()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+    assert cloud.running == []

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import secrets
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -15,6 +16,7 @@ from seer.errors import (
     HostUnreachableError,
     ImageBuildError,
     PreemptedError,
+    ProviderError,
     SandboxLostError,
     SandboxNotFoundError,
     visible,
@@ -129,16 +131,30 @@ async def create(
     except ImageBuildError as error:
         raise await _with_log(error) from error.__cause__
     price = price_per_second(spec.gpu, spec.gpu_count, cores=spec.cpus, memory=spec.memory)
-    creating = asyncio.create_task(_create(spec, options, app, image, volumes, purpose, price))
+    creation = secrets.token_hex(8)
+    tags = {TAG: purpose, "label": spec.label[:60], "creation": creation}
+    if price is not None:
+        tags["price"] = repr(price)
+    creating = asyncio.create_task(_create(spec, options, app, image, volumes, tags))
     try:
         sandbox = await _when_placed(creating, spec, patience)
     except BaseException:
-        # The SDK ends what it was about to create.
         creating.cancel()
         await asyncio.gather(creating, return_exceptions=True)
+        # The SDK ends what it waits for, but not what it has just created, or is just creating.
+        await asyncio.shield(_end_tagged(app, {"creation": creation}))
         raise
     logger.info("Modal sandbox %s: %.1f s", sandbox.object_id, time.monotonic() - began)
     return ModalRental(sandbox, price)
+
+
+async def _end_tagged(app: modal.App, tags: dict[str, str]) -> None:
+    try:
+        with translated():
+            async for sandbox in modal.Sandbox.list.aio(app_id=app.app_id, tags=tags):
+                await sandbox.terminate.aio()
+    except ProviderError as error:
+        logger.warning("what was being created at Modal ends by itself: %s", error)
 
 
 async def _when_placed(
@@ -177,8 +193,7 @@ async def _create(
     app: modal.App,
     image: modal.Image,
     volumes: dict[str, modal.Volume],
-    purpose: str,
-    price: float | None,
+    tags: dict[str, str],
 ) -> modal.Sandbox:
     # The keeper ends a machine at its timeout; the warden is the second line, Modal the third.
     life = int(spec.timeout + spec.start_timeout) if spec.timeout else MOST_SECONDS
@@ -191,9 +206,6 @@ async def _create(
         "codes": CODES,
         "mark": True,
     }
-    tags = {TAG: purpose, "label": spec.label[:60]}
-    if price is not None:
-        tags["price"] = repr(price)
     with translated():
         return await modal.Sandbox.create.aio(  # pyright: ignore[reportUnknownMemberType]
             "python3",

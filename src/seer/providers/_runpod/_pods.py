@@ -1,6 +1,7 @@
 """Rent, find and list RunPod's pods."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -149,8 +150,10 @@ async def rent(spec: MachineSpec, options: RunPodOptions) -> Pod:
     wanted = await _request_for(spec, options)
     if spec.gpu is None:
         wanted |= {"instanceId": options.cpu_instance, "cloudType": "SECURE"}
-        made = await request(_CREATE_CPU, {"input": wanted}, repeat=False)
-        return _rented(made["deployCpuPod"])
+        pod = await _create(_CREATE_CPU, wanted)
+        if pod is None:
+            raise CapacityError(f"RunPod has no {options.cpu_instance} to rent")
+        return pod
     fitting = choose(spec.gpu, await offers(spec.gpu_count, cloud=options.cloud))
     refusal: CapacityError | None = None
     for offer in fitting:
@@ -175,11 +178,32 @@ async def _rent_gpu(
         "minVcpuCount": int(spec.cpus or 2),
         "minMemoryInGb": max((spec.memory or 0) >> 30, 8),
     }
-    made = await request(_CREATE_GPU, {"input": asked}, repeat=False)
-    found: dict[str, Any] | None = made["podFindAndDeployOnDemand"]
-    if found is None:
+    pod = await _create(_CREATE_GPU, asked)
+    if pod is None:
         raise CapacityError(f"RunPod has no {offer.name} to rent")
-    return _rented(found)
+    return pod
+
+
+async def _create(query: str, wanted: Mapping[str, object]) -> Pod | None:
+    """Ask for a pod; None when there is none to be had.
+
+    When this is cancelled, the answer is waited for all the same: a pod that was made meanwhile is
+    ended, because nobody else would know of it.
+    """
+    asking = asyncio.create_task(request(query, {"input": wanted}, repeat=False))
+    try:
+        return _first_of(await asyncio.shield(asking))
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProviderError):
+            pod = _first_of(await asking)
+            if pod is not None:
+                await pod.end()
+        raise
+
+
+def _first_of(answer: Mapping[str, Any]) -> Pod | None:
+    found = next(iter(answer.values()), None)
+    return None if found is None else _rented(found)
 
 
 def _rented(found: Mapping[str, Any]) -> Pod:
