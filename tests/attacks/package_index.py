@@ -17,6 +17,8 @@ class PackageIndex:
     Attributes:
         requests: The paths that it was asked for.
         pages: Pages to serve instead of made ones, by package.
+        redirects: Paths of files -> where they are said to have moved.
+        logins: The logins that came with the requests.
         login: `user:password` that it demands, if any.
     """
 
@@ -25,6 +27,8 @@ class PackageIndex:
         self._stated: dict[str, str] = {}
         self.requests: list[str] = []
         self.pages: dict[str, str] = {}
+        self.redirects: dict[str, str] = {}
+        self.logins: list[str | None] = []
         self.login = login
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -94,8 +98,12 @@ class PackageIndex:
 
             def do_GET(self) -> None:
                 index.requests.append(self.path)
+                index.logins.append(self.headers.get("Authorization"))
                 status, body = index.answer(self.path, self.headers.get("Authorization"))
-                self.send_response(status)
+                moved = index.redirects.get(self.path)
+                self.send_response(status if moved is None else 302)
+                if moved is not None:
+                    self.send_header("Location", moved)
                 self.send_header("Content-Type", "text/html")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

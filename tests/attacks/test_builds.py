@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from seer.environment import _build_jail
 from seer.environment._assemble import take_over
 from seer.environment._packages import build_environment
 from seer.environment._uv import BuildFailed, _checked, _read, _take_wheel  # pyright: ignore[reportPrivateUsage]
-from seer.errors import PackageError, PathEscapeError
+from seer.errors import IsolationUnavailableError, PackageError, PathEscapeError
+from seer.isolation import Backend, Need, choose
 from tests.attacks.package_index import PackageIndex
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(180)]
@@ -235,6 +237,45 @@ async def test_an_index_lists_files_of_this_machine(
     with pytest.raises(PackageError):
         await build_environment(["listed"])
     assert got == []
+
+
+async def test_an_index_redirects_to_have_the_login_sent_elsewhere(
+    index: PackageIndex, service: tuple[int, list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = index.add_wheel("moved")
+    _, content = index.answer(f"/files/{file}", _authorization())
+    with PackageIndex() as other:
+        other.add(file, content)
+        index.redirects[f"/files/{file}"] = f"http://127.0.0.1:{other.port}/files/{file}"
+        monkeypatch.setenv("UV_INDEX", other.url)
+        monkeypatch.setenv("UV_INDEX_STRATEGY", "unsafe-first-match")
+        other.pages["moved"] = ""
+        environment = await build_environment(["moved"])
+        assert module(environment, "moved")
+        assert f"/files/{file}" in other.requests
+        assert set(other.logins) == {None}
+    # A place that is no index of the settings is not asked at all, if it is on this machine.
+    port, got = service
+    second = index.add_wheel("sent")
+    index.redirects[f"/files/{second}"] = f"http://127.0.0.1:{port}/{second}"
+    monkeypatch.delenv("UV_INDEX")
+    with pytest.raises(PackageError, match="sent"):
+        await build_environment(["sent"])
+    assert got == []
+
+
+async def test_without_bubblewrap_nothing_is_fetched_from_an_index(
+    index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Landlock has no network in which only the index can be reached, so it is not used."""
+
+    def landlock(_: str, *, needs: frozenset[Need] = frozenset()) -> Backend:
+        return choose("landlock", needs=needs)
+
+    index.add_wheel("wanted")
+    monkeypatch.setattr(_build_jail, "choose", landlock)
+    with pytest.raises(IsolationUnavailableError, match="apt install bubblewrap"):
+        await build_environment(["wanted"])
 
 
 async def test_the_newest_version_is_taken_though_it_must_be_built(index: PackageIndex) -> None:

@@ -44,6 +44,11 @@ _COMPILE = ("pip", "compile", "--no-header", "--no-annotate", "--no-strip-extras
 
 
 _DOWNLOAD = "import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])"
+_COPY = (
+    "import shutil, sys; ignored = shutil.ignore_patterns(*sys.argv[3:]); "
+    "shutil.copytree(sys.argv[1], sys.argv[2], symlinks=True, ignore=ignored)"
+)
+_NOT_COPIED = (".venv", ".tox", ".nox", "__pycache__", "node_modules")
 _LONGEST_LIST = 64 << 20
 
 
@@ -260,7 +265,8 @@ class UvBuild:
         for number in range(len(self._folders)):
             source = jail.path(f"{_SOURCES}/{number}")
             target = jail.path(urlsplit(source_address(number)).path)
-            await self._run(jail, "/bin/cp", "-r", "--no-preserve=ownership", source, target)
+            python = jail.path(f"{PYTHON}/bin/python3")
+            await self._run(jail, python, "-I", "-S", "-c", _COPY, source, target, *_NOT_COPIED)
 
     # --- jails ----------------------------------------------------------------------------------
 
