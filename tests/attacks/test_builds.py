@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -200,6 +201,30 @@ def _own_address() -> str:
         except OSError:
             return "127.0.0.1"
         return probe.getsockname()[0]
+
+
+FILL = """
+def attack():
+    with open("/proc/self/oom_score_adj") as file:
+        kept = file.read().strip()
+    if kept != "1000":
+        return ""
+    with open("/seer/build/filling", "wb") as file:
+        while True:
+            file.write(bytes(1 << 20))
+            file.flush()
+"""
+
+
+async def test_a_build_fills_the_disk_of_the_host(
+    index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.add_sdist("filling", "1.0", FILL)
+    free = shutil.disk_usage(tmp_path).free
+    monkeypatch.setattr(_build_jail, "_SPARE", free - (256 << 20))
+    with pytest.raises(PackageError, match="a build was ended because less than"):
+        await build_environment(["filling"])
+    assert not list((tmp_path / "cache").rglob("filling"))
 
 
 async def test_an_index_serves_a_file_that_is_not_what_it_states(

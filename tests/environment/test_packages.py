@@ -307,6 +307,24 @@ async def test_a_package_may_be_a_repository_at_a_ref(tmp_path: Path) -> None:
     assert (site(environment) / "sourced.py").exists()
 
 
+async def test_a_project_of_this_machine_is_built_in_a_copy(tmp_path: Path) -> None:
+    source = tmp_path / "project"
+    (source / ".venv").mkdir(parents=True)
+    (source / "inner").mkdir()
+    (source / ".venv" / "large").write_text("not needed")
+    (source / "inner" / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "sourced"\nversion = "1.0"\n'
+    )
+    # As setuptools does, it writes beside its sources.
+    backend = _BACKEND.replace("    try:\n", '    open("beside", "w").close()\n    try:\n', 1)
+    backend = backend.replace("SECRET", "../.venv/large")
+    (source / "inner" / "backend.py").write_text(backend)
+    environment = await build_environment([f"sourced @ file://{source}#subdirectory=inner"])
+    assert "read=False" in (site(environment) / "sourced.py").read_text()
+    assert not (source / "inner" / "beside").exists()
+
+
 def test_what_a_build_planted_is_not_followed(tmp_path: Path) -> None:
     fetched, environment = tmp_path / "fetched", tmp_path / "env"
     target = tmp_path / "precious"

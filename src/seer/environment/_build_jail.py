@@ -4,15 +4,17 @@ It sees an interpreter, uv, the package sources and its own folders, and nothing
 user's. Where packages come from the network, it reaches the index server, and nothing else.
 """
 
+import asyncio
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from seer.environment._index_server import IndexServer
 from seer.environment._process import Finished, run_program
-from seer.errors import IsolationUnavailableError
+from seer.errors import IsolationUnavailableError, PackageError
 from seer.isolation import (
     JAIL_UIDS,
     Backend,
@@ -30,6 +32,8 @@ PYTHON = "/seer/python"
 """Where a build finds the interpreter; mount it there with `interpreter_mounts`."""
 _INDEX = "/seer/index"
 _LIMITS = Limits(processes=1024, file_size=64 << 30)
+_SPARE = 512 << 20
+_OFFERED = ("/usr/bin/choom", "-n", "1000", "--") if os.access("/usr/bin/choom", os.X_OK) else ()
 
 
 @dataclass(frozen=True)
@@ -126,11 +130,31 @@ class BuildJail:
         )
         launch = self._backend.launch(policy, argv)
         try:
-            return await run_program(
-                launch.argv, env=launch.env, pass_fds=launch.pass_fds, on_stderr=on_stderr
+            running = run_program(
+                # Where memory runs out, the kernel ends a build before anything else.
+                [*_OFFERED, *launch.argv],
+                env=launch.env,
+                pass_fds=launch.pass_fds,
+                on_stderr=on_stderr,
             )
+            return await self._unless_disk_fills(running)
         finally:
             launch.close()
+
+    async def _unless_disk_fills(self, running: Coroutine[object, object, Finished]) -> Finished:
+        task = asyncio.ensure_future(running)
+        try:
+            while not (await asyncio.wait({task}, timeout=1.0))[0]:
+                where = self._writable[0].source
+                if shutil.disk_usage(where).free < _SPARE:
+                    raise PackageError(
+                        f"a build was ended because less than {_SPARE >> 20} MiB are free on the "
+                        f"disk of {str(where)!r}; free some space, or drop the package that fills it"
+                    )
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def _choose(index: IndexServer | None) -> Backend:
