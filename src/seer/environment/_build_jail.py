@@ -149,7 +149,7 @@ class BuildJail:
                 if shutil.disk_usage(where).free < _SPARE:
                     raise PackageError(
                         f"a build was ended because less than {_SPARE >> 20} MiB are free on the "
-                        f"disk of {str(where)!r}; free some space, or drop the package that fills it"
+                        f"disk of {str(where)!r}; free some space, or do without the package"
                     )
             return task.result()
         finally:
