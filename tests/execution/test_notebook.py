@@ -300,6 +300,7 @@ async def test_the_server_runs_without_rights_network_or_files(
     (process,) = [p for p in (root, *root.children(recursive=True)) if "python" in p.name()]
     status = process_file(process.pid, "status")
     fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert f"Max address space         {3 << 30} " in process_file(process.pid, "limits")
     assert fields["NoNewPrivs"] == "1"
     assert int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0
     assert os.geteuid() != 0 or "0" not in fields["Uid"].split()

@@ -27,12 +27,20 @@ logger = logging.getLogger(__name__)
 
 _NEEDED = ("jupyter_server", "jupyterlab", "jupyter_server_ydoc")
 _START_TIME = 60.0
+_ANSWER_TIME = 60.0
 _SOCKETS = 5
 """A kernel's sockets: shell, iopub, stdin, control, heartbeat."""
 _MOST = 256
 """Connections to one socket at once; more wait."""
+_LINE = 256 * 1024 * 1024
+"""Bytes of one message of the server: a whole notebook, with the outputs of a person's cells."""
 _LOG = 8192
 """Bytes of the end of its log that are kept."""
+_BROKEN = (
+    *(AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    asyncio.InvalidStateError,
+)
+"""What comes of a message that the server would not send by itself."""
 
 Dial = Callable[[int], Awaitable[Channel]]
 OnEvent = Callable[[str], Awaitable[object]]
@@ -66,6 +74,8 @@ class JupyterServer:
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._log = bytearray()
+        self._event: asyncio.Future[object] | None = None
+        self._over = False
         self.url = ""
 
     @classmethod
@@ -123,12 +133,15 @@ class JupyterServer:
         Raises:
             SandboxLostError: The server is gone.
         """
-        return (await self._ask({}))["notebook"]
+        try:
+            return checked_notebook((await self._ask({})).get("notebook"))
+        except ValueError as error:
+            raise SandboxLostError(f"the Jupyter server gave no notebook: {error}") from None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server's process runs."""
-        return self._process is not None and self._process.returncode is None
+        """Whether the server runs, and can be spoken to."""
+        return not self._over and self._process is not None and self._process.returncode is None
 
     async def close(self) -> None:
         """End the server. Closing twice is harmless."""
@@ -204,25 +217,21 @@ class JupyterServer:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                limit=1 << 30,
+                limit=_LINE,
                 start_new_session=True,
             )
         finally:
             spawn.done()
-        self._say(
-            {
-                "token": self._token,
-                "notebook": self._file.path.name,
-                "key": key,
-                "lab": spawn.lab,
-            }
-        )
         self._keep(asyncio.create_task(self._listen(process)))
         self._keep(asyncio.create_task(self._read_log(process)))
+        settings = {"token": self._token, "key": key, "lab": spawn.lab}
+        await self._send({**settings, "notebook": self._file.path.name})
 
-    def _say(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        with contextlib.suppress(ConnectionError):
+            await self._process.stdin.drain()
 
     async def _read_log(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
@@ -232,48 +241,68 @@ class JupyterServer:
             await asyncio.sleep(0)  # a server that logs without end must not hold the loop
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
+        """Receive until the server ends, or says something that it would not say by itself."""
         assert process.stdout is not None
-        while line := await process.stdout.readline():
-            message: dict[str, Any] = json.loads(line)
-            if "ready" in message:
-                self._ready.set_result(None)
-            elif "event" in message:
-                self._keep(asyncio.ensure_future(self._on_event(message["event"])))
-            elif "ask" in message:
-                self._keep(asyncio.create_task(self._reply(message)))
-            else:
-                answer = self._answers.pop(message["answer"], None)
-                if answer is not None and not answer.done():
-                    answer.set_result(message)
-            await asyncio.sleep(0)
-        lost = SandboxLostError("the Jupyter server has ended")
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(lost)
-        if not self._ready.done():
-            self._ready.set_exception(ConnectionError("it ended"))
+        try:
+            while line := await process.stdout.readline():
+                await self._receive(json.loads(line))
+        except _BROKEN as error:
+            # It reads what a hostile kernel sends, and may have been taken over.
+            self._end(f"it broke its protocol: {error!r}")
+        finally:
+            self._over = True
+            lost = SandboxLostError("the Jupyter server has ended")
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(lost)
+            if not self._ready.done():
+                self._ready.set_exception(ConnectionError("it ended"))
+
+    def _end(self, why: str) -> None:
+        assert self._process is not None
+        if self._process.returncode is None:
+            logger.error("the Jupyter server is ended: %s", why)
+            self._process.kill()
+        self._over = True
+
+    async def _receive(self, message: dict[str, Any]) -> None:
+        if "ready" in message:
+            self._ready.set_result(None)
+        elif "event" in message:
+            if self._event is None or self._event.done():
+                self._event = asyncio.ensure_future(self._on_event(message["event"]))
+                self._keep(self._event)
+        elif "ask" in message:
+            await self._reply(message)
+        else:
+            answer = self._answers.pop(message["answer"], None)
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+        await asyncio.sleep(0)
 
     async def _reply(self, request: dict[str, Any]) -> None:
         """Read or write the notebook's file for the server, which cannot reach it."""
         try:
             reply = await asyncio.to_thread(_serve_file, self._file, request)
-        except (OSError, ValueError) as error:
+        except OSError as error:
             logger.warning("the notebook's file %s failed: %s", self._file.path, error)
             reply = {"error": str(error)}
-        if self.is_alive:
-            self._say({"reply": request["ask"], **reply})
+        await self._send({"reply": request["ask"], **reply})
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        process = self._process
-        if process is None or process.returncode is not None:
+        if not self.is_alive:
             raise SandboxLostError("the Jupyter server has ended")
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self._say({"id": number, **request})
-        assert process.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            await process.stdin.drain()
-        message = await answer
+        try:
+            async with asyncio.timeout(_ANSWER_TIME):
+                await self._send({"id": number, **request})
+                message = await answer
+        except TimeoutError:
+            self._end(f"no answer within {_ANSWER_TIME:g} s")
+            raise SandboxLostError("the Jupyter server did not answer") from None
+        finally:
+            self._answers.pop(number, None)
         if "missing" in message:
             raise LookupError(message["missing"])
         if "error" in message:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ _DISABLED = (
     "@jupyterlab/javascript-extension",
     "@jupyterlab/vega5-extension",
 )
+_MEMORY = 3 << 30
+"""Bytes of addresses: what a kernel sends is kept in memory, and a kernel can send without end."""
 _SAVE_DELAY = 0.5
 """Seconds from a person's edit to the file; the agent's are saved at once."""
 _PROGRAMS = frozenset(
@@ -63,6 +66,10 @@ class NarrowServer(ServerApp):
 
 def main() -> None:
     """Serve until the controller is gone."""
+    if sys.platform == "linux":  # where addresses can be limited
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        most = _MEMORY if hard == resource.RLIM_INFINITY else min(_MEMORY, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
     controller = Controller()
     RelayProvisioner.controller = SessionContents.controller = controller
     SessionContents.notebook = controller.settings["notebook"]
