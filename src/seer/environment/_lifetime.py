@@ -173,7 +173,8 @@ class Lifetime:
 
         A paused sandbox uses no CPU. Until `resume`, commands raise `SandboxPausedError` and calls
         of served functions wait. It still belongs to this process: its lease and its `timeout`
-        hold, and only `idle_timeout` does not count. GPU memory stays allocated.
+        hold, and only `idle_timeout` does not count. GPU memory is moved to the host where the
+        driver and the memory allow it; else it stays allocated, with a warning that says why.
 
         Raises:
             PauseUnsupportedError: The provider cannot; the message says what to do instead.

@@ -5,7 +5,7 @@ import contextlib
 import socket
 from collections import deque
 
-from seer.errors import ProviderError, SandboxLostError
+from seer.errors import SandboxLostError
 from seer.providers._machine import wire
 from seer.providers._wire_io import Connection
 
@@ -38,7 +38,6 @@ class KeeperClient:
 
         Raises:
             SandboxLostError: It is gone, or does not answer.
-            ProviderError: It could not do it; the message says why.
         """
         if self.ended.is_set():
             raise await _gone()
@@ -65,11 +64,7 @@ class KeeperClient:
                     self.reason = wire.get_text(fields, "reason")
                 elif self._waiting:
                     future = self._waiting.popleft()
-                    if future.done():
-                        continue
-                    if kind == wire.ERROR:
-                        future.set_exception(ProviderError(wire.get_text(fields, "message")))
-                    else:
+                    if not future.done():
                         future.set_result(fields)
         except (SandboxLostError, wire.WireError):
             pass  # the end of the line is the news, and is told below

@@ -5,19 +5,23 @@ What differs between such machines is the way to their keeper and steward.
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from seer.errors import SandboxLostError, SandboxPausedError
+from seer.errors import ProviderError, SandboxLostError, SandboxPausedError
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import LocalRecord, Seen
 from seer.providers._machine import wire
 from seer.providers._parts import Way
 from seer.providers._stewarded import StewardMachine
 
+logger = logging.getLogger(__name__)
+
+_LOOK_AGAIN = 0.05
 _LAST_WORDS = 3.0
 """Seconds to wait for the keeper's word when a connection to the steward ended."""
 _END_PATIENCE = 60.0
@@ -67,25 +71,41 @@ class KeptMachine(StewardMachine):
         idle = 0.0 if self._open else now - self._last_use
         await self._ask("renew", {"idle_ms": int(idle * 1000)})
 
-    async def _ask(self, op: str, fields: "dict[str, wire.Encodable] | None" = None) -> None:
+    async def _ask(
+        self, op: str, fields: "dict[str, wire.Encodable] | None" = None
+    ) -> "wire.Message":
         """Ask the keeper for something; every answer also tells whether the machine is paused."""
         answer = await self._keeper.request(op, fields)
         self.paused = bool(wire.get_int(answer, "paused", 0))
+        return answer
 
     async def pause(self) -> None:
         """Stop all that runs in the machine and keep its memory."""
-        try:
-            await self._ask("pause")
-        except SandboxLostError:
-            raise await self._why_lost() from None
+        answer = await self._ask_and_wait("pause")
+        kept = wire.get_text(answer, "kept", "")
+        if kept:
+            logger.warning(
+                "sandbox %s is paused; its GPU memory stays allocated: %s", self.id, kept
+            )
 
     async def resume(self) -> None:
         """Let a paused machine go on."""
+        await self._ask_and_wait("resume")
+        self._last_use = time.monotonic()
+
+    async def _ask_and_wait(self, op: str) -> "wire.Message":
+        """Pause or resume; the keeper answers at once, and may have GPU memory to move."""
         try:
-            await self._ask("resume")
+            answer = await self._ask(op)
+            while wire.get_int(answer, "moving", 0):
+                await asyncio.sleep(_LOOK_AGAIN)
+                answer = await self._ask("status")
         except SandboxLostError:
             raise await self._why_lost() from None
-        self._last_use = time.monotonic()
+        problem = wire.get_text(answer, "problem", "")
+        if problem:
+            raise ProviderError(f"sandbox {self.id!r} cannot {op}: {problem}")
+        return answer
 
     async def _check_running(self) -> None:
         """Refuse at once what a paused machine would never answer.

@@ -265,6 +265,7 @@ def _keeper_settings(
         "processes": PROCESSES,
         "disk": spec.disk or 0,
         "writable": [os.fsencode(mount.source) for mount in inside.seen if mount.writable],
+        "gpu": int(bool(spec.devices)),
         "cpus_milli": int((spec.cpus or 0) * 1000),
         "lease_ms": int(spec.lease * 1000),
         "timeout_ms": int((spec.timeout or 0) * 1000),

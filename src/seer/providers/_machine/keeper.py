@@ -22,6 +22,7 @@ from .doors import Door
 from .jail import spawn_jail
 from .link import Link
 from .native import accept_from, signal, socket, wake_on
+from .pausing import Pause
 from .watchdog import Watchdog
 
 TYPE_CHECKING = False
@@ -77,9 +78,12 @@ class Keeper:
         self._first = _Controller(wire.get_int(settings, "control"), holds=True)
         self._controllers = {self._first.link.reading: self._first}
         self._detached = False
-        self._paused = False
-        self._stopped: list[int] = []
-        """Processes that a pause has stopped one by one, where there is no control group."""
+        self._pause = Pause(
+            self._jail,
+            home.group,
+            gpu=bool(wire.get_int(settings, "gpu", 0)),
+            memory=wire.get_int(settings, "memory", 0) or None,
+        )
         self._lease = wire.get_int(settings, "lease_ms") / 1000
         start = self._renewed = self._active = now()
         self._deadline = _after(start, settings, "timeout_ms")
@@ -125,7 +129,14 @@ class Keeper:
     def _turn(self) -> None:
         poll = select.poll()
         desk = self._desk.fileno()
-        for fd in (self._wake, self._listener.fileno(), self._stderr, desk, self._lifeline):
+        for fd in (
+            self._wake,
+            self._listener.fileno(),
+            self._stderr,
+            desk,
+            self._lifeline,
+            self._pause.fd,
+        ):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
         for fd in self._doors:
@@ -147,6 +158,8 @@ class Keeper:
             self._proxy.start()
         if desk in ready:
             self._serve_desk()
+        if self._pause.fd in ready:
+            self._pause.proceed()
         if self._lifeline in ready:
             self._feel_lifeline()
         for fd in [fd for fd in self._doors if fd in ready]:
@@ -163,7 +176,7 @@ class Keeper:
             due.append(self._renewed + self._lease)
         if self._deadline is not None:
             due.append(self._deadline)
-        if self._idle is not None and not self._paused:
+        if self._idle is not None and not self._pause.paused:
             due.append(self._active + self._idle)
         left = (min(due) - now()) * 1000 + 1 if due else 60_000
         return min(max(left, 0), 60_000)
@@ -172,7 +185,11 @@ class Keeper:
         moment = now()
         if self._deadline is not None and moment >= self._deadline:
             self._end("its timeout passed")
-        elif self._idle is not None and not self._paused and moment >= self._active + self._idle:
+        elif (
+            self._idle is not None
+            and not self._pause.paused
+            and moment >= self._active + self._idle
+        ):
             self._end(f"it was idle for {self._idle:g} s")
         elif not self._detached and not any(c.holds for c in self._controllers.values()):
             self._end("its controller is gone")
@@ -278,11 +295,11 @@ class Keeper:
         elif operation == b"detach":
             self._detached = True
         elif operation in (b"pause", b"resume"):
-            problem = self._pause() if operation == b"pause" else self._resume()
-            self._renewed = self._active = now()
-            if problem:
-                controller.link.queue_message(wire.ERROR, message=problem)
-                return
+            self._active = now()
+            if operation == b"pause":
+                self._pause.pause()
+            else:
+                self._pause.resume()
         elif operation == b"terminate":
             self._end(wire.get_text(request, "reason", "terminated"))
             return
@@ -297,38 +314,11 @@ class Keeper:
             detached=int(self._detached),
             holders=sum(c.holds for c in self._controllers.values()),
             jail=self._jail,
-            paused=int(self._paused),
+            paused=int(self._pause.paused),
+            moving=int(self._pause.fd >= 0),
+            problem=self._pause.problem,
+            kept=self._pause.kept,
         )
-
-    def _pause(self) -> str:
-        """Stop every process of the machine; gives what is in the way, or nothing."""
-        if self._paused:
-            return ""
-        group = self._home.group
-        try:
-            if group is not None and group.can_freeze:
-                group.freeze(True)
-            else:
-                self._stopped = tree.stop_tree(os.getpid())
-        except OSError as error:
-            return str(error)
-        self._paused = True
-        return ""
-
-    def _resume(self) -> str:
-        """Let the machine's processes go on; gives what is in the way, or nothing."""
-        if not self._paused:
-            return ""
-        group = self._home.group
-        try:
-            if group is not None and group.can_freeze:
-                group.freeze(False)
-            tree.continue_tree(os.getpid(), self._stopped)
-        except OSError as error:
-            return str(error)
-        self._stopped = []
-        self._paused = False
-        return ""
 
     # --- the end ------------------------------------------------------------------------------
 

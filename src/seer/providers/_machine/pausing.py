@@ -1,0 +1,140 @@
+"""Pause a machine: free its GPUs where the driver can, stop all its processes, and go on later.
+
+The processes are stopped by their control group's freezer, or one by one where there is none.
+Moving GPU memory to the host takes seconds, so a fork of the keeper does that; the keeper goes on
+judging the lease meanwhile, and reads the result from a pipe.
+"""
+
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH123
+from __future__ import annotations
+
+import os
+
+from . import tree
+from .native import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from seer.isolation._cgroup import Cgroup
+
+
+class Pause:
+    """Whether a machine is paused, and the way there and back."""
+
+    def __init__(self, jail: int, group: Cgroup | None, *, gpu: bool, memory: int | None) -> None:
+        self._jail = jail
+        self._group = group
+        self._gpu = gpu
+        self._memory = memory
+        self._stopped: list[int] = []
+        """Processes that were stopped one by one."""
+        self.paused = False
+        self.fd = -1
+        """Readable once GPU memory was moved; -1 while none is being moved."""
+        self.problem = ""
+        """Why the last pause or resume failed."""
+        self.kept = ""
+        """Why GPU memory stays allocated although the machine is paused."""
+
+    def pause(self) -> None:
+        """Begin to pause; without a GPU it is done when this returns."""
+        if self.paused or self.fd >= 0:
+            return
+        self.problem = self.kept = ""
+        if self._gpu:
+            from .cuda import suspend
+
+            self._move(lambda: suspend(self._processes(), self._room()))
+        else:
+            self._stop()
+
+    def resume(self) -> None:
+        """Begin to go on; without a GPU it is done when this returns."""
+        if not self.paused or self.fd >= 0:
+            return
+        self.problem = ""
+        # A process takes its GPU memory back by its own doing, so it has to run first.
+        self._go_on()
+        if self._gpu and not self.problem:
+            from .cuda import restore
+
+            self._move(lambda: restore(self._processes()))
+        elif not self.problem:
+            self.paused = False
+
+    def proceed(self) -> None:
+        """Go on after GPU memory was moved, or could not be."""
+        with open(self.fd, "rb") as file:
+            words = file.read().decode(errors="replace")
+        self.fd = -1
+        words = "moving the GPU's memory was cut short" if not words else words.strip()
+        if not self.paused:
+            self.kept = words
+            self._stop()
+        elif words:
+            self.problem = f"the GPU memory cannot be restored: {words}"
+            self._stop()
+        else:
+            self.paused = False
+
+    def _move(self, work: Callable[[], str]) -> None:
+        self.fd, said = os.pipe()
+        if os.fork() == 0:
+            # A signal to this process is none to the keeper.
+            signal.set_wakeup_fd(-1)
+            words = "moving the GPU's memory failed"
+            try:
+                words = work()
+            except Exception as error:
+                # The edge of this process: whatever went wrong is its answer.
+                words = f"{type(error).__name__}: {error}"
+            finally:
+                # Never empty, so that the reader can tell an answer from an early end.
+                os.write(said, words.encode(errors="replace")[:4000] + b"\n")
+                os._exit(0)
+        os.close(said)
+
+    def _stop(self) -> None:
+        try:
+            if self._group is not None and self._group.can_freeze:
+                self._group.freeze(True)
+            else:
+                self._stopped = tree.stop_tree(os.getpid())
+            self.paused = True
+        except OSError as error:
+            self.problem = self.problem or str(error)
+            if self._gpu:
+                # As if it were to be resumed: what was moved has to go back.
+                self.paused = True
+                problem = self.problem
+                self.resume()
+                self.problem = problem
+
+    def _go_on(self) -> None:
+        try:
+            if self._group is not None and self._group.can_freeze:
+                self._group.freeze(False)
+            tree.continue_tree(os.getpid(), self._stopped)
+            self._stopped = []
+        except OSError as error:
+            self.problem = str(error)
+
+    def _processes(self) -> list[int]:
+        return [self._jail, *tree.descendants(self._jail)]
+
+    def _room(self) -> int:
+        """Bytes of memory that the machine may still use, and that the host has."""
+        rooms: list[int] = []
+        with open("/proc/meminfo", "rb") as file:
+            for line in file:
+                if line.startswith(b"MemAvailable:"):
+                    # Some of it is for everybody else.
+                    rooms.append(int(line.split()[1]) * 1024 * 9 // 10)
+        if self._memory is not None:
+            group = self._group
+            used = group.usage().get("memory", 0) if group is not None else self._memory
+            rooms.append(self._memory - used)
+        return max(min(rooms, default=0), 0)
