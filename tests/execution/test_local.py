@@ -115,6 +115,20 @@ async def test_a_machine_that_is_gone_is_replaced(session: LocalSession) -> None
     assert any("fresh kernel" in note for note in result.notes)
 
 
+async def test_an_interrupt_at_any_moment_ends_the_code_and_spares_the_kernel(
+    session: LocalSession,
+) -> None:
+    await run(session, "kept = 1")
+    for number in range(40):
+        # From before the kernel has heard of the code until it runs.
+        result_id = await session.asubmit("for _ in range(10**9): pass")
+        await asyncio.sleep(number % 8 * 0.002)
+        assert await session.ainterrupt(result_id)
+        async with asyncio.timeout(30):
+            assert (await session.aresult(result_id, wait=None)).status == "interrupted"
+    assert (await run(session, "kept")).value == "1"
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -6,6 +6,7 @@ It shares no code with the SDK that the servers are built on, so what both get w
 import itertools
 import json
 import queue
+import re
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -129,6 +130,7 @@ def check_message(line: bytes) -> dict[str, Any]:
     return found if set(found) <= allowed else {"broken": found}
 
 
-def text_of(result: Mapping[str, Any]) -> str:
-    """The text of a tool's result."""
-    return "".join(block["text"] for block in result["content"] if block["type"] == "text")
+def shown_in(result: Mapping[str, Any]) -> str:
+    """The text of a tool's result, without the line that names a notebook's cell."""
+    text = "".join(block["text"] for block in result["content"] if block["type"] == "text")
+    return re.sub(r"^\[cell \w+\]\n", "", text)

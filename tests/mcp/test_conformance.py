@@ -17,7 +17,7 @@ from seer.execution import (
     create_notebook_session,
 )
 
-from .raw_client import ENDED, RawClient, text_of
+from .raw_client import ENDED, RawClient, shown_in
 
 pytestmark = pytest.mark.full
 
@@ -148,7 +148,7 @@ def test_nothing_but_a_ping_works_before_the_handshake(fresh: RawClient, served:
     error_of(fresh.ask("tools/call", {"name": served.tool, "arguments": served.saying("x")}))
     assert error_of(fresh.ask("initialize", {})) == -32602
     fresh.initialize()
-    assert text_of(fresh.call(served.tool, served.saying("late"))).strip() == "late"
+    assert shown_in(fresh.call(served.tool, served.saying("late"))).strip() == "late"
 
 
 def test_tools_are_listed_with_valid_schemas(client: RawClient) -> None:
@@ -168,7 +168,7 @@ def test_results_have_the_protocols_form(client: RawClient, served: Served) -> N
     assert set(result) <= {"content", "structuredContent", "isError", "_meta"}
     assert result["isError"] is False
     assert [set(block) for block in result["content"]] == [{"type", "text"}]
-    assert text_of(result).strip() == "hello"
+    assert shown_in(result).strip() == "hello"
 
 
 def test_unknown_methods_and_tools_are_errors_and_unknown_notices_are_nothing(
@@ -192,7 +192,7 @@ def test_bad_parameters_are_errors(client: RawClient, served: Served) -> None:
     for arguments in ({}, {served.argument: 5}, {served.argument: "1", "another": 2}):
         result = client.call(served.tool, arguments)
         assert result["isError"] is True
-        assert text_of(result)
+        assert shown_in(result)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_line_without_bounds_is_refused_and_the_next_one_read(
     with RawClient(served.entry) as client:
         client.initialize()
         long = client.call(served.tool, served.saying("y" * 15_000))
-        assert "y" * 15_000 in text_of(long)
+        assert "y" * 15_000 in shown_in(long)
         arguments = served.saying("x" * (5 << 20))
         client.request("tools/call", {"name": served.tool, "arguments": arguments})
         answer = client.next()
@@ -259,12 +259,12 @@ def test_a_line_without_bounds_is_refused_and_the_next_one_read(
 
 def test_text_of_all_languages_arrives(client: RawClient, served: Served) -> None:
     text = "Grüße 日本語 𝔘𝔫𝔦 🧪 \u200f \x7f"
-    assert text_of(client.call(served.tool, served.saying(text))).strip("\n") == text
+    assert shown_in(client.call(served.tool, served.saying(text))).strip("\n") == text
     # Written out instead of escaped, and the other way round.
     params = {"name": served.tool, "arguments": served.saying(text)}
     message = {"jsonrpc": "2.0", "id": "raw", "method": "tools/call", "params": params}
     client.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
-    assert text_of(client.next()["result"]).strip("\n") == text
+    assert shown_in(client.next()["result"]).strip("\n") == text
 
 
 def test_half_a_character_in_a_result_is_marked(client: RawClient, served: Served) -> None:
@@ -275,7 +275,7 @@ def test_half_a_character_in_a_result_is_marked(client: RawClient, served: Serve
         return
     half = r"$'\xed\xa0\x80'" if served.tool == "shell" else r"'\ud800'"
     code = served.say.replace("'TEXT'", half)
-    shown = text_of(client.call(served.tool, {served.argument: code}))
+    shown = shown_in(client.call(served.tool, {served.argument: code}))
     assert set(shown.strip()) <= {"?", "\N{REPLACEMENT CHARACTER}"}
     assert client.ask("ping")["result"] == {}
 
@@ -285,7 +285,7 @@ def test_many_requests_at_once_are_each_answered(client: RawClient, served: Serv
     for number in range(20):
         params = {"name": served.tool, "arguments": served.saying(f"n{number}")}
         wanted[client.request("tools/call", params)] = f"n{number}"
-    got = {answer["id"]: text_of(answer["result"]).strip() for answer in map_next(client, 20)}
+    got = {answer["id"]: shown_in(answer["result"]).strip() for answer in map_next(client, 20)}
     assert got == wanted
 
 
@@ -300,8 +300,7 @@ def test_a_cancelled_call_is_never_answered(client: RawClient, served: Served) -
     slow = client.request("tools/call", {"name": served.slow_tool, "arguments": served.slow})
     assert client.ask("ping")["result"] == {}
     client.notify("notifications/cancelled", {"requestId": slow, "reason": "enough"})
-    # Work of a session takes its turn after what runs, so this comes after the slow work's end.
-    assert text_of(client.call(served.tool, served.saying("next"))).strip() == "next"
+    assert shown_in(client.call(served.tool, served.saying("next"))).strip() == "next"
     assert client.ask("ping")["result"] == {}
 
 

@@ -16,9 +16,15 @@ from seer.workspace import Library, Workspace
 pytestmark = pytest.mark.full
 
 INTERFACE = '''
+import datetime
+import enum
+import pathlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypedDict
 import numpy as np
+from seer.rpc import Handle
 
 calls = 0
 
@@ -48,6 +54,100 @@ def steps(count: int) -> Iterator[int]:
     """Items one by one."""
     for number in range(count):
         yield number
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+class Point(NamedTuple):
+    x: float
+    y: float = 0.0
+
+class Note(TypedDict):
+    text: str
+
+@dataclass
+class Change:
+    layer: int | None = None
+    direction: np.ndarray | None = None
+    colour: Colour = Colour.RED
+    parts: list["Change"] = field(default_factory=list)
+
+@expose
+def record(value: Change) -> Change:
+    """A record."""
+    assert isinstance(value, Change) and all(isinstance(p, Change) for p in value.parts)
+    assert value.direction is None or isinstance(value.direction, np.ndarray)
+    return value
+
+@expose
+def colour(value: Colour) -> Colour:
+    """An enum."""
+    assert isinstance(value, Colour)
+    return value
+
+@expose
+def level(value: Level) -> Level:
+    """An enum of numbers."""
+    assert isinstance(value, Level)
+    return value
+
+@expose
+def point(value: Point) -> Point:
+    """A named tuple."""
+    assert isinstance(value, Point)
+    return value
+
+@expose
+def note(value: Note) -> Note:
+    """A dictionary with known keys."""
+    return value
+
+@expose
+def numbered(value: dict[int, set[str]]) -> dict[int, set[str]]:
+    """Keys that are numbers."""
+    assert all(type(key) is int for key in value)
+    return value
+
+@expose
+def moment(value: datetime.datetime) -> datetime.datetime:
+    """A moment."""
+    assert isinstance(value, datetime.datetime)
+    return value
+
+@expose
+def place(value: pathlib.Path) -> str:
+    """A path."""
+    return value.name
+
+@expose
+def turned(value: complex) -> complex:
+    """A complex number."""
+    return value * 1j
+
+@expose
+def size(value: bytes) -> int:
+    """Bytes."""
+    return len(value)
+
+@expose
+def total(value: np.ndarray) -> float:
+    """An array."""
+    return float(value.sum())
+
+@expose
+def hold(count: int) -> Handle:
+    """A value that stays."""
+    return Handle(np.arange(count))
+
+@expose
+def held(value: Handle) -> int:
+    """What stayed."""
+    return int(value.value.sum())
 
 @expose
 def sleep(seconds: float) -> str:
@@ -95,7 +195,7 @@ def text_of(result: Any) -> str:
 
 async def test_functions_are_tools_with_real_schemas(client: Client) -> None:
     tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    assert set(tools) == {"add", "vector", "fail", "steps", "sleep", "get_result"}
+    assert {"add", "vector", "fail", "steps", "sleep", "lab_result"} <= set(tools)
     assert tools["add"].description == "Add two numbers."
     assert tools["add"].input_schema["properties"]["a"] == {
         "type": "integer",
@@ -166,10 +266,66 @@ async def test_a_call_beyond_patience_can_be_fetched_later(
     early = await call(client, "sleep", seconds=1.5)
     assert early.structured_content["status"] == "running"
     result_id = early.structured_content["result_id"]
-    done = await call(client, "get_result", result_id=result_id, wait=30)
+    done = await call(client, "lab_result", result_id=result_id, wait=30)
     assert text_of(done) == "rested"
-    assert text_of(await call(client, "get_result", result_id=result_id)) == "rested"
-    assert (await call(client, "get_result", result_id="sleep-99")).is_error
+    assert text_of(await call(client, "lab_result", result_id=result_id)) == "rested"
+    assert (await call(client, "lab_result", result_id="sleep-99")).is_error
+
+
+VALUES: dict[str, tuple[Any, Any]] = {
+    "record": (
+        {"layer": 2, "direction": [0.5, 1], "colour": "blue", "parts": [{"layer": 1}]},
+        {
+            "layer": 2,
+            "direction": {"dtype": "float64", "shape": [2], "values": [0.5, 1.0]},
+            "colour": "blue",
+            "parts": [{"layer": 1, "direction": None, "colour": "red", "parts": []}],
+        },
+    ),
+    "colour": ("blue", "blue"),
+    "level": (2, 2),
+    "point": ([1, 2.5], [1.0, 2.5]),
+    "note": ({"text": "ü"}, {"text": "ü"}),
+    "numbered": ({"3": ["a"]}, {"3": ["a"]}),
+    "moment": ("2026-01-02T03:04:05", "2026-01-02T03:04:05"),
+    "place": ("/a/b.txt", "b.txt"),
+    "turned": ([1, 2], [-2.0, 1.0]),
+    "size": ("AAEC", 3),
+    "total": ([[1, 2], [3, 4]], 10.0),
+}
+
+
+async def test_every_value_that_a_library_takes_works_as_a_tool(client: Client) -> None:
+    """Records, enums, named tuples and the rest arrive as what the hint says, and come back."""
+    from jsonschema import Draft202012Validator
+
+    validator: Any = Draft202012Validator
+    tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    for name, (given, expected) in VALUES.items():
+        tool: Any = tools[name]
+        validator(tool.input_schema).validate({"value": given})
+        result = await call(client, name, value=given)
+        assert not result.is_error, text_of(result)
+        assert result.structured_content == {"result": expected}, name
+        if tool.output_schema is not None:
+            validator(tool.output_schema).validate(result.structured_content)
+    assert tools["add"].output_schema is not None
+    assert tools["record"].output_schema is None, "arrays are shown in another way"
+    for name, given in (("colour", "green"), ("record", {"wrong": 1}), ("level", "x")):
+        refused = await call(client, name, value=given)
+        assert refused.is_error
+        assert f"{name}() parameter 'value'" in text_of(refused)
+
+
+async def test_a_handle_that_a_tool_gave_can_be_given_to_another(client: Client) -> None:
+    given: Any = (await call(client, "hold", count=5)).structured_content
+    handle = given["result"]
+    assert handle["$seer"] == "handle" and handle["shape"] == [5]
+    assert text_of(await call(client, "held", value=handle)) == "10"
+    only = {"$seer": "handle", "id": handle["id"]}
+    assert text_of(await call(client, "held", value=only)) == "10"
+    unknown = await call(client, "held", value={"$seer": "handle", "id": "h999"})
+    assert unknown.is_error and "handle" in text_of(unknown).lower()
 
 
 async def test_a_served_library_is_imported_and_connected_alike(

@@ -1,6 +1,7 @@
 """Sessions through MCP: what an agent can do with the tools, with the real client over stdio."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,13 @@ def text_of(result: Any) -> str:
     return "".join(block.text for block in result.content if block.type == "text")
 
 
+def id_in(result: Any) -> str:
+    """The id that a result's text names."""
+    found = re.search(r"result_id='(\w+)'", text_of(result))
+    assert found, text_of(result)
+    return found[1]
+
+
 async def test_an_agent_works_in_python(tmp_path: Path) -> None:
     session = await acreate_local_session(WORKSPACE, tmp_path / "work", "my session")
     async with session, await client_of(session) as client:
@@ -50,7 +58,7 @@ async def test_an_agent_works_in_python(tmp_path: Path) -> None:
         blocks = (await call(client, "python", code=plot)).content
         assert [block.type for block in blocks] == ["text", "image"]
         long = await call(client, "python", code="print('y' * 50_000)")
-        result_id = long.structured_content["result_id"]
+        result_id = id_in(long)
         rest = await call(client, "read_output", result_id=result_id, offset=49_990, length=100)
         assert text_of(rest) == "y" * 10 + "\n"
         await call(client, "restart")
@@ -62,18 +70,35 @@ async def test_work_longer_than_a_clients_patience_is_not_lost(tmp_path: Path) -
     async with session, await client_of(session) as client:
         code = "import time\nfor n in range(4): print(n, flush=True); time.sleep(0.5)\n'over'"
         early = await call(client, "python", code=code, wait=0.2)
-        assert early.structured_content["status"] in ("running", "queued")
-        result_id = early.structured_content["result_id"]
-        assert f"get_result(result_id='{result_id}')" in text_of(early)
-        done = await call(client, "get_result", result_id=result_id)
+        assert text_of(early).startswith(("[running", "[queued"))
+        done = await call(client, "get_result", result_id=id_in(early))
         assert text_of(done) == "0\n1\n2\n3\n'over'\n"
+        slow = await call(client, "python", code="time.sleep(2); 'kept'", wait=0.2)
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.5):
-                await client.call_tool("python", {"code": "time.sleep(2); 'kept'"})
-        assert text_of(await call(client, "get_result")) == "'kept'\n"
+            async with asyncio.timeout(0.3):
+                await client.call_tool("get_result", {"result_id": id_in(slow)})
+        assert text_of(await call(client, "get_result", result_id=id_in(slow))) == "'kept'\n"
         unknown = await call(client, "get_result", result_id="e99")
         assert unknown.is_error
         assert "no result 'e99'" in text_of(unknown)
+
+
+async def test_cancelling_a_call_interrupts_its_code(tmp_path: Path) -> None:
+    session = await acreate_local_session(workspace_dir=tmp_path / "work")
+    async with session, await client_of(session) as client:
+        await call(client, "python", code="kept = 1")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await client.call_tool("python", {"code": "while True: pass"})
+        assert text_of(await call(client, "python", code="kept")) == "1\n"
+
+
+async def test_a_model_sees_all_that_a_client_may_show_it(tmp_path: Path) -> None:
+    """Claude Code, Codex and pydantic-ai show only structured content where there is some."""
+    session = await acreate_local_session(workspace_dir=tmp_path / "work")
+    async with session, await client_of(session) as client:
+        for code in ("print('seen')", "1 / 0", "None"):
+            assert (await call(client, "python", code=code)).structured_content is None
 
 
 async def test_an_agent_can_interrupt_its_own_work(tmp_path: Path) -> None:
@@ -103,12 +128,12 @@ async def test_an_agent_works_in_a_shell(tmp_path: Path) -> None:
         assert text_of(result) == "sub\n1\n[exit code 3]"
         assert not result.is_error
         job = await call(client, "shell", command="sleep 600", background=True)
-        job_id = job.structured_content["result_id"]
+        job_id = id_in(job)
         assert job_id in text_of(await call(client, "list_jobs"))
         assert text_of(await call(client, "interrupt", result_id=job_id)) == "interrupted"
         opened = await call(client, "terminal_open", command="python3 -q", wait=5)
-        terminal = opened.structured_content["terminal_id"]
         shown = text_of(opened)
+        terminal = shown.rpartition("[terminal ")[2].partition(":")[0]
         async with asyncio.timeout(30):
             shown += text_of(
                 await call(client, "terminal_write", terminal_id=terminal, text="6 * 7\n")
@@ -126,12 +151,13 @@ async def test_an_agent_works_in_a_notebook(tmp_path: Path) -> None:
     )
     async with session, await client_of(session) as client:
         first = await call(client, "add_code_cell", source="x = 1; x")
-        assert text_of(first) == "1\n"
-        cell = first.structured_content["cell_id"]
+        head, _, output = text_of(first).partition("\n")
+        assert output == "1\n"
+        cell = head.removeprefix("[cell ").removesuffix("]")
         await call(client, "add_markdown_cell", source="# Title", index=0)
         edited = await call(client, "edit_cell", cell_id=cell, source="x = 2; x")
-        assert text_of(edited) == "2\n"
-        assert text_of(await call(client, "run_cell", cell_id=cell)) == "2\n"
+        assert text_of(edited) == f"[cell {cell}]\n2\n"
+        assert text_of(await call(client, "run_cell", cell_id=cell)) == f"[cell {cell}]\n2\n"
         listed = text_of(await call(client, "list_cells"))
         assert listed.index("# Title") < listed.index("x = 2; x")
         await call(client, "move_cell", cell_id=cell, index=0)

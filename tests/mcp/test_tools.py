@@ -81,7 +81,7 @@ class Shelf:
 
 async def shown(value: Any) -> tuple[ToolResult, Shelf]:
     shelf = Shelf()
-    return await ValueText("f-1", shelf.save).result(value), shelf
+    return await ValueText("f-1", shelf.save, lambda _: None).result(value), shelf
 
 
 async def test_json_values_are_shown_and_structured() -> None:
@@ -116,6 +116,7 @@ async def test_an_image_becomes_an_image() -> None:
     (image,) = result.images
     assert (image.mime, image.width) == ("image/png", 1568)
     assert "[image 1, 3000x10]" in result.text
+    assert result.structured is None, "clients would show it instead of the image"
 
 
 async def test_bytes_and_long_results_become_files() -> None:
@@ -141,8 +142,7 @@ def test_results_are_never_silent() -> None:
     failed = render(ExecutionResult(result_id="e1", status="error", text="boom", exit_code=3))
     assert failed.text == "boom\n[exit code 3]"
     assert failed.failed
-    assert failed.structured is not None
-    assert failed.structured["exit_code"] == 3
+    assert failed.structured is None
     assert not render(ExecutionResult(result_id="e1", status="error"), failed=False).failed
 
 

@@ -94,15 +94,14 @@ def started(
 
 @contextlib.contextmanager
 def taken_over(sandbox_id: str, provider: str | None, name: str | None) -> Generator[Opened]:
-    """Use an interface of a detached sandbox, and leave the sandbox detached again."""
+    """Use an interface of a detached sandbox, which stays detached."""
     from seer.environment import ScopedSandbox
     from seer.providers import DEFAULT
 
     scoped = ScopedSandbox.from_id(sandbox_id, provider=provider or DEFAULT)
-    try:
-        if name is None and len(scoped.served) != 1:
-            there = ", ".join(scoped.served) or "nothing"
-            raise click.UsageError(f"{sandbox_id} serves {there}; choose one with --name")
-        yield Opened(scoped, scoped.present(name or scoped.served[0]))
-    finally:
-        scoped.detach()
+    # At once, and not at the end: agents' programs end this process with a signal.
+    scoped.detach()
+    if name is None and len(scoped.served) != 1:
+        there = ", ".join(scoped.served) or "nothing"
+        raise click.UsageError(f"{sandbox_id} serves {there}; choose one with --name")
+    yield Opened(scoped, scoped.present(name or scoped.served[0]))

@@ -27,7 +27,12 @@ def common_tools(session: Session) -> list[Tool]:
                 raise ToolFailure("nothing has run yet")
             result_id = latest[-1]
         result = await wait_for(
-            session, result_id, wait=checked_wait(wait), caller=caller, progress=Progress()
+            session,
+            result_id,
+            wait=checked_wait(wait),
+            caller=caller,
+            progress=Progress(),
+            interrupts=False,
         )
         return render(result)
 

@@ -7,18 +7,19 @@ import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from seer.errors import ArgumentError, GateError, RemoteError
 from seer.mcp._tools import Caller, Tool, ToolFailure, ToolResult, typed_tool
 from seer.mcp._values import Save, ValueText
 from seer.mcp._waiting import PATIENCE
-from seer.rpc._mcp_schema import description, to_call, tool_schema
+from seer.rpc._mcp_schema import description, output_schema, to_call, tool_schema
 from seer.rpc._schema import Function, Schema
-from seer.rpc.client import Gate
+from seer.rpc.client import Gate, Handle
 
 _KEPT = 50
-_KEEP_ALIVE = 5.0
+_KEPT_HANDLES = 1000
+_KEEP_ALIVE = 1.0
 
 
 class FunctionTools:
@@ -38,6 +39,13 @@ class FunctionTools:
         self._calls: OrderedDict[str, asyncio.Task[ToolResult]] = OrderedDict()
         self._numbers = itertools.count(1)
         self._items: dict[str, int] = {}
+        self._handles: OrderedDict[str, Handle] = OrderedDict()
+        """What was shown to the agent; a handle that nobody holds is let go by the gate."""
+        # Several clients refuse two servers that have a tool of the same name.
+        name = f"{schema.name}_result"
+        while name in schema.functions:
+            name += "_"
+        self._result_name = name
 
     def tools(self) -> list[Tool]:
         """A tool for each function, and one to get results later."""
@@ -53,9 +61,8 @@ class FunctionTools:
 
     def _tool(self, function: Function) -> Tool:
         async def handler(arguments: Mapping[str, Any], caller: Caller) -> ToolResult:
-            # Bad arguments are the caller's to hear at once, not a result to be fetched later.
             try:
-                args, kwargs = function.bind(*to_call(function, dict(arguments)), plain=True)
+                args, kwargs = to_call(function, _references(dict(arguments)))
             except ArgumentError as error:
                 raise ToolFailure(str(error)) from None
             call_id = f"{function.name}-{next(self._numbers)}"
@@ -73,6 +80,7 @@ class FunctionTools:
             name=function.name,
             description=description(function),
             input_schema=tool_schema(function),
+            output_schema=output_schema(function),
             handler=handler,
         )
 
@@ -89,10 +97,7 @@ class FunctionTools:
                 raise ToolFailure(f"no result {result_id!r}; the latest are: {known}")
             return await self._wait(result_id, max(0.0, min(wait, 86_400.0)), caller)
 
-        name = "get_result"
-        while name in self._schema.functions:
-            name = f"_{name}"
-        get_result.__name__ = name
+        get_result.__name__ = self._result_name
         return typed_tool(get_result, read_only=True)
 
     async def _call(
@@ -107,11 +112,11 @@ class FunctionTools:
         try:
             if function.is_generator:
                 value: Any = []
-                async for item in self._gate.astream(function.name, args, kwargs):
+                async for item in self._gate.astream(function.name, args, kwargs, plain=True):
                     value.append(item)
                     self._items[call_id] = len(value)
             else:
-                value = await self._gate.acall(function.name, args, kwargs)
+                value = await self._gate.acall(function.name, args, kwargs, plain=True)
         except RemoteError as error:
             trace = f"\n{error.remote_traceback}" if error.remote_traceback else ""
             return ToolResult(text=f"{error.type_name}: {error}{trace}", failed=True)
@@ -119,7 +124,12 @@ class FunctionTools:
             return ToolResult(text=f"{type(error).__name__}: {error}", failed=True)
         finally:
             self._items.pop(call_id, None)
-        return await ValueText(call_id, self._save_for(session)).result(value)
+        return await ValueText(call_id, self._save_for(session), self._keep).result(value)
+
+    def _keep(self, handle: Handle) -> None:
+        self._handles[handle.reference()] = handle
+        while len(self._handles) > _KEPT_HANDLES:
+            self._handles.popitem(last=False)
 
     async def _wait(self, call_id: str, wait: float, caller: Caller) -> ToolResult:
         task = self._calls[call_id]
@@ -127,7 +137,7 @@ class FunctionTools:
         while not task.done():
             left = wait - (time.monotonic() - start)
             if left <= 0:
-                text = f"[still running; get_result(result_id={call_id!r}) waits for its result]"
+                text = f"[still running; {self._result_name}(result_id={call_id!r}) waits for it]"
                 return ToolResult(text=text, structured={"result_id": call_id, "status": "running"})
             await asyncio.wait([task], timeout=min(_KEEP_ALIVE, left))
             if not task.done() and caller.wants_progress:
@@ -141,3 +151,15 @@ class FunctionTools:
         over = [key for key, old in self._calls.items() if old.done()]
         for key in over[: max(0, len(self._calls) - _KEPT)]:
             del self._calls[key]
+
+
+def _references(value: Any) -> Any:
+    """The arguments with handles as the gate takes them: an agent gives back all it was shown."""
+    if isinstance(value, list):
+        return [_references(item) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    entries = cast("dict[str, Any]", value)
+    if entries.get("$seer") == "handle":
+        return {"$seer": "handle", "id": entries.get("id")}
+    return {key: _references(item) for key, item in entries.items()}

@@ -47,7 +47,7 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             index: Where to put the cell, counted from 0; at the end by default.
         """
         cell_id = await session.aadd_cell(source, markdown=True, index=index)
-        return ToolResult(text=f"added cell {cell_id}", structured={"cell_id": cell_id})
+        return ToolResult(text=f"added cell {cell_id}")
 
     async def run_cell(caller: Caller, cell_id: str, wait: float = PATIENCE) -> ToolResult:
         """Run a cell of the notebook again, as it now stands.

@@ -93,7 +93,4 @@ async def _look(terminal: Terminal, wait: float) -> ToolResult:
     text = await terminal.aread(wait=min(checked_wait(wait), PATIENCE))
     ended = terminal.exit_code
     state = "running" if ended is None else f"ended with exit code {ended}"
-    return ToolResult(
-        text=f"{text}\n[terminal {terminal.terminal_id}: {state}]",
-        structured={"terminal_id": terminal.terminal_id, "exit_code": ended},
-    )
+    return ToolResult(text=f"{text}\n[terminal {terminal.terminal_id}: {state}]")

@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import date, time, timedelta
 from typing import Any, cast
 
 from seer.execution import Image
 from seer.mcp._tools import ToolResult
+from seer.rpc.client import Handle
 
 Save = Callable[[str, bytes], Awaitable[str]]
 """Keeps a file for the agent that called; takes a name and content, returns where it is."""
+
+Keep = Callable[[Handle], None]
+"""Holds on to a handle that an agent was shown."""
 
 TEXT_LIMIT = 100_000
 """Characters of one result; more is saved as a file."""
@@ -23,9 +28,10 @@ _FEW = 64
 class ValueText:
     """Turns one result into text, saving arrays and collecting images on the way."""
 
-    def __init__(self, name: str, save: Save) -> None:
+    def __init__(self, name: str, save: Save, keep: Keep) -> None:
         self._name = name
         self._save = save
+        self._keep = keep
         self._images: list[Image] = []
         self._files = 0
 
@@ -33,14 +39,15 @@ class ValueText:
         """The whole result."""
         plain = await self._plain(value)
         text = plain if isinstance(plain, str) else json.dumps(plain, indent=1, ensure_ascii=False)
-        structured = {"result": plain}
+        # Clients that prefer this form would not show the images beside it.
+        structured = None if self._images else {"result": plain}
         if len(text) > TEXT_LIMIT:
             where = await self._file("json", text.encode())
             text = (
                 text[: TEXT_LIMIT // 10]
                 + f"\n[... {len(text):,} characters in all; the whole result is in {where} ...]"
             )
-            structured = {"file": where}
+            structured = None if self._images else {"file": where}
         return ToolResult(text=text, images=tuple(self._images), structured=structured)
 
     async def _plain(self, value: Any) -> Any:
@@ -50,9 +57,17 @@ class ValueText:
         if isinstance(value, Mapping):
             entries = cast("Mapping[Any, Any]", value)
             return {str(key): await self._plain(item) for key, item in entries.items()}
-        if isinstance(value, list | tuple):
-            items = cast("list[Any] | tuple[Any, ...]", value)
+        if isinstance(value, list | tuple | set | frozenset):
+            items = cast("list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]", value)
             return [await self._plain(item) for item in items]
+        if isinstance(value, Handle):
+            return self._handle(value)
+        if isinstance(value, complex):
+            return [value.real, value.imag]
+        if isinstance(value, timedelta):
+            return value.total_seconds()
+        if isinstance(value, date | time):
+            return value.isoformat()
         if isinstance(value, bytes | bytearray):
             where = await self._file("bin", bytes(value))
             return f"[{len(value):,} bytes, saved as {where}]"
@@ -67,6 +82,13 @@ class ValueText:
         if kind == "pandas":
             return str(value.to_string(max_rows=40))
         return str(value)
+
+    def _handle(self, handle: Handle) -> dict[str, Any]:
+        """A handle as functions take it, with what is known of its value."""
+        self._keep(handle)
+        shape = None if handle.shape is None else list(handle.shape)
+        about = {"type": handle.type, "dtype": handle.dtype, "shape": shape}
+        return {"$seer": "handle", "id": handle.reference(), **about}
 
     async def _array(self, array: Any) -> Any:
         import numpy as np

@@ -10,7 +10,7 @@ from seer.mcp._tools import Caller, ToolResult
 
 PATIENCE = 55.0
 """Seconds; several clients give up after sixty."""
-_KEEP_ALIVE = 5.0
+_KEEP_ALIVE = 1.0
 _PAUSE = 0.5
 """Seconds between two messages about output."""
 
@@ -36,9 +36,29 @@ class Progress:
 
 
 async def wait_for(
-    session: Session, result_id: str, *, wait: float, caller: Caller, progress: Progress
+    session: Session,
+    result_id: str,
+    *,
+    wait: float,
+    caller: Caller,
+    progress: Progress,
+    interrupts: bool = True,
 ) -> ExecutionResult:
-    """The result once it is there, or how it stands after `wait` seconds."""
+    """The result once it is there, or how it stands after `wait` seconds.
+
+    A client that cancels the call interrupts the work, unless it only asked for its result.
+    """
+    try:
+        return await _wait_and_report(session, result_id, wait, caller, progress)
+    except asyncio.CancelledError:
+        if interrupts:
+            await asyncio.shield(session.ainterrupt(result_id))
+        raise
+
+
+async def _wait_and_report(
+    session: Session, result_id: str, wait: float, caller: Caller, progress: Progress
+) -> ExecutionResult:
     start = time.monotonic()
     if not caller.wants_progress:
         return await session.aresult(result_id, wait=wait)
@@ -70,21 +90,17 @@ async def _wait_step(
 
 
 def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolResult:
-    """A result as an agent is shown it."""
-    structured: dict[str, object] = {
-        "result_id": result.result_id,
-        "status": result.status,
-        "seconds": round(result.duration, 3),
-        **result.extra,
-    }
-    if result.exit_code is not None:
-        structured["exit_code"] = result.exit_code
+    """A result as an agent is shown it.
+
+    All of it is text and images: clients that find structured content show a model nothing else.
+    """
+    cell = f"[cell {result.extra['cell_id']}]\n" if result.extra.get("cell_id") else ""
     if result.status in ("queued", "running"):
         head = (
             f"[{result.status}; {result.duration:.0f} s so far. It goes on; "
             f"get_result(result_id={result.result_id!r}) waits for it.]\n"
         )
-        return ToolResult(text=head + result.text, images=result.images, structured=structured)
+        return ToolResult(text=head + cell + result.text, images=result.images)
     text = result.text
     if result.exit_code:
         text += (
@@ -93,4 +109,4 @@ def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolResult
     if not text.strip():
         text = f"[done in {result.duration:.2f} s, no output]"
     bad = not result.ok if failed is None else failed
-    return ToolResult(text=text, images=result.images, failed=bad, structured=structured)
+    return ToolResult(text=cell + text, images=result.images, failed=bad)

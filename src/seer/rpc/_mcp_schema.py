@@ -50,6 +50,9 @@ _SIMPLE: dict[str, JsonSchema] = {
     },
 }
 
+_SHOWN = frozenset({"any", "bytes", "frame", "image", "ndarray", "series", "tensor"})
+"""Kinds that an agent is shown as pictures, files or descriptions, and not as JSON data."""
+
 
 def tool_schema(function: Function) -> JsonSchema:
     """The schema of a function's arguments as one object."""
@@ -77,6 +80,26 @@ def result_schema(function: Function) -> JsonSchema:
     if function.is_generator:
         schema = {"type": "array", "items": schema}
     return _with_definitions(dict(schema), [function.returns], function)
+
+
+def output_schema(function: Function) -> JsonSchema | None:
+    """The schema of a tool's structured result; None where a part of it is shown in another way.
+
+    A result that is too large is a file, and one that takes long is fetched later, so nothing in it
+    is required.
+    """
+    hints = [function.returns, *(f.hint for t in function.types.values() for f in t.fields)]
+    named = {inner.detail for inner in function.returns.walk() if inner.kind == "named"}
+    if function.returns.kind == "any" or (
+        {inner.kind for hint in (hints if named else hints[:1]) for inner in hint.walk()} & _SHOWN
+    ):
+        return None
+    schema = result_schema(function)
+    definitions = schema.pop("$defs", None)
+    text: JsonSchema = {"type": "string"}
+    properties = {"result": schema, "file": text, "result_id": text, "status": text}
+    found: JsonSchema = {"type": "object", "properties": properties}
+    return {**found, "$defs": definitions} if definitions else found
 
 
 def description(function: Function) -> str:

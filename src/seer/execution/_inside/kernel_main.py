@@ -6,10 +6,11 @@ can all be forged by the code it runs. It imports only what the session's enviro
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ipykernel import kernelapp
 from ipykernel.iostream import IOPubThread, OutStream
@@ -80,6 +81,53 @@ class _NoEndpoint:
         return b""
 
 
+class Interrupts:
+    """Lets a keyboard interrupt reach the agent's code, and nothing else.
+
+    The library raises it wherever the main thread is while a request is handled, and outside the
+    agent's code that ends the kernel.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._handling = False
+        self._running = False
+        self._early = False
+        self._run = kernel.shell.run_ast_nodes
+        self._shell = kernel.shell
+        kernel.pre_handler_hook = self._begin
+        kernel.post_handler_hook = self._end
+        kernel.shell.run_ast_nodes = self._run_ast_nodes
+        signal.signal(signal.SIGINT, self._interrupt)
+
+    def _begin(self) -> None:
+        self._handling, self._early = True, False
+
+    def _end(self) -> None:
+        self._handling = False
+
+    def _interrupt(self, *_: Any) -> None:
+        if self._running:
+            raise KeyboardInterrupt
+        self._early = self._handling
+
+    async def _run_ast_nodes(
+        self, nodelist: Any, cell_name: str, *args: Any, result: Any = None, **kwargs: Any
+    ) -> bool:
+        try:
+            self._running = True
+            if self._early:
+                raise KeyboardInterrupt
+            return await self._run(nodelist, cell_name, *args, result=result, **kwargs)
+        except KeyboardInterrupt as error:
+            self._running = False
+            self._shell.showtraceback()
+            if result is not None:
+                result.error_in_exec = error
+            return True
+        finally:
+            self._running = False
+
+
 def pack(message: Any) -> bytes:
     """A message as JSON, also when it holds half a character, which UTF-8 has no form for."""
     try:
@@ -115,6 +163,7 @@ def main() -> None:
     for index, name in enumerate(("shell", "iopub", "stdin", "control", "hb"), 1):
         setattr(app, f"{name}_port", index)
     app.initialize([])  # pyright: ignore[reportUnknownMemberType]
+    Interrupts(cast("Any", app).kernel)
     os.chdir(workdir)
     # Libraries come first; this file's own folder is nobody's business.
     sys.path[:] = [*settings["path"], *(p for p in sys.path if p != str(Path(__file__).parent))]

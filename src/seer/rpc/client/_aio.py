@@ -125,12 +125,10 @@ async def arequest(
     gate: Gate,
     path: str,
     function: str,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    arguments: Arguments,
     tensors: bool,
 ) -> Any:
     """Make a call and await its result; see `Gate.acall`."""
-    arguments = gate.encode(function, args, kwargs)
     try:
         response, connection = await _aexchange(gate, path, function, arguments)
     finally:
@@ -242,10 +240,15 @@ async def _judge(
 
 
 async def astream(
-    gate: Gate, function: str, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: bool
+    gate: Gate,
+    function: str,
+    given: tuple[Sequence[Any], Mapping[str, Any]],
+    *,
+    tensors: bool,
+    plain: bool,
 ) -> AsyncIterator[Any]:
     """Call a generator; see `Gate.astream`."""
-    arguments = gate.encode(function, args, kwargs)
+    arguments = gate.encode(function, *given, plain=plain)
     connection: AsyncConnection | None = None
     try:
         response, connection = await _aexchange(gate, "/v1/call/" + function, function, arguments)

@@ -93,11 +93,17 @@ class Gate(Link):
         kwargs: Mapping[str, Any] | None = None,
         *,
         tensors: bool = False,
+        plain: bool = False,
     ) -> Any:
-        """Like `call`, without blocking the event loop. Cancelling it cancels the call."""
+        """Like `call`, without blocking the event loop. Cancelling it cancels the call.
+
+        With `plain`, the arguments are JSON data (base64 text for bytes, nested lists for arrays,
+        objects for records and handles), which the gate converts by the function's hints.
+        """
         from ._aio import arequest
 
-        return await arequest(self, "/v1/call/" + function, function, args, kwargs or {}, tensors)
+        arguments = self.encode(function, args, kwargs or {}, plain=plain)
+        return await arequest(self, "/v1/call/" + function, function, arguments, tensors)
 
     def stream(
         self,
@@ -143,11 +149,12 @@ class Gate(Link):
         kwargs: Mapping[str, Any] | None = None,
         *,
         tensors: bool = False,
+        plain: bool = False,
     ) -> AsyncIterator[Any]:
-        """Like `stream`, for `async for`."""
+        """Like `stream`, for `async for`; `plain` as for `acall`."""
         from ._aio import astream
 
-        return astream(self, function, args, kwargs or {}, tensors)
+        return astream(self, function, (args, kwargs or {}), tensors=tensors, plain=plain)
 
     def budget(self) -> dict[str, Any]:
         """What is left: limits and use of the caller's, the interface's and each function's."""
@@ -177,10 +184,20 @@ class Gate(Link):
 
     # --- requests ----------------------------------------------------------------------------
 
-    def encode(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    def encode(
+        self,
+        function: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        plain: bool = False,
+    ) -> Arguments:
         """Lay out the arguments of a call."""
         if not self.fixed:
             self.settle_address()
+        if plain:
+            text = _dump({"args": list(args), "kwargs": dict(kwargs)}).encode("utf-8", "replace")
+            return Arguments(text, (), shared=self.shared)
         buffers: list[Any] = []
         text = encode_call(function, args, kwargs, buffers, extra=_write_handle)
         return Arguments(text, buffers, shared=self.shared)

@@ -119,10 +119,13 @@ class Executor:
                 value = decode(call.body, extra=call.owner.restorers)
             args: Any
             kwargs: Any
+            # Libraries send a list. An object was written by hand or by a peer that has only JSON.
+            plain = not call.frames
             if value.__class__ is list and len(value) == 2:
                 args, kwargs = value
             elif value.__class__ is dict and _FIELDS.issuperset(value):
                 args, kwargs = value.get("args", []), value.get("kwargs", {})
+                plain = True
             else:
                 raise ProtocolError(
                     'a call\'s body is {"args": [...], "kwargs": {...}}, with nothing else in it'
@@ -131,7 +134,7 @@ class Executor:
                 raise ProtocolError("a call's args must be a list and its kwargs an object")
             if call.target:
                 args = [call.owner.handles.get(call.target), *args]
-            bind = call.entry.bind if call.frames else call.entry.bind_plain
+            bind = call.entry.bind_plain if plain else call.entry.bind
             return bind(args, kwargs)
         except BaseException as error:
             raise self.misfit(call.entry, error) from None
