@@ -161,6 +161,29 @@ def test_serve_prints_ways_in_that_work(
     assert json.loads(out) == {"result": 2}
 
 
+def _kill_with_client(server: StdioServerParameters) -> None:
+    """Start a server as an agent's program does, shake hands, and kill it."""
+    process = subprocess.Popen(
+        [server.command, *server.args],
+        env=server.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    about = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    params = {**about, "clientInfo": {"name": "t", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    process.stdin.write(json.dumps(hello) + "\n")
+    process.stdin.flush()
+    assert json.loads(process.stdout.readline())["id"] == 1
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+    process.stdin.close()
+    process.stdout.close()
+
+
 async def test_a_detached_interface_serves_shell_and_mcp_until_it_is_stopped(folder: Path) -> None:
     ways = json.loads(seer(folder, "serve", "tools.py", "--detach", "--json").stdout)
     sandbox_id = ways["sandbox_id"]
@@ -177,7 +200,12 @@ async def test_a_detached_interface_serves_shell_and_mcp_until_it_is_stopped(fol
         async with Client(server) as client:
             result: Any = await client.call_tool("count", {"word": "b"})
             assert result.content[0].text == "2"
+            # Whatever becomes of a client, and of the program that it started.
+            listed = json.loads(seer(folder, "ps", "--json").stdout)["machines"]
+            assert [m["detached"] for m in listed if m["id"] == sandbox_id] == [True]
         assert seer(folder, "shell", sandbox_id, stdin="print(count('c'))").stdout == "3\n"
+        _kill_with_client(server)
+        assert seer(folder, "shell", sandbox_id, stdin="print(count('d'))").stdout == "4\n"
     finally:
         stopped = seer(folder, "stop", sandbox_id[:12])
     assert stopped.stdout == f"{sandbox_id}: ended\n"

@@ -24,6 +24,7 @@ class Both:
     """The same hidden adapter, served in a sandbox and loaded here."""
 
     def __init__(self, sandbox: ScopedSandbox, here: Any) -> None:
+        self.sandbox = sandbox
         self.library = sandbox.serve(interfaces.whitebox, name="tools")
         self.there: Any = self.library.connect()
         self.here: Any = here
@@ -110,3 +111,28 @@ def test_many_callers_get_what_each_would_get_alone(both: Both) -> None:
         expected = both.here.next_tokens(text, k=3)
         assert [one.id for one in following.top] == [one.id for one in expected.top]
         assert np.allclose(vector, both.here.activations(text, 1, position=-1), atol=1e-5)
+
+
+async def test_steering_and_probes_work_as_tools_of_an_agent(both: Both) -> None:
+    """Over MCP, where records are objects and handles references."""
+    from mcp import Client, StdioServerParameters
+
+    (entry,) = both.sandbox.present("tools", "mcp").values()
+    server = StdioServerParameters(command=entry["command"], args=entry["args"], env=entry["env"])
+    async with Client(server) as client:
+
+        async def call(name: str, **arguments: Any) -> Any:
+            result = await client.call_tool(name, arguments)
+            assert not result.is_error, result.content
+            return (result.structured_content or {})["result"]
+
+        steering = [{"layer": 2, "direction": [3.0] * 32, "scale": 4.0}]
+        steered = await call("generate", prompt=TEXTS[0], steering=steering, max_new_tokens=4)
+        expected = both.here.generate(TEXTS[0], steering=steering, max_new_tokens=4)
+        assert steered["ids"] == expected.ids
+        assert steered["ids"] != both.here.generate(TEXTS[0], max_new_tokens=4).ids
+        texts = [f"{'hello' if i % 2 else 'thank'} {word}" for i, word in enumerate("abcdefghij")]
+        labels = ["greeting" if i % 2 else "thanks" for i in range(10)]
+        probe = await call("train_probe", texts=texts, labels=labels, layer=1, position=0)
+        readings = await call("apply_probe", probe=probe["probe"], texts=["hello", "thank"])
+        assert [one["label"] for one in readings] == ["greeting", "thanks"]
