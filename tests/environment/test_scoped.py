@@ -1,17 +1,19 @@
 """A scoped sandbox serves the functions you chose, in four forms, and nothing else."""
 
 import asyncio
+import contextlib
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.errors import (
     BudgetExceededError,
+    CallLostError,
     ConfigError,
     InterfaceDiedError,
     ProtocolError,
@@ -268,6 +270,76 @@ def test_budget_of_the_interface_is_enforced(scoped: ScopedSandbox, interface: P
     tools.count("a")
     with pytest.raises(BudgetExceededError, match="calls"):
         tools.count("a")
+
+
+DYING = """import os
+
+@expose
+def small(x: int) -> int:
+    return x
+
+@expose
+def eat(mib: int) -> int:
+    return len(bytearray(mib << 20))
+
+@expose
+def kill(which: str) -> None:
+    os.kill(os.getpid() if which == "interface" else os.getppid(), 9)
+"""
+
+
+@pytest.mark.parametrize("which", ["interface", "supervisor"])
+def test_a_dead_interface_is_served_again_and_every_way_to_it_says_how_it_died(
+    scoped: ScopedSandbox, tmp_path: Path, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "dying.py"
+    file.write_text(DYING)
+    name = f"dying_{which}"
+    library = scoped.serve(file, "library", name)
+    tools: Any = library.connect()
+    with contextlib.suppress(CallLostError):
+        tools.kill(which)
+    ways: list[Callable[[], Any]] = [
+        lambda: tools.small(1),
+        lambda: cast("Any", library.connect()).small(1),
+        lambda: scoped.reload(name),
+    ]
+    if which == "supervisor":
+        ways.append(lambda: scoped.usage(name))
+    for way in ways:
+        with pytest.raises(InterfaceDiedError, match=r"is not running: .*(SIGKILL|exit code -9)"):
+            way()
+    assert scoped.exec("echo alive") == "alive\n"
+    again: Any = scoped.serve(file, "library", name).connect()
+    assert "it is loaded again" in caplog.text
+    assert again.small(2) == 2
+    assert scoped.usage(name).interface["calls"] == 1
+    # Other options are no reason to refuse, where nothing of the old one runs any more.
+    with contextlib.suppress(CallLostError):
+        again.kill(which)
+    other: Any = scoped.serve(file, "library", name, budget=Budget(calls=5)).connect()
+    assert other.small(3) == 3
+
+
+def test_every_way_to_an_interface_names_the_memory_limit_that_ended_it(tmp_path: Path) -> None:
+    file = tmp_path / "eating.py"
+    file.write_text(DYING)
+    config = SandboxConfig(gpu=None, provider="local", memory="300MiB")
+    with ScopedSandbox(config) as sandbox:
+        library = sandbox.serve(file)
+        tools: Any = library.connect()
+        ways: list[Callable[[], Any]] = [
+            lambda: tools.eat(2000),
+            lambda: tools.small(1),
+            lambda: asyncio.run(tools._gate.acall("small", (1,))),
+            library.connect,
+            lambda: sandbox.usage("eating"),
+            lambda: sandbox.serve(file),
+            lambda: sandbox.reload("eating"),
+        ]
+        for way in ways:
+            with pytest.raises(ConnectionError, match=r"memory limit of 300\.0 MiB exceeded"):
+                way()
 
 
 def test_calls_after_the_sandbox_has_ended_say_so(interface: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
@@ -33,6 +34,9 @@ Restart = Literal["never", "on-failure"]
 McpConfig = dict[str, dict[str, Any]]
 
 
+logger = logging.getLogger(__name__)
+
+
 class ScopedSandbox(Sandbox):
     """A machine that serves the functions marked with `@expose` in your interface files.
 
@@ -49,6 +53,8 @@ class ScopedSandbox(Sandbox):
         """Describe the sandbox; nothing starts before `start`."""
         super().__init__(config)
         self._served: dict[str, Served] = {}
+        self._died: list[Served] = []
+        """Interfaces that died and were served again; sessions may still depend on them."""
         self._serving: dict[str, asyncio.Lock] = {}
         self._doors: list[_Closable] = []
 
@@ -56,7 +62,7 @@ class ScopedSandbox(Sandbox):
         return (Mount(bundle(server_bundle()), GATE_FILES),)
 
     def _content_steps(self) -> Iterator[Step]:
-        for served in self._served.values():
+        for served in (*self._died, *self._served.values()):
             for dependent in list(served.dependents):
                 yield partial(dependent.owner_ends, served)
         for door in list(self._doors):
@@ -164,7 +170,8 @@ class ScopedSandbox(Sandbox):
         """Load an interface file in the sandbox and serve its exposed functions.
 
         A file that is served already under this name is not loaded again: asking for it in
-        another form gives another view of the same interface.
+        another form gives another view of the same interface. One whose process has died is
+        loaded again, with a warning that says how it died.
 
         Args:
             file_path: The interface file.
@@ -240,6 +247,11 @@ class ScopedSandbox(Sandbox):
         # Who asks for the same interface meanwhile gets this one.
         async with self._serving.setdefault(request.name, asyncio.Lock()):
             served = self._served.get(request.name)
+            if served is not None and (ended := await served.how_it_ended()):
+                logger.warning("%s; it is loaded again", ended)
+                await self._stop_interface(served)
+                self._died.append(served)
+                served = None
             if served is None:
                 served = self._served[request.name] = await self._load(request)
         if served.request != request:
@@ -381,6 +393,7 @@ class ScopedSandbox(Sandbox):
         """What was used of an interface so far: in all, by function and by caller.
 
         Raises:
+            InterfaceDiedError: Its processes were killed; the message says how.
             SandboxStateError: No interface of this name is served.
         """
         return InterfaceUsage(**run_sync(self._find(name).control.used()))

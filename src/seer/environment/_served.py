@@ -6,10 +6,12 @@ one socket per caller and never sees the control socket.
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import re
 import secrets
+import signal
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -19,7 +21,14 @@ from typing import Any, Literal
 
 from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
-from seer.errors import ConfigError, ModelError, RemoteFileError, ServeError, visible
+from seer.errors import (
+    ConfigError,
+    InterfaceDiedError,
+    ModelError,
+    RemoteFileError,
+    ServeError,
+    visible,
+)
 from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
 from seer.rpc._control import CallFollow, GateControl
@@ -87,7 +96,7 @@ class Caller:
     async def aclose(self) -> None:
         """End the caller: its calls are cancelled, its handles freed, the socket removed."""
         # A gate that is gone has ended all its callers already.
-        with contextlib.suppress(RemoteFileError, ConnectionError):
+        with contextlib.suppress(ConnectionError):
             await self._control.remove_caller(self.name)
         await self._way.close()
 
@@ -361,8 +370,36 @@ class Served:
         for warning in self.warnings:
             logger.warning("%s", visible(warning))
 
+    async def how_it_ended(self) -> str:
+        """How the interface ended; empty while it runs, loads or is started again.
+
+        Raises:
+            SandboxLostError: Its sandbox has ended; the message says how.
+        """
+        try:
+            health = await self.control.health()
+        except InterfaceDiedError as error:
+            return str(error)
+        if health["state"] not in ("dead", "failed"):
+            return ""
+        return f"the interface {self.name!r} is not running: {health['ended']}"
+
     async def _connect(self) -> Channel:
-        return await self._machine.connect(f"{self.folder}/control.sock")
+        try:
+            return await self._machine.connect(f"{self.folder}/control.sock")
+        except RemoteFileError as error:
+            if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
+                raise
+        # Only the interface's processes have ended, or the whole machine, which this tells.
+        with contextlib.suppress(RemoteFileError):
+            await self._machine.stat(self.folder)
+        how = "its processes were killed"
+        if self._draining is not None and self._draining.done():
+            code = self._draining.result()
+            how = f"its supervisor ended with exit code {code}"
+            if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                how += " (killed; often: out of memory)"
+        raise InterfaceDiedError(f"the interface {self.name!r} is not running: {how}")
 
 
 def _limits(budget: Budget | None) -> dict[str, float]:

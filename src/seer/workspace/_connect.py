@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from seer._sync import run_sync
-from seer.errors import ConfigError
+from seer.errors import ConfigError, SandboxLostError
 from seer.rpc import client
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def connect_library(library: Library) -> ModuleType:
     """
     if library.gate is None:
         raise ConfigError("Library.connect", library.name, "is local code: import its file instead")
-    caller = run_sync(library.gate.open_caller(f"{library.name} in a script"))
+    served = library.gate
+    caller = run_sync(served.open_caller(f"{library.name} in a script"))
     address = caller.address
     name = f"{library.name}_connected_{next(_numbers)}"
     module = ModuleType(name, library.docs)
@@ -36,10 +37,18 @@ def connect_library(library: Library) -> ModuleType:
     path = f"{library.name}/__init__.py"
     source = library.files[path if path in library.files else f"{library.name}.py"]
 
+    def explain() -> str:
+        try:
+            return run_sync(served.how_it_ended())
+        except SandboxLostError as error:
+            return str(error)
+
     # The generated code imports the client under the name it has in jails; here it gets the
     # package's own client, bound to this caller's socket, for as long as the loading takes.
     def connect(name: str) -> client.Gate:
-        return client.connect(name, address)
+        gate = client.connect(name, address)
+        gate.explain = explain
+        return gate
 
     door = ModuleType(_CLIENT)
     vars(door).update(connect=connect, Handle=client.Handle)

@@ -41,6 +41,14 @@ class Gate(Protocol):
         """
         ...
 
+    async def how_it_ended(self) -> str:
+        """How the interface ended; empty while it runs, loads or is started again.
+
+        Raises:
+            SandboxLostError: Its sandbox has ended; the message says how.
+        """
+        ...
+
     def add_dependent(self, dependent: Dependent) -> None:
         """Have something told before the interface ends with its sandbox."""
         ...

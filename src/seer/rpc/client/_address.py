@@ -84,8 +84,8 @@ def _connect_path(path: str) -> socket.socket:
     except (FileNotFoundError, ConnectionRefusedError) as error:
         connected.close()
         raise InterfaceDiedError(
-            f"nothing listens at the gate {path!r} any more ({error.strerror}): the sandbox that"
-            " served this interface has ended"
+            f"nothing listens at the gate {path!r} any more ({error.strerror}): the interface has"
+            " ended, or the sandbox that served it"
         ) from None
     except BaseException:
         connected.close()
@@ -129,6 +129,6 @@ def _through_door(fd: int) -> socket.socket:
     if not note:
         raise InterfaceDiedError("the gate's door is closed: the sandbox has ended")
     raise InterfaceDiedError(
-        f"the gate's door opened no connection ({note.decode('ascii', 'replace')}): the sandbox"
-        " that served this interface has ended"
+        f"the gate's door opened no connection ({note.decode('ascii', 'replace')}): the interface"
+        " has ended, or the sandbox that served it"
     )

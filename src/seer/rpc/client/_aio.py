@@ -10,7 +10,6 @@ from contextlib import suppress
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
 from .._values import decode
-from ._address import connect as open_connection
 from ._attempts import AskIdempotent, Attempts, Retry
 from ._connection import ANCILLARY, SILENCE, CannotPass, Connection, received
 from ._deadline import current
@@ -204,12 +203,12 @@ async def _open(gate: Gate) -> AsyncConnection:
     if not gate.epoch:
         # See `Gate`: the incarnation is known before the first call.
         with suppress(OSError, WireError):
-            hello = AsyncConnection(open_connection(gate.address))
+            hello = AsyncConnection(gate.dial())
             try:
                 gate.note_epoch(await hello.aexchange([HELLO], [], SILENCE))
             finally:
                 hello.close()
-    return AsyncConnection(open_connection(gate.address))
+    return AsyncConnection(gate.dial())
 
 
 async def _judge(

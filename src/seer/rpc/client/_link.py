@@ -28,6 +28,8 @@ from ._wire import HELLO, VERSION, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
     from typing import Any, Self, TypeVar
 
     from ._responses import Response
@@ -64,6 +66,8 @@ class Link:
         self.lines: dict[str, bytes] = {}
         self.idle: list[Connection] = []
         self.async_idle: list[Any] = []
+        self.explain: Callable[[], str] | None = None
+        """Says how the interface ended, where that can be asked; empty where it is not known."""
         self._given = address
         self._idempotent: dict[str, bool] | None = None
         self.after_fork()
@@ -244,8 +248,21 @@ class Link:
         connection = taken(self.idle)
         return self._open() if connection is None else connection
 
+    def dial(self) -> socket.socket:
+        """A new connection to the gate.
+
+        Raises:
+            InterfaceDiedError: Nothing listens there any more.
+            GateBusyError: It cannot be made just now.
+        """
+        try:
+            return open_connection(self.address)
+        except InterfaceDiedError as error:
+            how = "" if self.explain is None else self.explain()
+            raise InterfaceDiedError(how or str(error)) from None
+
     def _open(self) -> Connection:
-        connection = Connection(open_connection(self.address))
+        connection = Connection(self.dial())
         if self.epoch:
             return connection
         try:
@@ -257,13 +274,13 @@ class Link:
             connection.close()
             if isinstance(error, WireError):
                 raise ProtocolError(str(error)) from None
-            return Connection(open_connection(self.address))
+            return Connection(self.dial())
         except BaseException:
             connection.close()
             raise
         if response.close:
             connection.close()
-            return Connection(open_connection(self.address))
+            return Connection(self.dial())
         return connection
 
     def settle_address(self) -> None:
