@@ -19,6 +19,7 @@ from seer.errors import (
     InterfaceDiedError,
     ProtocolError,
     RemoteError,
+    SandboxLostError,
     SandboxStateError,
     ServeError,
     UnknownFunctionError,
@@ -335,6 +336,14 @@ def test_a_dead_interface_is_served_again_and_every_way_to_it_says_how_it_died(
     assert other.small(3) == 3
 
 
+def is_lost(sandbox: ScopedSandbox) -> bool:
+    try:
+        sandbox.exec("true")
+    except SandboxLostError:
+        return True
+    return False
+
+
 def test_every_way_to_an_interface_names_the_memory_limit_that_ended_it(tmp_path: Path) -> None:
     file = tmp_path / "eating.py"
     file.write_text(DYING)
@@ -342,8 +351,10 @@ def test_every_way_to_an_interface_names_the_memory_limit_that_ended_it(tmp_path
     with ScopedSandbox(config) as sandbox:
         library = sandbox.serve(file)
         tools: Any = library.connect()
+        with pytest.raises(CallLostError, match="out of memory|memory limit of 300"):
+            tools.eat(2000)
+        wait_until(lambda: is_lost(sandbox), "the sandbox's end")
         ways: list[Callable[[], Any]] = [
-            lambda: tools.eat(2000),
             lambda: tools.small(1),
             lambda: asyncio.run(tools._gate.acall("small", (1,))),
             library.connect,
