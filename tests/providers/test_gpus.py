@@ -147,6 +147,10 @@ def test_local_sandboxes_get_gpus_of_their_own_while_there_are_any(
                 assert "GPU 0 is shared" in caplog.text
         with Sandbox(config) as again:
             assert _visible(again) == "1"
+            again.pause()
+            assert "its GPU memory stays allocated: this host's driver cannot" in caplog.text
+            again.resume()
+            assert _visible(again) == "1"
 
 
 @pytest.mark.full

@@ -65,7 +65,7 @@ class Driver:
         return f"{name} of process {pid}: {told}"
 
 
-def suspend(pids: list[int], room: int) -> str:
+def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
     """Move the GPU memory of processes to the host.
 
     Args:
@@ -73,36 +73,50 @@ def suspend(pids: list[int], room: int) -> str:
         room: Bytes that the host, or the machine's memory limit, has left.
 
     Returns:
-        Why it stays on the GPU; empty when nothing is left there.
+        Why it stays on the GPU, empty when nothing is left there; and what was moved, in MiB by
+        GPU.
     """
     try:
         driver = Driver()
     except (OSError, AttributeError) as error:
-        return f"this host's driver cannot move it ({error})"
+        return f"this host's driver cannot move it ({error})", {}
     using = [pid for pid in pids if driver.state(pid) == _RUNNING]
     if not using:
-        return ""
-    needed = memory_of(using)
-    if needed is None:
-        return "nvidia-smi does not tell how much it is"
-    if needed > room:
-        return f"{needed >> 20} MiB on the GPU, and room for {room >> 20} MiB in memory"
+        return "", {}
+    used = memory_of(using)
+    if used is None:
+        return "nvidia-smi does not tell how much it is", {}
+    needed = sum(used.values())
+    if needed > room >> 20:
+        return f"{needed} MiB on the GPU, and room for {room >> 20} MiB in memory", {}
     for step in (driver.lock, driver.checkpoint):
         for pid in using:
             problem = step(pid)
             if problem:
-                back = restore(using)
-                return f"{problem}; {back}" if back else problem
-    return ""
+                back = restore(using, {})
+                return f"{problem}; {back}" if back else problem, {}
+    return "", used
 
 
-def restore(pids: list[int]) -> str:
+def restore(pids: list[int], needs: dict[str, int]) -> str:
     """Give processes their GPU memory back, wherever `suspend` has left them.
+
+    Args:
+        pids: The processes of a machine.
+        needs: MiB that must be free, by GPU. This is looked at first, because a process whose
+            restore has failed for want of memory is lost.
 
     Returns:
         What is in the way; empty when all of them can go on.
     """
-    driver = Driver()
+    try:
+        driver = Driver()
+    except (OSError, AttributeError):
+        return ""  # then nothing was moved either
+    free = free_memory() if needs else {}
+    for gpu, needed in needs.items():
+        if free.get(gpu, 0) < needed:
+            return f"{needed} MiB are needed, and {free.get(gpu, 0)} MiB of the GPU are free"
     for pid in pids:
         state = driver.state(pid)
         problem = driver.restore(pid) if state == _CHECKPOINTED else ""
@@ -113,16 +127,31 @@ def restore(pids: list[int]) -> str:
     return ""
 
 
-def memory_of(pids: list[int]) -> int | None:
-    """Bytes of GPU memory that processes use together; None where that is not known."""
-    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+def memory_of(pids: list[int]) -> dict[str, int] | None:
+    """MiB of GPU memory that processes use together, by GPU; None where that is not known."""
+    used: dict[str, int] = {}
+    unknown = set(pids)
+    for gpu, pid, amount in _ask("--query-compute-apps=gpu_uuid,pid,used_memory"):
+        if pid.isdigit() and amount.isdigit() and int(pid) in pids:
+            used[gpu] = used.get(gpu, 0) + int(amount)
+            unknown.discard(int(pid))
+    return None if unknown else used
+
+
+def free_memory() -> dict[str, int]:
+    """MiB that are free, by GPU."""
+    found = _ask("--query-gpu=uuid,index,memory.free")
+    return {gpu: int(amount) for gpu, _, amount in found if amount.isdigit()}
+
+
+def _ask(query: str) -> list[tuple[str, str, str]]:
+    """The lines of a table of `nvidia-smi` with three columns; none where it does not answer."""
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(query, capture_output=True, env=_TOOLS, timeout=30, check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=_TOOLS, timeout=30, check=True
+        )
     except (OSError, subprocess.SubprocessError):
-        return None
-    used: dict[int, int] = {}
-    for line in done.stdout.splitlines():
-        pid, _, mebibytes = line.partition(b",")
-        if pid.strip().isdigit() and mebibytes.strip().isdigit():
-            used[int(pid)] = used.get(int(pid), 0) + (int(mebibytes) << 20)
-    return sum(used[pid] for pid in pids) if used.keys() >= set(pids) else None
+        return []
+    lines = ([part.strip() for part in line.split(",")] for line in done.stdout.splitlines())
+    return [(line[0], line[1], line[2]) for line in lines if len(line) == 3]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 
-from . import tree
+from . import tree, wire
 from .native import signal
 
 TYPE_CHECKING = False
@@ -31,6 +31,8 @@ class Pause:
         self._memory = memory
         self._stopped: list[int] = []
         """Processes that were stopped one by one."""
+        self._needs: dict[str, int] = {}
+        """MiB of GPU memory that are on the host, by GPU."""
         self.paused = False
         self.fd = -1
         """Readable once GPU memory was moved; -1 while none is being moved."""
@@ -61,16 +63,21 @@ class Pause:
         if self._gpu and not self.problem:
             from .cuda import restore
 
-            self._move(lambda: restore(self._processes()))
+            self._move(lambda: (restore(self._processes(), self._needs), self._needs))
         elif not self.problem:
             self.paused = False
 
     def proceed(self) -> None:
         """Go on after GPU memory was moved, or could not be."""
         with open(self.fd, "rb") as file:
-            words = file.read().decode(errors="replace")
+            said = file.read()
         self.fd = -1
-        words = "moving the GPU's memory was cut short" if not words else words.strip()
+        words = "moving the GPU's memory was cut short"
+        if said:
+            answer = wire.decode_message(said)
+            words = wire.get_text(answer, "words")
+            needs = wire.get_dict(answer, "needs")
+            self._needs = {gpu: wire.get_int(needs, gpu) for gpu in needs}
         if not self.paused:
             self.kept = words
             self._stop()
@@ -80,20 +87,19 @@ class Pause:
         else:
             self.paused = False
 
-    def _move(self, work: Callable[[], str]) -> None:
+    def _move(self, work: Callable[[], tuple[str, dict[str, int]]]) -> None:
         self.fd, said = os.pipe()
         if os.fork() == 0:
             # A signal to this process is none to the keeper.
             signal.set_wakeup_fd(-1)
-            words = "moving the GPU's memory failed"
             try:
-                words = work()
+                words, needs = work()
+                os.write(said, wire.encode({"words": words[:2000], "needs": needs}))
             except Exception as error:
                 # The edge of this process: whatever went wrong is its answer.
-                words = f"{type(error).__name__}: {error}"
+                words = f"{type(error).__name__}: {error}"[:2000]
+                os.write(said, wire.encode({"words": words, "needs": self._needs}))
             finally:
-                # Never empty, so that the reader can tell an answer from an early end.
-                os.write(said, words.encode(errors="replace")[:4000] + b"\n")
                 os._exit(0)
         os.close(said)
 
