@@ -1,13 +1,16 @@
 """A hidden model's name reaches no agent through anything that Seer makes or passes on."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mcp import Client, StdioServerParameters
 
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
-from seer.execution import LocalSession, create_local_session
+from seer.execution import LocalSession, create_local_session, create_notebook_session
 from seer.testing import make_tiny_model
 from seer.workspace import Library, Skill, Workspace
 
@@ -98,6 +101,27 @@ def named(text: str) -> list[str]:
     return [part for part in PARTS if part in text.lower()]
 
 
+async def over_mcp(config: Any) -> list[str]:
+    """What an MCP client is told: instructions, schemas, results and errors."""
+    (entry,) = config.values()
+    server = StdioServerParameters(command=entry["command"], args=entry["args"], env={})
+    async with Client(server) as client:
+        shown = [str(config), str(client.server_info), str(client.instructions)]
+        shown.append(str(await client.list_tools()))
+        for tool, arguments in (
+            ("look", {}),
+            ("say", {}),
+            ("chat_prompt", {"text": "who are you?"}),
+            ("stream", {}),
+            ("fail", {"how": 0}),
+            ("fail", {"how": "x"}),
+            ("look", {"model": 5}),
+        ):
+            shown.append(str(await client.call_tool(tool, arguments)))
+    assert "who are you?" in "".join(shown)
+    return shown
+
+
 @pytest.fixture(scope="module")
 def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], LocalSession]]:
     """What is told about the interface, and a session that can call it."""
@@ -108,11 +132,13 @@ def blind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str],
     file.write_text(INTERFACE.format(name=NAME, path=str(model)) + CHAT.format(path=str(model)))
     models = [ModelConfig(name=str(model), hidden=True)]
     config = SandboxConfig(gpu=None, provider="local", python_packages=PACKAGES, models=models)
-    with ScopedSandbox(config) as sandbox:
+    with pytest.MonkeyPatch.context() as patch, ScopedSandbox(config) as sandbox:
+        patch.chdir(folder)  # where files that MCP tools give a person are kept
         library = sandbox.serve(file, "library", "tools")
         skill = sandbox.serve(file, "skill", "tools")
         assert isinstance(library, Library) and isinstance(skill, Skill)
         told = [library.docs, str(sandbox.serve(file, "prompt", "tools"))]
+        told += asyncio.run(over_mcp(sandbox.serve(file, "mcp", "tools")))
         told += [data.decode() for data in (*library.files.values(), *skill.files.values())]
         workspace = Workspace(libraries=[library])
         with create_local_session(workspace, folder / "work") as session:
@@ -157,6 +183,20 @@ def test_nothing_that_an_agent_can_ask_names_the_model(
     )
     assert result.text
     assert named(result.text) == []
+
+
+def test_a_notebook_names_the_model_nowhere(
+    blind: tuple[list[str], LocalSession], tmp_path: Path
+) -> None:
+    workspace = blind[1].workspace
+    with create_notebook_session(
+        None, workspace, notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "work"
+    ) as session:
+        session.exec("import tools; tools.chat_prompt('who are you?')")
+        session.exec("tools.say()")
+        session.exec("tools.fail(1)")
+        assert "who are you?" in session.notebook_path.read_text()
+        assert named(session.notebook_path.read_text() + session.model_info_text) == []
 
 
 def test_the_end_of_the_interface_does_not_name_the_model(

@@ -42,7 +42,7 @@ _EXTENSIONS = ("@jupyter/collaboration-extension", "@jupyter/docprovider-extensi
 """What JupyterLab needs for editing together. Others that are installed here do not load: some run
 code that a kernel sends (widgets), some act on the host (git, system monitors)."""
 _LIMITS = Limits(processes=256, open_files=4096, file_size=1 << 30)
-_UID = JAIL_UIDS[1]
+_UID = JAIL_UIDS[2]
 
 
 @dataclass(frozen=True)
