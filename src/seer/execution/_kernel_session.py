@@ -39,7 +39,9 @@ class KernelSession(Session):
             StartError: The kernel does not start.
         """
         try:
-            await self._living_kernel()
+            # An agent's tools are answered from the record where no kernel can run.
+            if not self._site.runs_nothing:
+                await self._living_kernel()
         except KernelDied as error:
             await self._shut_down()
             raise StartError("kernel", f"it ended before the session was open: {error}") from None

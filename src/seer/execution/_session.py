@@ -19,7 +19,7 @@ from seer.execution._execution import Execution
 from seer.execution._open import Ready
 from seer.execution._registry import add_session, drop_session
 from seer.execution._result import ExecutionResult, Status
-from seer.execution._tools import ToolDoor, open_tool_door
+from seer.execution._tools import ToolDoor, open_tool_door, recorded_tools
 from seer.execution._turns import Runner, Turns
 from seer.workspace import Workspace
 
@@ -334,13 +334,21 @@ class Session(ABC):
     async def _exec(
         self, code: str, limit: float | None, on_output: OnOutput | None
     ) -> ExecutionResult:
-        self._check_open()
+        self._check_runs()
         execution = self._turns.submit(code, timeout=limit, on_output=on_output)
         return await self._turns.complete(execution)
 
     async def _submit(self, code: str, limit: float | None, on_output: OnOutput | None) -> str:
-        self._check_open()
+        self._check_runs()
         return self._turns.submit(code, timeout=limit, on_output=on_output).result_id
+
+    def _check_runs(self) -> None:
+        self._check_open()
+        if self._site.runs_nothing:
+            raise SandboxStateError(
+                "a replay runs nothing: it has what agents did with the tools of this session, and"
+                " not what the program itself ran in it"
+            )
 
     async def _read_output(self, result_id: str, offset: int, length: int) -> str:
         if offset < 0 or not 0 < length <= 4 * 1024 * 1024:
@@ -397,6 +405,8 @@ class Session(ABC):
 
     async def _open_door(self) -> dict[str, dict[str, Any]]:
         self._check_open()
+        if self._site.runs_nothing:
+            return recorded_tools(self.name)
         if self._door is None:
             self._door = await open_tool_door(self)
         return self._door.mcp_config

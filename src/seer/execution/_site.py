@@ -65,6 +65,9 @@ class Ground:
 class Site(ABC):
     """Gives a session its machine, and a new one when that is lost."""
 
+    runs_nothing = False
+    """Whether the machine stands in for a recorded one, and no program can be run in it."""
+
     sandbox: SandboxLike | None = None
     """Whose machine it is; None for one of the session's own."""
 
@@ -217,6 +220,7 @@ class SandboxSite(Site):
     ) -> None:
         super().__init__(workspace, session_id=session_id, name=name)
         self.sandbox = self._sandbox = sandbox
+        self.runs_nothing = sandbox.machine.runs_nothing
         self._doors: list[ReverseDoor] = []
 
     @property
@@ -232,7 +236,9 @@ class SandboxSite(Site):
         await install_libraries(self._workspace, machine, root=f"{base}/lib")
         await install_files(self._workspace, machine, root=machine.layout.workdir)
         env: dict[str, str] = {}
-        for name, caller in self._callers.items():
+        # Where nothing runs, nothing calls.
+        callers = {} if self.runs_nothing else self._callers
+        for name, caller in callers.items():
             path = f"{base}/{name}.sock"
             self._doors.append(await ReverseDoor.open(machine, path, caller.path))
             env[f"SEER_GATE_{name.upper()}"] = f"frames:path:{path}"

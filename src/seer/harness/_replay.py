@@ -3,6 +3,9 @@
 Its tool calls are real: they reach the tools of the present run. In a replay their results must be
 the recorded ones, and the first that is not ends the run with both shown side by side. For a fork
 the calls only bring a fresh session to where the recorded one was.
+
+The tools of a whole machine cannot be called again without it. In a replay they are answered from
+the record, whichever agent calls them.
 """
 
 import logging
@@ -10,9 +13,9 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from seer._redact import Redactor
 from seer.errors import ConfigError, visible
@@ -30,16 +33,20 @@ from seer.harness._events import (
     Usage,
     UserMessage,
     event_from_json,
+    raw_json,
 )
 from seer.harness._seat import RunOver, Seat
 from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run, siblings
+from seer.runs._chain import canonical
 from seer.runs._replay_match import ordinal
-from seer.runs._scrub import scrub_bytes
+from seer.runs._scrub import scrub, scrub_bytes
 
 logger = logging.getLogger(__name__)
 
 LIVE = "SEER_REPLAY_LIVE"
+REPLAYED = "SEER_REPLAY"
+_NOTICE = "your next message is the last.]"
 
 
 class ReplayAgent(Agent):
@@ -94,7 +101,7 @@ class ReplayAgent(Agent):
 
     def model_name(self, request: AgentRequest) -> str | None:
         """The recorded model."""
-        return None if self._run is None else self._find(request, play=False).meta.get("model")
+        return None if self._run is None else self.find(request, play=False).meta.get("model")
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """Those of the agent that may go on."""
@@ -102,7 +109,7 @@ class ReplayAgent(Agent):
 
     async def run(self, request: AgentRequest, seat: Seat) -> None:
         """Do all of it again."""
-        played = self._find(request, play=True)
+        played = self.find(request, play=True)
         events = recorded_events(played)
         if self._after is None:
             await play(events, seat, differs=_fail)
@@ -117,7 +124,7 @@ class ReplayAgent(Agent):
         if not complete:
             await _go_on(self._after, played, request, seat)
 
-    def _find(self, request: AgentRequest, *, play: bool) -> Run:
+    def find(self, request: AgentRequest, *, play: bool) -> Run:
         """The run to play for this request: of a whole program, the one that fits it best."""
         assert self._run is not None
         if not self._whole_program:
@@ -201,6 +208,7 @@ class _CastList:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._played: Counter[str] = Counter()
+        self._given: dict[str, Run] = {}
 
     def find(self, named: Run, request: AgentRequest, *, play: bool) -> Run:
         """The run for this request; the named one where none fits better.
@@ -210,6 +218,8 @@ class _CastList:
             request: What the agent is asked.
             play: Whether it is played now, so that the next equal request gets another one.
         """
+        if request.run_id in self._given:
+            return self._given[request.run_id]
         place = _places(request.callers)
 
         def fits(item: tuple[int, Run]) -> tuple[object, ...]:
@@ -226,6 +236,8 @@ class _CastList:
         with self._lock:
             _, run = min(enumerate(siblings(named)), key=fits)
             self._played[str(run.folder)] += play
+            if play:
+                self._given[request.run_id] = run
         return run
 
 
@@ -235,6 +247,89 @@ def _places(callers: Mapping[str, str]) -> dict[str, str | None]:
 
 
 _cast_list = _CastList()
+
+
+def find_recorded(agent: Agent, request: AgentRequest) -> Run:
+    """The recorded run whose tools answer a request on a machine that is replayed.
+
+    Raises:
+        RunNotFoundError: There is none.
+    """
+    if isinstance(agent, ReplayAgent):
+        return agent.find(request, play=True)
+    return _cast_list.find(open_run(os.environ.get(REPLAYED, "")), request, play=True)
+
+
+class RecordedRun:
+    """The tools of a recorded run, answered as they were then; the first other call is an error.
+
+    Calls must come in their recorded order. Only those that overlapped may come in another one,
+    because their order was chance.
+
+    Args:
+        run: The recorded run.
+        live: Servers whose tools are called for real.
+    """
+
+    def __init__(self, run: Run, live: Container[str]) -> None:
+        events = recorded_events(run)
+        results = {event.id: event for event in events if isinstance(event, ToolResult)}
+        calls = [event for event in events if isinstance(event, ToolCall)]
+        self.tools = tuple(
+            info
+            for event in events
+            if isinstance(event, RunStarted)
+            for info in event.tools
+            if info.server not in live
+        )
+        names = {info.name for info in self.tools}
+        self._left = [(call, results.get(call.id)) for call in calls if call.name in names]
+        self._made = 0
+        self._redactor = Redactor()
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        """The recorded outcome of a call, or what differs."""
+        self._made += 1
+        now = scrub(raw_json(arguments), self._redactor)
+        earliest_end = float("inf")
+        for index, (recorded, result) in enumerate(self._left):
+            if recorded.time > earliest_end:
+                break
+            if (recorded.name, canonical(recorded.arguments)) == (name, canonical(now)):
+                if result is None:
+                    break
+                del self._left[index]
+                return _as_it_was(result)
+            earliest_end = min(earliest_end, recorded.time if result is None else result.time)
+        wanted = "no more calls"
+        if self._left:
+            wanted = _show_call(self._left[0][0].name, self._left[0][0].arguments)
+            if self._left[0][1] is None:
+                wanted += ", and the record ends before its result"
+        text = (
+            f"tool call {self._made} is not the recorded one:\n"
+            f"  recorded: {wanted}\n"
+            f"  now:      {_show_call(name, now)}"
+        )
+        return ToolOutcome(content=(TextBlock(text=text),), is_error=True, diverged=True)
+
+
+def _as_it_was(result: ToolResult) -> ToolOutcome:
+    content = result.content
+    if content and isinstance(content[-1], TextBlock) and content[-1].text.endswith(_NOTICE):
+        # This run has limits of its own.
+        content = content[:-1]
+    return ToolOutcome(
+        content=content,
+        is_error=result.is_error,
+        structured=result.structured,
+        seconds=result.seconds or 0.0,
+    )
+
+
+def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    return f"{name}({text if len(text) <= 2000 else f'{text[:2000]}... ({len(text)} characters)'})"
 
 
 def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[str, str]:
@@ -347,7 +442,7 @@ def _only_notice_differs(recorded: tuple[Block, ...], now: tuple[Block, ...]) ->
         len(recorded) == len(now) + 1
         and recorded[:-1] == now
         and isinstance(recorded[-1], TextBlock)
-        and recorded[-1].text.endswith("your next message is the last.]")
+        and recorded[-1].text.endswith(_NOTICE)
     )
 
 

@@ -31,6 +31,7 @@ from seer.harness._events import (
 )
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._record import Recording
+from seer.harness._replay import RecordedRun, find_recorded
 from seer.harness._request import (
     SessionLike,
     choose_agent,
@@ -166,7 +167,7 @@ class AgentRun(AsyncIterator[Event]):
             await self._recording.follow()
             async with (
                 control_door(self._recording.folder, self._controlled),
-                open_toolbox(self._servers) as toolbox,
+                open_toolbox(self._servers, self._recorded_tools()) as toolbox,
             ):
                 seat = self._seat = Seat(
                     toolbox,
@@ -210,6 +211,14 @@ class AgentRun(AsyncIterator[Event]):
         finally:
             self._seat = None
             self._recording.close(reason, message)
+
+    def _recorded_tools(self) -> RecordedRun | None:
+        """What answers for the tools of a machine that is replayed; None where none is."""
+        replayed = {spec.name for spec in self._servers if spec.recorded}
+        if not replayed:
+            return None
+        run = find_recorded(self._agent, self._request)
+        return RecordedRun(run, {spec.name for spec in self._servers} - replayed)
 
     def _controlled(self, request: Mapping[str, Any]) -> None:
         """Do what another process asks for; on the background loop."""

@@ -160,7 +160,7 @@ class Seat:
             return self._closed()
         self.meter.tool_calls += self._toolbox.server_of(name) is not None
         outcome = await self._bounded_call(name, arguments)
-        if outcome.lost is not None and self.failure is None:
+        if (outcome.lost is not None or outcome.diverged) and self.failure is None:
             self._lose(outcome)
         elif self.limit is None and (crossing := self.meter.last_turn()):
             self.reach(crossing)
@@ -292,7 +292,8 @@ class Seat:
                 scope.cancel()
 
     def _lose(self, outcome: ToolOutcome) -> None:
-        self.failure = ErrorEvent(kind="tool_server", message=outcome.text)
+        kind: ErrorKind = "divergence" if outcome.diverged else "tool_server"
+        self.failure = ErrorEvent(kind=kind, message=outcome.text)
         logger.error("%s", visible(outcome.text))
         self.emit(self.failure)
         self._close_tools()
@@ -312,7 +313,9 @@ class Seat:
         return ToolOutcome(content=(TextBlock(text=self._notice()),), is_error=True)
 
     def _notice(self) -> str:
-        if self.failure is not None:
+        if self.failure is not None and self.failure.kind == "divergence":
+            why = "The replay ends here, so no tool can be called any more."
+        elif self.failure is not None:
             why = "A tool server has died, so no tool can be called any more."
         else:
             why = self.limit.message if self.limit else "Tools are closed."

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 import anyio
 
 from seer.errors import ConfigError, ToolServerError
+from seer.execution._tools import RECORDED
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -38,6 +39,8 @@ class ServerSpec:
     cwd: str | None = None
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    recorded: bool = False
+    """Whether it is not started: its tools are answered from the record of a run."""
     instance: Any = None
     """`inside`: a server object of the `mcp` package in this process."""
 
@@ -71,7 +74,15 @@ def parse_server(name: str, entry: object) -> ServerSpec:
             )
         args = tuple(map(str, given.get("args") or ()))
         cwd = given.get("cwd")
-        return ServerSpec(name=name, kind=kind, command=command, args=args, env=env, cwd=cwd)
+        return ServerSpec(
+            name=name,
+            kind=kind,
+            command=command,
+            args=args,
+            env=env,
+            cwd=cwd,
+            recorded=RECORDED in env,
+        )
     if kind not in {"http", "sse"}:
         raise ConfigError(where, kind, "type must be 'stdio', 'http' or 'sse'")
     url = given.get("url")

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
@@ -32,6 +32,8 @@ class ToolOutcome:
     structured: Any = None
     lost: str | None = None
     """Set when the server died in the call: its name."""
+    diverged: bool = False
+    """Whether a replayed tool was not called as it was recorded."""
     seconds: float = 0.0
 
     @property
@@ -47,16 +49,26 @@ def _import_validator() -> None:
     import jsonschema  # noqa: F401  # pyright: ignore[reportUnusedImport, reportMissingModuleSource]
 
 
+class RecordedTools(Protocol):
+    """Tools that are answered from the record of a run."""
+
+    @property
+    def tools(self) -> Sequence[ToolInfo]: ...
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome: ...
+
+
 class ToolBox:
     """The tools of one run. Made by `open_toolbox`."""
 
-    def __init__(self, links: Sequence[ServerLink]) -> None:
+    def __init__(self, links: Sequence[ServerLink], recorded: RecordedTools | None = None) -> None:
         self._where: dict[str, tuple[ServerLink, str]] = {}
+        self._recorded = recorded
         counts: dict[str, int] = {}
         for link in links:
             for tool in link.tools:
                 counts[tool.name] = counts.get(tool.name, 0) + 1
-        infos: list[ToolInfo] = []
+        infos: list[ToolInfo] = [] if recorded is None else list(recorded.tools)
+        self._replayed = {info.name: info.server for info in infos}
         for link in links:
             for tool in link.tools:
                 name = tool.name if counts[tool.name] == 1 else f"{link.name}__{tool.name}"
@@ -74,7 +86,7 @@ class ToolBox:
     def server_of(self, name: str) -> str | None:
         """The server that has the tool, or None."""
         found = self._where.get(name)
-        return found[0].name if found else None
+        return found[0].name if found else self._replayed.get(name)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
         """Call a tool. A failing tool, an unknown one and a dead server are outcomes, not errors.
@@ -83,9 +95,11 @@ class ToolBox:
             name: The name as in `tools`.
             arguments: Checked by the server against its schema.
         """
+        if self._recorded is not None and name in self._replayed:
+            return self._recorded.call(name, arguments)
         found = self._where.get(name)
         if found is None:
-            known = ", ".join(sorted(self._where)) or "none"
+            known = ", ".join(sorted({*self._where, *self._replayed})) or "none"
             return _failed(f"no tool named {name!r} is available here; available: {known}")
         link, tool = found
         if link.client is None or link.dead:
@@ -124,14 +138,20 @@ async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolO
 
 
 @asynccontextmanager
-async def open_toolbox(specs: Sequence[ServerSpec]) -> AsyncGenerator[ToolBox, None]:
+async def open_toolbox(
+    specs: Sequence[ServerSpec], recorded: RecordedTools | None = None
+) -> AsyncGenerator[ToolBox, None]:
     """Connect to all servers at once; close them all at the end.
+
+    Args:
+        specs: The servers.
+        recorded: Answers in place of those that are not there because they are replayed.
 
     Raises:
         ToolServerError: A server does not start or answer; none is left running.
     """
-    links = [ServerLink(spec) for spec in specs]
-    if specs:
+    links = [ServerLink(spec) for spec in specs if not spec.recorded]
+    if links:
         # The first call would import it, for a second and more, on the loop of all runs.
         _background.add(task := asyncio.create_task(asyncio.to_thread(_import_validator)))
         task.add_done_callback(_background.discard)
@@ -139,7 +159,7 @@ async def open_toolbox(specs: Sequence[ServerSpec]) -> AsyncGenerator[ToolBox, N
     try:
         for link in links:
             await link.ready()
-        yield ToolBox(links)
+        yield ToolBox(links, recorded)
     finally:
         for link in links:
             link.stop()

@@ -35,6 +35,8 @@ class Machine(ABC):
     """Whether it has a lifetime of its own, apart from this controller."""
     paused: bool = False
     """Whether it was paused, as far as this controller has heard."""
+    runs_nothing: bool = False
+    """Whether no program can be run in it, because it stands in for a recorded machine."""
 
     def path(self, target: str) -> str:
         """Where programs in the machine see what the spec mounted at `target`."""

@@ -50,6 +50,7 @@ class ReplayMachine(Machine):
 
     provider = "replay"
     layout = _LAYOUT
+    runs_nothing = True
 
     def __init__(self, spec: MachineSpec, make_gate: GateMaker) -> None:
         self.id = f"replay-{secrets.token_hex(8)}"
@@ -84,8 +85,8 @@ class ReplayMachine(Machine):
         self._check()
         if list(argv[1:3]) != ["-m", "seer.rpc.server"] or len(argv) != 4:
             raise SandboxStateError(
-                f"a replay runs nothing, so it cannot run {list(argv)!r}; only calls of served "
-                "interfaces are recorded"
+                f"a replay runs nothing, so it cannot run {list(argv)!r}; it has what agents did "
+                "with their tools, and calls of served interfaces"
             )
         config = json.loads(self._host(argv[3]).read_bytes())
         gate = self._make_gate(str(config["name"]), self._host)
