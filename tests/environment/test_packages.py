@@ -19,6 +19,7 @@ from seer.environment._packages import (
     check_python_version,
     check_system_packages,
 )
+from seer.environment._wheels import collect_wheels
 from seer.errors import PackageError
 from seer.isolation import (
     Backend,
@@ -323,6 +324,36 @@ async def test_a_project_of_this_machine_is_built_in_a_copy(tmp_path: Path) -> N
     environment = await build_environment([f"sourced @ file://{source}#subdirectory=inner"])
     assert "read=False" in (site(environment) / "sourced.py").read_text()
     assert not (source / "inner" / "beside").exists()
+
+
+async def test_wheels_for_another_host_are_those_that_it_would_choose(
+    index: Path, tmp_path: Path
+) -> None:
+    add_wheel(index, "sourced", "0.1")
+    source = tmp_path / "sourced-1.0"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "sourced"\nversion = "1.0"\n'
+    )
+    (source / "backend.py").write_text(_BACKEND)
+    shutil.make_archive(str(index / "sourced-1.0"), "gztar", tmp_path, "sourced-1.0")
+    add_wheel(index, "compiled", requires=("sourced",))
+    plain = index / "compiled-1.0-py3-none-any.whl"
+    for tags in ("cp311-cp311-manylinux_2_28_aarch64", "cp311-cp311-manylinux_2_28_x86_64"):
+        shutil.copy(plain, index / f"compiled-1.0-{tags}.whl")
+    plain.unlink()
+    there = {"python": "3.11", "machine": "aarch64", "libc": "2.36"}
+    folder = tmp_path / "gathered"
+    folder.mkdir()
+    await collect_wheels(["compiled"], folder, there, on_progress=lambda _: None)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "compiled-1.0-cp311-cp311-manylinux_2_28_aarch64.whl",
+        "sourced-1.0-py3-none-any.whl",
+    ]
+    older = {**there, "libc": "2.17"}
+    with pytest.raises(PackageError, match="has no wheel that fits"):
+        await collect_wheels(["compiled"], folder, older, on_progress=lambda _: None)
 
 
 def test_what_a_build_planted_is_not_followed(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ async def build_environment(
     say: OnText = on_progress if on_progress is not None else _say_nothing
     wanted = sorted(dict.fromkeys(requirement.strip() for requirement in requirements))
     settings = read_index_settings(os.environ)
-    local = _local_requirements(wanted)
+    local = local_requirements(wanted)
     settings = replace(settings, paths=(*settings.paths, *local))
     root = cache_dir() / "envs"
     root.mkdir(mode=0o700, exist_ok=True)
@@ -135,7 +135,7 @@ async def check_system_packages(names: Sequence[str]) -> None:
         )
 
 
-def _local_requirements(requirements: Sequence[str]) -> list[Path]:
+def local_requirements(requirements: Sequence[str]) -> list[Path]:
     """Files and folders of this machine that requirements point at."""
     found: list[Path] = []
     for requirement in requirements:
@@ -226,8 +226,9 @@ class _Build:
                 stack.enter_context(IndexServer(self._settings)) if self._settings.online else None
             )
             try:
-                wanted, folders = await self._place_sources(index)
-                build = UvBuild(
+                wanted, folders = await place_sources(self._requirements, index)
+                build = await asyncio.to_thread(
+                    UvBuild,
                     self._settings,
                     self._draft,
                     stubs,
@@ -243,33 +244,6 @@ class _Build:
                 raise PackageError(
                     f"packages {list(self._requirements)!r} cannot be installed:\n{error}"
                 ) from None
-
-    async def _place_sources(self, index: IndexServer | None) -> tuple[list[str], list[Path]]:
-        """The requirements as a build sees them, and the projects that it gets copies of.
-
-        A repository is fetched here: git runs no code of it, and the build needs no network for it.
-        """
-        wanted: list[str] = []
-        folders: list[Path] = []
-        for text in self._requirements:
-            requirement = Requirement(text)
-            url = urlsplit(requirement.url or "")
-            folder: Path | None = None
-            if url.scheme.startswith("git+"):
-                path, _, ref = url.path.partition("@")
-                address = url._replace(scheme=url.scheme[4:], path=path, query="", fragment="")
-                repo = await prepare_repo(RepoConfig(address.geturl(), ref or None))
-                folder = repo.host_path
-            elif url.scheme == "file" and await asyncio.to_thread(os.path.isdir, unquote(url.path)):
-                folder = Path(unquote(url.path))
-            elif url.scheme in ("http", "https") and index is not None:
-                requirement.url = index.file_address(url.geturl())
-            if folder is not None:
-                inside = parse_qs(url.fragment).get("subdirectory", [""])[0]
-                requirement.url = source_address(len(folders), inside)
-                folders.append(folder)
-            wanted.append(str(requirement) if requirement.url else text)
-        return wanted, folders
 
     def _plan(self, resolved: Sequence[str]) -> _Plan:
         linked: list[Installed] = []
@@ -303,6 +277,36 @@ class _Build:
         if fetched is not None:
             take_over(fetched, environment)
         open_folders(environment)
+
+
+async def place_sources(
+    requirements: Sequence[str], index: IndexServer | None
+) -> tuple[list[str], list[Path]]:
+    """The requirements as a build sees them, and the projects that it gets copies of.
+
+    A repository is fetched here: git runs no code of it, and the build needs no network for it.
+    """
+    wanted: list[str] = []
+    folders: list[Path] = []
+    for text in requirements:
+        requirement = Requirement(text)
+        url = urlsplit(requirement.url or "")
+        folder: Path | None = None
+        if url.scheme.startswith("git+"):
+            path, _, ref = url.path.partition("@")
+            address = url._replace(scheme=url.scheme[4:], path=path, query="", fragment="")
+            repo = await prepare_repo(RepoConfig(address.geturl(), ref or None))
+            folder = repo.host_path
+        elif url.scheme == "file" and await asyncio.to_thread(os.path.isdir, unquote(url.path)):
+            folder = Path(unquote(url.path))
+        elif url.scheme in ("http", "https") and index is not None:
+            requirement.url = index.file_address(url.geturl())
+        if folder is not None:
+            inside = parse_qs(url.fragment).get("subdirectory", [""])[0]
+            requirement.url = source_address(len(folders), inside)
+            folders.append(folder)
+        wanted.append(str(requirement) if requirement.url else text)
+    return wanted, folders
 
 
 class _BrokenPackage(Exception):

@@ -8,8 +8,10 @@ Which packages the machine has already is told to uv as wheels without content (
 can choose them like any other; they are never what it installs.
 """
 
+import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import sys
@@ -17,14 +19,15 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import sys_tags
+from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from seer._transient import TransientFolder
+from seer.environment import _build_script
 from seer.environment._build_jail import PYTHON, BuildFolder, BuildJail
 from seer.environment._index_server import IndexServer
 from seer.environment._indexes import IndexSettings
@@ -39,16 +42,11 @@ _STUBS = "/seer/stubs"
 _HOME = "/seer/home"
 _WHEELS = "/seer/wheels"
 _SOURCES = "/seer/sources"
+_SCRIPT = "/seer/script"
 _SYSTEM_CONFIG = Path("/etc/uv/uv.toml")
 _COMPILE = ("pip", "compile", "--no-header", "--no-annotate", "--no-strip-extras")
 
 
-_DOWNLOAD = "import sys, urllib.request; urllib.request.urlretrieve(*sys.argv[1:])"
-_COPY = (
-    "import shutil, sys; ignored = shutil.ignore_patterns(*sys.argv[3:]); "
-    "shutil.copytree(sys.argv[1], sys.argv[2], symlinks=True, ignore=ignored)"
-)
-_NOT_COPIED = (".venv", ".tox", ".nox", "__pycache__", "node_modules")
 _LONGEST_LIST = 64 << 20
 
 
@@ -99,12 +97,37 @@ async def resolve_offline(
 
 
 @dataclass(frozen=True)
-class _Source:
-    """What a wheel is built from."""
+class Target:
+    """The host elsewhere that wheels must fit."""
 
+    python: str
+    """Its Python's version, as `3.11`."""
+    machine: str
+    libc: str
+    """The version of its C library."""
+
+    def tags(self) -> list[Tag]:
+        """The wheel tags that it supports, best first."""
+        major, _, minor = self.libc.partition(".")
+        newest = int(minor) if major == "2" and minor.isdigit() else 17
+        platforms = [f"manylinux_2_{number}_{self.machine}" for number in range(newest, 4, -1)]
+        platforms += [f"manylinux2014_{self.machine}", f"linux_{self.machine}"]
+        version = tuple(int(part) for part in self.python.split("."))
+        interpreter = f"cp{''.join(map(str, version))}"
+        return [
+            *cpython_tags(version, platforms=platforms),
+            *compatible_tags(version, interpreter, platforms),
+        ]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A pinned package, and where its wheel or its source is."""
+
+    pin: str
     name: str
     place: str
-    """A folder or archive that the jail sees, or an address of the index server."""
+    """A folder or file that the jail sees, or an address of the index server."""
 
 
 class UvBuild:
@@ -118,6 +141,7 @@ class UvBuild:
         *,
         index: IndexServer | None,
         folders: Sequence[Path],
+        target: Target | None = None,
         on_progress: Callable[[str], None],
     ) -> None:
         """Nothing runs yet.
@@ -128,14 +152,22 @@ class UvBuild:
             stubs: Wheels without content for what the machine has.
             index: Serves the sources on the network; None where there are none.
             folders: Projects of this machine that requirements refer to as `source_address`.
+            target: The host that packages are for; None is this one.
             on_progress: Called with uv's lines.
         """
         self._settings = settings
         self._draft = draft
         self._stubs = stubs
         self._index = index
-        self._folders = folders
+        self._folders = [self._readable(path) for path in folders]
+        self._paths = {path: self._readable(path) for path in settings.paths}
+        self._target = target
+        tags = list(sys_tags()) if target is None else target.tags()
+        self._rank = {tag: number for number, tag in enumerate(tags)}
         self._on_progress = on_progress
+        (draft / "script").mkdir(mode=0o755, exist_ok=True)
+        shutil.copyfile(_build_script.__file__, draft / "script" / "build.py")
+        (draft / "script" / "build.py").chmod(0o644)
 
     async def resolve(self, requirements: Sequence[str], pins: Sequence[str]) -> list[str]:
         """The pins that meet the requirements, installed versions preferred.
@@ -157,7 +189,7 @@ class UvBuild:
         await self._copy_folders(jail)
         await self._uv(
             jail,
-            *(*_COMPILE, *self._flags()),
+            *(*_COMPILE, *self._flags(), *self._platform()),
             *(("--build-constraints", jail.path(f"{_WORK}/build.txt")) if pins else ()),
             *("--python", jail.path(f"{PYTHON}/bin/python3")),
             *("--output-file", jail.path(f"{_WORK}/out.txt"), jail.path(f"{_WORK}/wanted.in")),
@@ -170,16 +202,15 @@ class UvBuild:
         Raises:
             BuildFailed: Something could not be fetched or built.
         """
-        wheels = self._fresh("wheels")
-        wheels.chmod(0o755)
         ready, sources = await self._sort(pins)
-        for number, source in enumerate(sources):
-            self._on_progress(f"building {source.name}")
-            made = await self._build(number, source, wheels)
-            ready.append(f"{source.name} @ file://{_WHEELS}/{made}")
+        wheels, built = await self._build_all(sources)
+        lines = [
+            *(package.pin for package in ready),
+            *(f"{source.name} @ file://{_WHEELS}/{file}" for source, file in built),
+        ]
         work = self._fresh("install")
         jail = self._jail(work, readable=[Mount(wheels, _WHEELS)])
-        _put(work, "pins.txt", jail.translate("\n".join(ready) + "\n"))
+        _put(work, "pins.txt", jail.translate("\n".join(lines) + "\n"))
         environment = jail.path(f"{_WORK}/env")
         python = jail.path(f"{PYTHON}/bin/python3")
         await self._uv(jail, "venv", "--relocatable", "--python", python, environment)
@@ -195,61 +226,107 @@ class UvBuild:
         await jail.run([python, "-I", "-S", "-m", "compileall", "-q", *jobs, f"{environment}/lib"])
         return work / "env"
 
+    async def collect(self, pins: Sequence[str]) -> Path:
+        """A folder with a wheel of each of these, for the target.
+
+        Raises:
+            BuildFailed: Something has no wheel that fits there, and none can be built here.
+        """
+        ready, sources = await self._sort(pins)
+        wheels, built = await self._build_all(sources)
+        for source, file in built:
+            if self._rank_of(file) is None:
+                raise BuildFailed(
+                    f"{source.pin} has no wheel that fits, and built here it becomes {file}"
+                )
+        work = self._fresh("fetch")
+        jail = self._jail(work)
+        names = [_file_name(package.place) for package in ready]
+        places = [jail.translate(package.place) for package in ready]
+        await self._fetch(jail, work, list(zip(places, names, strict=True)))
+        for package, name in zip(ready, names, strict=True):
+            _take_wheel(work, package.name, wheels, file=name)
+        return wheels
+
     # --- building -------------------------------------------------------------------------------
 
-    async def _sort(self, pins: Sequence[str]) -> tuple[list[str], list[_Source]]:
-        """Which pins have a wheel, and what the others are built from."""
-        ready: list[str] = []
-        sources: list[_Source] = []
+    async def _sort(self, pins: Sequence[str]) -> tuple[list[_Found], list[_Found]]:
+        """The pins that have a wheel, and those that must be built."""
+        ready: list[_Found] = []
+        sources: list[_Found] = []
         listed: list[str] = []
         for pin in pins:
             requirement = Requirement(pin)
             if requirement.url is None:
                 listed.append(f"{requirement.name}{requirement.specifier}")
-            elif urlsplit(requirement.url).path.endswith(".whl"):
-                ready.append(str(requirement))
-            else:
-                sources.append(_Source(requirement.name, requirement.url))
-        supported = frozenset(sys_tags())
-        for package in await self._files(listed) if listed else ():
-            pin = _checked(f"{package.get('name')}=={package.get('version')}")
+                continue
+            found = _Found(str(requirement), requirement.name, requirement.url)
+            is_wheel = urlsplit(requirement.url).path.endswith(".whl")
+            (ready if is_wheel else sources).append(found)
+        for pin, wheels, source in await self._files(listed) if listed else ():
             name = Requirement(pin).name
-            files = cast("list[Mapping[str, str]]", package.get("wheels", []))
-            if any(_fits(_place(file), supported) for file in files):
-                ready.append(pin)
-            elif "sdist" in package:
-                sources.append(_Source(name, _place(package["sdist"])))
+            ranked = [(rank, w) for w in wheels if (rank := self._rank_of(w)) is not None]
+            if ranked:
+                ready.append(_Found(pin, name, min(ranked)[1]))
+            elif source is not None:
+                sources.append(_Found(pin, name, source))
             else:
-                raise BuildFailed(f"{pin} has no wheel for this machine, and no source")
+                raise BuildFailed(f"{pin} has no wheel that fits, and no source")
         return ready, sources
 
-    async def _files(self, pins: Sequence[str]) -> list[dict[str, Any]]:
-        """The files that the sources of packages have for each pin (`packages` of PEP 751)."""
+    def _rank_of(self, wheel: str) -> int | None:
+        """How well a wheel fits, the lower the better; None where it does not."""
+        try:
+            tags = parse_wheel_filename(_file_name(wheel))[3]
+        except InvalidWheelFilename:
+            return None
+        return min((self._rank[tag] for tag in tags if tag in self._rank), default=None)
+
+    async def _files(self, pins: Sequence[str]) -> list[tuple[str, list[str], str | None]]:
+        """For each pin where its wheels are, and its source if there is one."""
         work = self._fresh("files")
         jail = self._jail(work, cache="resolve")
         _put(work, "pins.in", "\n".join(pins) + "\n")
         await self._uv(
             jail,
             *("pip", "compile", "--no-header", "--no-deps", "--format", "pylock.toml"),
-            *(*self._flags(), "--python", jail.path(f"{PYTHON}/bin/python3")),
+            *(*self._flags(), *self._platform()),
+            *("--python", jail.path(f"{PYTHON}/bin/python3")),
             *("--output-file", jail.path(f"{_WORK}/pylock.toml"), jail.path(f"{_WORK}/pins.in")),
         )
         try:
-            found = tomllib.loads(_read(work, "pylock.toml"))
-            return cast("list[dict[str, Any]]", found["packages"])
-        except (ValueError, KeyError, TypeError) as error:
+            # As PEP 751 describes it, unless code of a package has written it.
+            packages: list[dict[str, Any]] = tomllib.loads(_read(work, "pylock.toml"))["packages"]
+            return [
+                (
+                    _checked(f"{package['name']}=={package['version']}"),
+                    [_place(file) for file in package.get("wheels", [])],
+                    _place(package["sdist"]) if "sdist" in package else None,
+                )
+                for package in packages
+            ]
+        except (ValueError, AttributeError, LookupError, TypeError) as error:
             raise BuildFailed(f"uv's list of files cannot be read: {error}") from None
 
-    async def _build(self, number: int, source: _Source, wheels: Path) -> str:
+    async def _build_all(self, sources: Sequence[_Found]) -> tuple[Path, list[tuple[_Found, str]]]:
+        """A folder with a wheel of each, and the wheels' file names."""
+        wheels = self._fresh("wheels")
+        wheels.chmod(0o755)
+        built: list[tuple[_Found, str]] = []
+        for number, source in enumerate(sources):
+            self._on_progress(f"building {source.name}")
+            built.append((source, await self._build(number, source, wheels)))
+        return wheels, built
+
+    async def _build(self, number: int, source: _Found, wheels: Path) -> str:
         """Build one wheel, in a jail and with a cache of its own; the wheel's file name."""
         work = self._fresh(f"build-{number}")
         jail = self._jail(work)
         place = source.place
         if place.startswith("http://"):
-            archive = jail.path(f"{_WORK}/{Path(unquote(urlsplit(place).path)).name}")
-            python = jail.path(f"{PYTHON}/bin/python3")
-            await self._run(jail, python, "-I", "-S", "-c", _DOWNLOAD, place, archive)
-            place = archive
+            name = _file_name(place)
+            await self._fetch(jail, work, [(place, name)])
+            place = jail.path(f"{_WORK}/fetched/{name}")
         else:
             place = jail.translate(unquote(urlsplit(place).path))
             await self._copy_folders(jail)
@@ -260,13 +337,22 @@ class UvBuild:
         )
         return _take_wheel(work, source.name, wheels)
 
+    async def _fetch(self, jail: BuildJail, work: Path, files: Sequence[tuple[str, str]]) -> None:
+        """Download files into `fetched` of the work folder, which no jail has had yet."""
+        _put(work, "list.json", json.dumps(files))
+        where = [jail.path(f"{_WORK}/{name}") for name in ("list.json", "fetched")]
+        await self._run_script(jail, "fetch", *where)
+
+    async def _run_script(self, jail: BuildJail, *arguments: str) -> None:
+        python = jail.path(f"{PYTHON}/bin/python3")
+        await self._run(jail, python, "-I", "-S", jail.path(f"{_SCRIPT}/build.py"), *arguments)
+
     async def _copy_folders(self, jail: BuildJail) -> None:
         """Copy this machine's projects to where a build may write into them."""
         for number in range(len(self._folders)):
             source = jail.path(f"{_SOURCES}/{number}")
             target = jail.path(urlsplit(source_address(number)).path)
-            python = jail.path(f"{PYTHON}/bin/python3")
-            await self._run(jail, python, "-I", "-S", "-c", _COPY, source, target, *_NOT_COPIED)
+            await self._run_script(jail, "copy", source, target)
 
     # --- jails ----------------------------------------------------------------------------------
 
@@ -283,6 +369,12 @@ class UvBuild:
     def _flags(self) -> list[str]:
         # uv has no variable for this one.
         return ["--no-index"] if self._settings.no_index else []
+
+    def _platform(self) -> list[str]:
+        if self._target is None:
+            return []
+        platform = f"{self._target.machine}-unknown-linux-gnu"
+        return ["--python-version", self._target.python, "--python-platform", platform]
 
     def _told(self, line: str) -> None:
         self._on_progress(self._shown(line.strip()))
@@ -306,9 +398,10 @@ class UvBuild:
         shown = [
             *interpreter_mounts(PYTHON),
             Mount(find_uv(), _UV),
+            Mount(self._draft / "script", _SCRIPT),
             *([Mount(self._stubs, _STUBS)] if stubs else []),
             *(Mount(path, f"{_SOURCES}/{n}") for n, path in enumerate(self._folders)),
-            *(Mount(path, str(path)) for path in self._settings.paths if not _is_system(path)),
+            *(Mount(p, str(path)) for path, p in self._paths.items() if not _is_system(path)),
             *readable,
         ]
         # Sources below /tmp must stay visible there, so the jail's own goes elsewhere.
@@ -364,6 +457,21 @@ class UvBuild:
             file.write_text(text)
             file.chmod(0o644)
 
+    def _readable(self, path: Path) -> Path:
+        """A file or folder, or a copy of it where root has closed it to the build's user."""
+        found = [path, *(path.rglob("*") if path.is_dir() else ())]
+        if os.geteuid() != 0 or not any(_is_closed(entry) for entry in found):
+            return path
+        copy = self._fresh(f"readable-{secrets.token_hex(4)}") / path.name
+        if path.is_dir():
+            shutil.copytree(path, copy, symlinks=True)
+        else:
+            shutil.copyfile(path, copy)
+        for entry in (copy, *copy.rglob("*")):
+            if not entry.is_symlink():
+                entry.chmod(0o755 if entry.is_dir() else 0o644)
+        return copy
+
     def _fresh(self, name: str) -> Path:
         folder = self._draft / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -381,6 +489,13 @@ def _is_system(path: Path) -> bool:
     return str(path).startswith("/usr/") and not str(path).startswith("/usr/local/")
 
 
+def _is_closed(path: Path) -> bool:
+    found = path.lstat()
+    if stat.S_ISDIR(found.st_mode):
+        return found.st_mode & 0o5 != 0o5
+    return stat.S_ISREG(found.st_mode) and not found.st_mode & 0o4
+
+
 def _put(work: Path, name: str, text: str) -> None:
     """Write a file into a folder that no jail has had yet."""
     (work / name).write_text(text)
@@ -395,23 +510,35 @@ def _read(work: Path, name: str) -> str:
         raise BuildFailed(f"the build left no list of packages: {error}") from None
 
 
-def _take_wheel(work: Path, name: str, wheels: Path) -> str:
-    """Copy the one wheel out of a jail's folder, which its code could write to."""
+def _take_wheel(work: Path, name: str, wheels: Path, *, file: str | None = None) -> str:
+    """Copy a wheel out of a jail's folder, which code of a package could write to; its file name.
+
+    Args:
+        work: The jail's folder. The wheel is the one in `out`, or `file` in `fetched`.
+        name: The package.
+        wheels: Where the wheel goes.
+        file: Its file name, where that is known.
+
+    Raises:
+        BuildFailed: There is no such wheel.
+    """
     try:
-        folder = open_beneath(work, "out", os.O_RDONLY | os.O_DIRECTORY)
+        parent = "out" if file is None else "fetched"
+        folder = open_beneath(work, parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise BuildFailed(f"{name}: the build left no wheel: {error}") from None
     try:
         found = [entry for entry in os.listdir(folder) if entry.endswith(".whl")]  # noqa: PTH208
-        if len(found) != 1 or _wheel_name(found[0]) != canonicalize_name(name):
+        taken = file if file is not None else "".join(found[:1])
+        if (file is None and len(found) != 1) or _wheel_name(taken) != canonicalize_name(name):
             raise BuildFailed(f"{name}: the build left {found!r} instead of one wheel of it")
-        with os.fdopen(open_beneath(folder, found[0], os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        with os.fdopen(open_beneath(folder, taken, os.O_RDONLY | os.O_NONBLOCK), "rb") as content:
+            if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
                 raise BuildFailed(f"{name}: the build's wheel is not a file")
-            with (wheels / found[0]).open("xb") as copy:
-                shutil.copyfileobj(file, copy, 1 << 20)
-        (wheels / found[0]).chmod(0o644)
-        return found[0]
+            with (wheels / taken).open("xb") as copy:
+                shutil.copyfileobj(content, copy, 1 << 20)
+        (wheels / taken).chmod(0o644)
+        return taken
     except OSError as error:
         raise BuildFailed(f"{name}: the build's wheel cannot be read: {error}") from None
     finally:
@@ -433,12 +560,8 @@ def _place(file: Mapping[str, str]) -> str:
     return f"file://{path}"
 
 
-def _fits(place: str, supported: frozenset[Any]) -> bool:
-    try:
-        tags = parse_wheel_filename(unquote(urlsplit(place).path.rpartition("/")[2]))[3]
-    except InvalidWheelFilename:
-        return False
-    return bool(tags & supported)
+def _file_name(place: str) -> str:
+    return unquote(urlsplit(place).path).rpartition("/")[2]
 
 
 def _checked(pin: str) -> str:

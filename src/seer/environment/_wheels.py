@@ -1,16 +1,22 @@
 """Collect the wheels that a host elsewhere needs and cannot fetch by itself.
 
-Only wheels: no code of a package runs here, and what fits the other host is known by its name.
+They are resolved as that host would resolve them. What has no wheel is built here, and goes along
+if it fits any machine.
 """
 
+import asyncio
+import contextlib
 import os
-import sys
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from seer.environment._assemble import site_packages
-from seer.environment._packages import build_environment
-from seer.environment._process import run_program
+from seer._transient import TransientFolder
+from seer.environment._index_server import IndexServer
+from seer.environment._indexes import read_index_settings
+from seer.environment._packages import local_requirements, place_sources
+from seer.environment._uv import BuildFailed, Target, UvBuild
 from seer.errors import PackageError
 
 
@@ -21,7 +27,7 @@ async def collect_wheels(
     *,
     on_progress: Callable[[str], None],
 ) -> None:
-    """Download wheels for another host, with all that they need, into a folder.
+    """Gather wheels for another host, with all that they need, in a folder.
 
     Args:
         requirements: What is wanted.
@@ -33,40 +39,28 @@ async def collect_wheels(
         PackageError: There is no wheel of something for that host.
     """
     on_progress("collecting wheels")
-    environment = await build_environment(["pip"])
-    platforms: list[str] = []
-    for tag in _platforms(target["machine"], target["libc"]):
-        platforms += ["--platform", tag]
-    ended = await run_program(
-        [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-            *("--only-binary", ":all:", "--implementation", "cp", "--implementation", "py"),
-            *("--python-version", target["python"], *platforms, "--dest", str(folder)),
-            "--",
-            *requirements,
-        ],
-        env={**os.environ, **_pip_settings(os.environ), "PYTHONPATH": site_packages(environment)},
-    )
-    if ended.exit_code != 0:
-        raise PackageError(
-            f"packages {list(requirements)!r}: wheels for Python {target['python']} on "
-            f"{target['machine']} cannot be had:\n{ended.stderr.strip()[-3000:]}"
+    settings = read_index_settings(os.environ)
+    settings = replace(settings, paths=(*settings.paths, *local_requirements(requirements)))
+    with TransientFolder("wheels") as draft, contextlib.ExitStack() as stack:
+        index = stack.enter_context(IndexServer(settings)) if settings.online else None
+        stubs = draft / "stubs"
+        stubs.mkdir(mode=0o755)
+        wanted, folders = await place_sources(requirements, index)
+        build = await asyncio.to_thread(
+            UvBuild,
+            settings,
+            draft,
+            stubs,
+            index=index,
+            folders=folders,
+            target=Target(target["python"], target["machine"], target["libc"]),
+            on_progress=on_progress,
         )
-
-
-def _platforms(machine: str, libc: str) -> list[str]:
-    """The wheel tags that fit a host with this C library, best first."""
-    major, _, minor = libc.partition(".")
-    newest = int(minor) if major == "2" and minor.isdigit() else 17
-    tags = [f"manylinux_2_{number}_{machine}" for number in range(newest, 4, -1)]
-    return [*tags, f"manylinux2014_{machine}", f"linux_{machine}"]
-
-
-def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """uv's settings of where packages come from, for pip, where the user has only those."""
-    pairs = {
-        "PIP_INDEX_URL": environ.get("UV_DEFAULT_INDEX") or environ.get("UV_INDEX_URL", ""),
-        "PIP_EXTRA_INDEX_URL": environ.get("UV_EXTRA_INDEX_URL", ""),
-        "PIP_FIND_LINKS": environ.get("UV_FIND_LINKS", ""),
-    }
-    return {name: value for name, value in pairs.items() if value and name not in environ}
+        try:
+            wheels = await build.collect(await build.resolve(wanted, []))
+        except BuildFailed as error:
+            raise PackageError(
+                f"packages {list(requirements)!r}: wheels for Python {target['python']} on "
+                f"{target['machine']} cannot be had:\n{error}"
+            ) from None
+        await asyncio.to_thread(shutil.copytree, wheels, folder, dirs_exist_ok=True)

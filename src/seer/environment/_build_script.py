@@ -1,0 +1,35 @@
+"""What a build jail does beside uv: a script of the standard library alone, started by its path.
+
+`fetch LIST FOLDER` downloads files into a new folder; LIST is JSON, pairs of an address and a file
+name. `copy SOURCE TARGET` copies a project without what only its developers need.
+"""
+
+import json
+import shutil
+import sys
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+_NOT_COPIED = shutil.ignore_patterns(".venv", ".tox", ".nox", "__pycache__", "node_modules")
+
+
+def fetch(listing: str, folder: str) -> None:
+    """Download files, some at a time."""
+    Path(folder).mkdir()
+    entries: list[tuple[str, str]] = json.loads(Path(listing).read_text())
+
+    def get(entry: tuple[str, str]) -> None:
+        urllib.request.urlretrieve(entry[0], Path(folder, entry[1]))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(get, entries))
+
+
+def copy(source: str, target: str) -> None:
+    """Copy a project's folder; links stay links."""
+    shutil.copytree(source, target, symlinks=True, ignore=_NOT_COPIED)
+
+
+if __name__ == "__main__":
+    {"fetch": fetch, "copy": copy}[sys.argv[1]](*sys.argv[2:])
