@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from seer._redact import Redactor
 from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
 from seer.errors import (
@@ -341,6 +342,8 @@ class Served:
     async def _drain(self, process: Process) -> int:
         """Pass on what the interface prints, so that it never waits for a reader."""
         rest = b""
+        # It may print what it was given as a secret, and the log goes where the user sends it.
+        redact = Redactor().redact
         async for _, data in process.output():
             *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
             for line in lines:
@@ -349,6 +352,7 @@ class Served:
                     # The supervisor's first words: its control socket is there.
                     self._listening.set()
                 elif text:
+                    text = redact(text)
                     self._last_lines.append(text)
                     logger.info("%s: %s", self.request.name, visible(text))
                     if self._on_line is not None:

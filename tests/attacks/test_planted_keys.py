@@ -1,0 +1,220 @@
+"""Keys planted in the environment are looked for wherever a run leaves a trace of itself.
+
+A vendor's agent with its real SDK works in a session with a served interface that prints and
+raises its own secret. While it runs, every process's arguments and the environment of every jailed
+process are read; afterwards every file, log line, page and export.
+"""
+
+import logging
+import os
+import secrets
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from seer._places import state_dir
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.execution import create_local_session
+from seer.harness import AgentRun, Event, _claude, _neutral, run_agent
+from seer.runs import Run, export_inspect, open_run
+from seer.testing import AnthropicEndpoint, Fault, OpenAIEndpoint, Reply, ToolUse, VendorEndpoint
+from seer.viewer import Viewer, share
+from seer.workspace import Workspace
+
+pytestmark = pytest.mark.full
+
+NAMES = (
+    *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "HF_TOKEN", "MODAL_TOKEN_SECRET"),
+    *("RUNPOD_API_KEY", "AWS_SECRET_ACCESS_KEY", "UNRELATED_PASSWORD", "LAB_TOKEN"),
+)
+INTERFACE = """
+import os, sys
+
+print("at start", os.environ["LAB_TOKEN"], flush=True)
+print("at start", os.environ["LAB_TOKEN"], file=sys.stderr, flush=True)
+
+@expose
+def names() -> list:
+    "Variables that look like keys."
+    return sorted(n for n in os.environ if "KEY" in n or "TOKEN" in n or "PASSWORD" in n)
+
+@expose
+def refuse() -> str:
+    "Fail."
+    raise PermissionError("not allowed to use " + os.environ["LAB_TOKEN"])
+"""
+SEARCH = """
+import os, pathlib, tools
+found = [f"env {k}" for k, v in os.environ.items() if MARK in v]
+for entry in pathlib.Path("/proc").glob("[0-9]*"):
+    for name in ("environ", "cmdline", "maps"):
+        try:
+            if MARK.encode() in (entry / name).read_bytes():
+                found.append(f"{entry.name} {name}")
+        except OSError:
+            pass
+for root in (os.getcwd(), os.path.expanduser("~"), "/tmp", "/run", "/seer", "/etc", "/dev/shm"):
+    for folder, _, files in os.walk(root):
+        for name in files:
+            try:
+                path = os.path.join(folder, name)
+                if os.path.getsize(path) < 1 << 20 and MARK.encode() in open(path, "rb").read():
+                    found.append(path)
+            except OSError:
+                pass
+print("found", found, "interface has", tools.names())
+try:
+    tools.refuse()
+except PermissionError as error:
+    print("refused")
+"""
+
+
+class Planted:
+    """Keys, and where they were seen."""
+
+    def __init__(self) -> None:
+        self.mark = f"planted{secrets.token_hex(4)}"
+        self.values = {n: f"{n[:3].lower()}-{self.mark}-{secrets.token_hex(12)}" for n in NAMES}
+        self.seen: list[str] = []
+
+    def named(self, data: bytes) -> list[str]:
+        """Which keys stand in the data."""
+        return [name for name, value in self.values.items() if value.encode() in data]
+
+    def look_at_processes(self, _request: object) -> Reply:
+        """Read arguments and environments of all processes, as root or the user sees them."""
+        own = os.readlink("/proc/self/ns/pid")  # noqa: PTH115
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                arguments = (entry / "cmdline").read_bytes()
+                jailed = os.readlink(entry / "ns" / "pid") != own  # noqa: PTH115
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            self.seen += [f"arguments: {name}" for name in self.named(arguments)]
+            if jailed:
+                program = arguments.split(b"\0")[0].decode(errors="replace")
+                kind = "agent" if program.startswith("/agent/") else "jailed"
+                self.seen += [f"{kind}: {name}" for name in self.named(environment)]
+        return Reply(text="I am done")
+
+    def look_at_files(self, *folders: Path) -> list[str]:
+        """Files that hold a key, or the part that all keys have in common."""
+        return [
+            f"{path}: {self.named(path.read_bytes())}"
+            for folder in folders
+            for path in folder.rglob("*")
+            if path.is_file() and self.mark.encode() in path.read_bytes()
+        ]
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
+    found = Planted()
+    for name, value in found.values.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(_neutral, "ATTEMPTS", 2)
+    monkeypatch.setitem(_claude.SETTINGS, "CLAUDE_CODE_MAX_RETRIES", "1")
+    return found
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
+    """What the program's own exporter gets."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
+    yield exporter
+    provider.shutdown()
+
+
+async def finish(run: AgentRun) -> list[Event]:
+    with anyio.fail_after(90):
+        return [event async for event in run]
+
+
+def page(viewer: Viewer, path: str) -> bytes:
+    headers = {"Authorization": f"Bearer {viewer.token}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{viewer.port}{path}", headers=headers)
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return response.read()
+
+
+def exported(run: Run, folder: Path) -> bytes:
+    """All that leaves the record for others: the page, a shared file, a log of Inspect."""
+    text = share(run, folder / "shared.html").read_bytes()
+    text += export_inspect(run, folder / "log.json").read_bytes()
+    with Viewer(run.folder.parent) as viewer:
+        for path in ("", "/stream", "/notebook"):
+            text += page(viewer, f"/api/runs/{run.run_id}{path}")
+        text += page(viewer, "/api/runs")
+    return text
+
+
+@pytest.mark.parametrize("vendor", ["claude", "openai"])
+async def test_planted_keys_are_in_no_process_record_log_page_or_export(
+    vendor: str,
+    planted: Planted,
+    spans: InMemorySpanExporter,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("SEER_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "tools.py").write_text(INTERFACE)
+    key = planted.values["ANTHROPIC_API_KEY" if vendor == "claude" else "OPENAI_API_KEY"]
+    code = f"MARK = {planted.mark!r}\n{SEARCH}"
+    config = SandboxConfig(gpu=None, provider="local", secrets=["LAB_TOKEN"])
+    async with ScopedSandbox(config) as sandbox:
+        library = await sandbox.aserve(tmp_path / "tools.py")
+        workspace = Workspace(libraries=[library])
+        with create_local_session(workspace, tmp_path / "work", name="lab") as session:
+            tool = "mcp__lab__python" if vendor == "claude" else "python"
+            script: list[Any] = [
+                Fault(kind="status", status=500, message=f"could not use the key {key}"),
+                Reply(tools=(ToolUse(name=tool, arguments={"code": code}),)),
+                planted.look_at_processes,
+            ]
+            endpoint: VendorEndpoint = (
+                AnthropicEndpoint(script) if vendor == "claude" else OpenAIEndpoint(script)
+            )
+            with endpoint:
+                run = run_agent(
+                    "find a key",
+                    session=session,
+                    provider=vendor,
+                    base_url=endpoint.url,
+                    model=None if vendor == "claude" else "scripted",
+                )
+                events = await finish(run)
+                asked = str([request.body for request in endpoint.requests]).encode()
+    told = str(events).encode()
+    assert b"found [] interface has ['LAB_TOKEN']" in told, told[-3000:].decode()
+    # The vendor's process needs its own key, the interface the secret that it was given.
+    allowed = {"agent: ANTHROPIC_API_KEY", "jailed: LAB_TOKEN"}
+    assert "jailed: LAB_TOKEN" in planted.seen, "the search itself is blind"
+    assert set(planted.seen) <= allowed, planted.seen
+    assert planted.mark.encode() not in told.replace(code.encode(), b"").replace(
+        repr(code)[1:-1].encode(), b""
+    )
+    assert planted.named(asked) == []
+    assert run.folder is not None
+    found = open_run(run.run_id, tmp_path / "runs")
+    assert planted.named(exported(found, tmp_path)) == []
+    assert planted.named("".join(s.to_json() for s in spans.get_finished_spans()).encode()) == []
+    shown = capfd.readouterr()
+    assert planted.named((shown.out + shown.err + caplog.text).encode()) == []
+    left = planted.look_at_files(tmp_path / "runs", tmp_path / "work", state_dir())
+    assert not [line for line in left if not line.endswith(": []")], left
