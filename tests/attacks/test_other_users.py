@@ -74,7 +74,9 @@ def test_another_user_reaches_nothing(starter: str, place: Path) -> None:
     home.chmod(0o755)  # so that nothing but Seer's own modes protects what is below
     python = sys.executable
     if starter == "user":
-        python = str(copy_environment(place / "copy", "starlette", "uvicorn"))
+        python = str(
+            copy_environment(place / "copy", "starlette", "uvicorn", "cryptography", "cffi")
+        )
         os.chown(home, OWNER, OWNER)
     (home / "host.py").write_text(HOST)
     env = {

@@ -178,7 +178,7 @@ async def test_planted_keys_are_in_no_process_record_log_page_or_export(
     code = f"MARK = {planted.mark!r}\n{SEARCH}"
     config = SandboxConfig(gpu=None, provider="local", secrets=["LAB_TOKEN"])
     async with ScopedSandbox(config) as sandbox:
-        library = await sandbox.aserve(tmp_path / "tools.py")
+        library = sandbox.serve(tmp_path / "tools.py")
         workspace = Workspace(libraries=[library])
         with create_local_session(workspace, tmp_path / "work", name="lab") as session:
             tool = "mcp__lab__python" if vendor == "claude" else "python"

@@ -201,6 +201,8 @@ class RunIndex:
             if not _is_damaged(error):
                 return self._apart(error)
             logger.warning("%s is damaged and made anew: %s", path, error)
+        except OSError as error:
+            return self._apart(error)
         try:
             path.unlink(missing_ok=True)
             return _up_to_date(path, self.root)
@@ -259,6 +261,13 @@ def _up_to_date(path: Path, root: Path) -> sqlite3.Connection:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    # It holds the words of records, which are for their owner alone; SQLite's own files follow it.
+    # One that is there is not opened here: closing it would drop the locks of other threads.
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.stat().st_mode & 0o077:
+            path.chmod(0o600)
     db = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
