@@ -10,6 +10,7 @@ from seer.execution._notebook import (
     acreate_notebook_session,
     create_notebook_session,
 )
+from seer.execution._pool import Pool
 from seer.execution._private import PrivateFolder
 from seer.execution._registry import open_sessions
 from seer.execution._result import (
@@ -32,6 +33,7 @@ __all__ = [
     "NotebookSession",
     "OnOutput",
     "Output",
+    "Pool",
     "PrivateFolder",
     "RichOutput",
     "Session",

@@ -1,0 +1,123 @@
+"""A pool has sessions ready, ends those that nobody took, and passes failures on."""
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from seer.errors import EndingError, SandboxStateError
+from seer.execution import LocalSession, Pool, create_local_session, open_sessions
+from tests.waiting import await_until, wait_until
+
+
+class Made:
+    """Stands for a session."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Makers:
+    """Makes them, and knows all it made."""
+
+    def __init__(self) -> None:
+        self.all: list[Made] = []
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self.fails = 0
+
+    def __call__(self) -> Made:
+        self.may_go.wait(30)
+        if self.fails:
+            self.fails -= 1
+            raise OSError("no room")
+        self.all.append(Made())
+        return self.all[-1]
+
+
+def test_what_is_taken_is_replaced_and_what_is_left_is_ended() -> None:
+    make = Makers()
+    with Pool(make, size=3) as pool:
+        wait_until(lambda: pool.ready == 3, "a full pool")
+        taken = {pool.take() for _ in range(5)}
+        assert len(taken) == 5
+        wait_until(lambda: pool.ready == 3, "a full pool again")
+        assert len(make.all) == 8
+    assert {made for made in make.all if not made.closed} == taken
+    pool.close()
+    with pytest.raises(SandboxStateError, match="closed"):
+        pool.take()
+
+
+def test_a_failure_reaches_one_taker_and_the_next_one_tries_again() -> None:
+    make = Makers()
+    make.fails = 100
+    with Pool(make, size=1) as pool:
+        with pytest.raises(OSError, match="no room"):
+            pool.take()
+        assert make.fails == 99, "nothing is tried while nobody asks"
+        make.fails = 0
+        assert isinstance(pool.take(), Made)
+
+
+async def test_whoever_gives_up_waiting_leaves_nothing_open() -> None:
+    make = Makers()
+    make.may_go.clear()
+    pool = Pool(make, size=1)
+    waiting = asyncio.create_task(pool.atake())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    make.may_go.set()
+    await await_until(lambda: len(make.all) >= 1, "the one that was asked for")
+    await pool.aclose()
+    await await_until(lambda: all(made.closed for made in make.all), "the end of all")
+
+
+def test_all_are_ended_even_if_one_cannot_be() -> None:
+    class Stuck(Made):
+        def close(self) -> None:
+            super().close()
+            raise OSError("stuck")
+
+    made: list[Stuck] = []
+
+    def make() -> Stuck:
+        made.append(Stuck())
+        return made[-1]
+
+    pool = Pool(make, size=2)
+    wait_until(lambda: pool.ready == 2, "a full pool")
+    with pytest.raises(EndingError):
+        pool.close()
+    assert [one.closed for one in made] == [True, True]
+
+
+def test_a_pool_of_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="size=0"):
+        Pool(Made, size=0)
+
+
+@pytest.mark.full
+def test_real_sessions_wait_with_their_packages_imported(tmp_path: Path) -> None:
+    numbers = iter(range(100))
+
+    def make() -> LocalSession:
+        session = create_local_session(workspace_dir=tmp_path / f"work-{next(numbers)}")
+        session.exec("import numpy")
+        return session
+
+    before = len(open_sessions())
+    with Pool(make, size=2) as pool:
+        first, second = pool.take(), pool.take()
+        with first, second:
+            assert first.session_id != second.session_id
+            assert first.exec("print(numpy.arange(3).sum())").stdout == "3\n"
+            first.write_file("mine", b"x")
+            assert second.exec("import os; print(os.path.exists('mine'))").stdout == "False\n"
+    assert len(open_sessions()) == before
