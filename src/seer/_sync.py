@@ -14,7 +14,7 @@ import errno
 import os
 import threading
 from collections.abc import Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -129,19 +129,36 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run `coroutine` on the background loop and await its result from any loop."""
+async def on_loop(coroutine: Coroutine[Any, Any, T], *, settle: bool = False) -> T:
+    """Run `coroutine` on the background loop and await its result from any loop.
+
+    Args:
+        coroutine: What to run. Cancelling the caller cancels it.
+        settle: Whether a caller that is cancelled waits until the coroutine's clean-up has ended.
+    """
     loop = background_loop()
     calling = asyncio.get_running_loop()
     if calling is loop:
         return await coroutine
 
+    ended = asyncio.Event()
+
     async def called() -> T:
         _caller.set(calling)
-        return await coroutine
+        try:
+            return await coroutine
+        finally:
+            with suppress(RuntimeError):  # the calling loop has been closed
+                calling.call_soon_threadsafe(ended.set)
 
-    with _resources_named():
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
+    running = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), loop))
+    try:
+        with _resources_named():
+            return await running
+    except asyncio.CancelledError:
+        if settle:
+            await ended.wait()
+        raise
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -133,6 +133,18 @@ def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(
         assert sandbox.exec("echo on") == "on\n"
 
 
+async def test_a_cancelled_start_has_left_nothing_once_it_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = _Held(monkeypatch)
+    starting = asyncio.create_task(Sandbox(PLAIN).astart())
+    assert await asyncio.to_thread(held.reached.wait, 30)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert Sandbox.list(provider="local") == []
+
+
 def test_a_failed_terminate_can_be_repeated_and_every_step_is_tried(
     interface: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

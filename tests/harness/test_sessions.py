@@ -1,12 +1,19 @@
 """Vendors' agents with real sessions: the real SDK, the real tool server, the real jail."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from seer.execution import acreate_local_session, acreate_notebook_session
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.execution import (
+    LocalSession,
+    acreate_local_session,
+    acreate_notebook_session,
+    create_local_session,
+)
 from seer.harness import Call as ScriptedCall
 from seer.harness import Event, RunFinished, RunStarted, Scripted, Step, ToolResult, run_agent
 from seer.runs import open_run
@@ -73,6 +80,35 @@ async def test_the_only_open_session_is_found_by_the_seeds_form(tmp_path: Path) 
         assert result.text == "42\n"
         assert isinstance(found[0], RunStarted)
         assert found[0].session == session.session_id
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_a_program_that_closes_no_session_can_run_twice_in_one_process(
+    tmp_path: Path, served: bool
+) -> None:
+    """As the seeds' program does: it ends its sandbox, and leaves its session open."""
+    (tmp_path / "tools.py").write_text("@expose\ndef one() -> int:\n    return 1\n")
+    agent = Scripted([Step(calls=(ScriptedCall(tool="python", arguments={"code": "print(6*7)"}),))])
+    left: list[LocalSession] = []
+
+    async def main(folder: Path) -> list[Event]:
+        libraries: list[Library] = []
+        scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+        if served:
+            libraries.append(scoped.start().serve(tmp_path / "tools.py"))
+        left.append(create_local_session(Workspace(libraries=libraries), folder))
+        events = await collect(run_agent(prompt="x", mcp_config={}, provider=agent))
+        scoped.terminate()
+        return events
+
+    try:
+        for number in ("1", "2"):
+            events = asyncio.run(main(tmp_path / number))
+            [result] = [event for event in events if isinstance(event, ToolResult)]
+            assert result.text == "42\n"
+    finally:
+        for session in left:
+            session.close()
 
 
 async def test_the_notebook_is_kept_with_the_run(

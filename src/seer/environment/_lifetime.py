@@ -60,7 +60,7 @@ class Lifetime:
 
     async def astart(self) -> Self:
         """The twin of `start`."""
-        return await on_loop(self._start())
+        return await on_loop(self._start(), settle=True)
 
     async def _start(self) -> Self:
         self._check_process()

@@ -190,13 +190,18 @@ def choosing() -> Generator[None]:
 
 
 def taken() -> list[int]:
-    """The GPUs of this host that machines have; one that several machines share, several times."""
+    """The GPUs of this host that machines have; one that several machines share, several times.
+
+    A paused machine whose GPU memory is on the host has none. It gets its own again when it is
+    resumed and there is room on them.
+    """
     sweep()
     found: list[int] = []
     for folder in machines_dir().iterdir():
         # One that is just being made, or has just ended.
         with contextlib.suppress(OSError, ValueError):
-            found += read_record(folder).devices
+            if not (folder / "gpus-freed").exists():
+                found += read_record(folder).devices
     return found
 
 

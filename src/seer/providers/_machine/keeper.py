@@ -81,6 +81,7 @@ class Keeper:
         self._pause = Pause(
             self._jail,
             home.group,
+            folder=wire.get_bytes(settings, "folder"),
             gpu=bool(wire.get_int(settings, "gpu", 0)),
             memory=wire.get_int(settings, "memory", 0) or None,
         )

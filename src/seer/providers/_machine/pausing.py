@@ -6,7 +6,7 @@ judging the lease meanwhile, and reads the result from a pipe.
 """
 
 # pathlib would be most of what this process imports.
-# ruff: noqa: PTH123
+# ruff: noqa: PTH108, PTH118, PTH123
 from __future__ import annotations
 
 import os
@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 class Pause:
     """Whether a machine is paused, and the way there and back."""
 
-    def __init__(self, jail: int, group: Cgroup | None, *, gpu: bool, memory: int | None) -> None:
+    def __init__(
+        self, jail: int, group: Cgroup | None, *, folder: bytes, gpu: bool, memory: int | None
+    ) -> None:
         self._jail = jail
+        self._mark = os.path.join(folder, b"gpus-freed")
+        """Exists while the machine's GPUs are free for others."""
         self._group = group
         self._gpu = gpu
         self._memory = memory
@@ -47,9 +51,7 @@ class Pause:
             return
         self.problem = self.kept = ""
         if self._gpu:
-            from .cuda import suspend
-
-            self._move(lambda: suspend(self._processes(), self._room()))
+            self._move(self._suspend)
         else:
             self._stop()
 
@@ -61,9 +63,7 @@ class Pause:
         # A process takes its GPU memory back by its own doing, so it has to run first.
         self._go_on()
         if self._gpu and not self.problem:
-            from .cuda import restore
-
-            self._move(lambda: (restore(self._processes(), self._needs), self._needs))
+            self._move(self._restore)
         elif not self.problem:
             self.paused = False
 
@@ -80,12 +80,15 @@ class Pause:
             self._needs = {gpu: wire.get_int(needs, gpu) for gpu in needs}
         if not self.paused:
             self.kept = words
+            if not words:
+                os.close(os.open(self._mark, os.O_CREAT, 0o600))
             self._stop()
         elif words:
             self.problem = f"the GPU memory cannot be restored: {words}"
             self._stop()
         else:
             self.paused = False
+            self._unmark()
 
     def _move(self, work: Callable[[], tuple[str, dict[str, int]]]) -> None:
         self.fd, said = os.pipe()
@@ -102,6 +105,22 @@ class Pause:
             finally:
                 os._exit(0)
         os.close(said)
+
+    def _suspend(self) -> tuple[str, dict[str, int]]:
+        from .cuda import suspend
+
+        return suspend(self._processes(), self._room())
+
+    def _restore(self) -> tuple[str, dict[str, int]]:
+        from .cuda import restore
+
+        return restore(self._processes(), self._needs), self._needs
+
+    def _unmark(self) -> None:
+        try:
+            os.unlink(self._mark)
+        except FileNotFoundError:
+            return
 
     def _stop(self) -> None:
         try:
