@@ -1,7 +1,11 @@
 """What one caller can make the interface's process hold: bounded in bytes, whatever it is."""
 
+import contextlib
 import fcntl
 import os
+import socket
+import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -9,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seer.errors import HandleError, ProtocolError
-from seer.rpc.client import _requests
+from seer.errors import CallCancelledError, GateBusyError, HandleError, ProtocolError
+from seer.rpc.client import Gate, _requests
 from seer.rpc.client._wire import Piece
-from tests.rpc.serving import Served, serving
+from tests.rpc.serving import SOON, Served, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -171,3 +175,141 @@ def test_a_result_beyond_the_allowance_comes_over_the_socket(served: Served) -> 
     assert gate.call("array", (80,)).sum() == 80 * MIB
     shared = Path(f"/proc/{served.pid}/maps").read_text()
     assert "seer-slot" not in shared
+
+
+READING = """
+    from collections.abc import AsyncIterator, Iterator
+
+    @expose
+    def small(x: int) -> int:
+        return x + 1
+
+    @expose
+    def blob(mib: int) -> bytes:
+        return bytes(mib << 20)
+
+    @expose
+    def stream(mib: int) -> Iterator[bytes]:
+        for _ in range(mib):
+            yield bytes(1 << 20)
+
+    @expose(max_concurrency=2)
+    def threads(mib: int) -> Iterator[bytes]:
+        for _ in range(mib):
+            yield bytes(1 << 20)
+
+    @expose(max_concurrency=2)
+    async def tasks(mib: int) -> AsyncIterator[bytes]:
+        for _ in range(mib):
+            yield bytes(1 << 20)
+"""
+
+
+def request(function: str, argument: int) -> bytes:
+    body = b'{"args": [%d]}' % argument
+    head = f"POST /v1/call/{function} HTTP/1.1\r\nseer-accept: frames\r\n".encode()
+    return head + b"content-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@contextlib.contextmanager
+def reading_slowly(served: Served, function: str, mib: int) -> Generator[list[bytes]]:
+    """A stream of caller `a` that is read at 100 kB/s; gives what was read."""
+    found: list[bytes] = []
+    stop = threading.Event()
+    connected = socket.socket(socket.AF_UNIX)
+    connected.connect(str(served.socket_path("a")))
+    connected.sendall(request(function, mib))
+    found.append(connected.recv(10_000))
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while not stop.wait(0.1):
+                found.append(connected.recv(10_000))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    try:
+        yield found
+    finally:
+        stop.set()
+        thread.join()
+        connected.close()
+
+
+@pytest.mark.parametrize(
+    ("function", "replicas"), [("stream", 1), ("stream", 2), ("threads", 1), ("tasks", 1)]
+)
+def test_a_stream_that_is_read_slowly_keeps_no_other_caller_waiting(
+    function: str, replicas: int
+) -> None:
+    callers: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
+    with serving(READING, callers=callers, replicas=replicas) as served:
+        gates = {name: served.gate(name) for name in callers}
+        for gate in gates.values():
+            # Each gets its home: with two copies, the third caller's is that of the first.
+            assert gate.call("small", (1,)) == 2
+        streams = 1 if function == "stream" else 2
+        with contextlib.ExitStack() as stack:
+            for _ in range(streams):
+                stack.enter_context(reading_slowly(served, function, 100_000))
+            begin = time.monotonic()
+            if function == "stream":
+                assert gates["c"].call("small", (1,)) == 2
+            else:
+                assert len(list(gates["c"].stream(function, (1,)))) == 1
+            assert time.monotonic() - begin < SOON
+
+
+def test_a_stream_is_whole_for_a_slow_reader_where_it_fits_ahead_of_it() -> None:
+    with serving(READING, callers={"a": {}, "b": {}}) as served:
+        other = served.gate("b")
+        stream = served.gate("a").stream("stream", (30,))
+        assert len(next(stream)) == MIB
+        # The generator has waited for its reader until now, and runs ahead for this.
+        assert other.call("small", (1,)) == 2
+        assert len(list(stream)) == 29
+
+
+def test_a_stream_that_is_cut_off_says_that_it_was_read_too_slowly() -> None:
+    with serving(READING, callers={"a": {}, "b": {}}) as served:
+        stream = served.gate("a").stream("stream", (100_000,))
+        assert len(next(stream)) == MIB
+        assert served.gate("b").call("small", (1,)) == 2
+        with pytest.raises(CallCancelledError, match="too slowly while calls of others wait"):
+            for item in stream:
+                assert len(item) == MIB
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_unread_answers_are_bounded_also_of_calls_that_waited_together(replicas: int) -> None:
+    most = LIMIT // 4
+    with serving(READING, caller_memory=LIMIT, replicas=replicas) as served:
+        gate = served.gate()
+        gate.call("small", (1,))
+        pid = served.pid
+
+        def resident() -> int:
+            return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+        before = resident()
+        with contextlib.ExitStack() as stack:
+            connections: list[socket.socket] = []
+            for _ in range(60):
+                connected = stack.enter_context(socket.socket(socket.AF_UNIX))
+                connected.connect(str(served.socket_path("a")))
+                connections.append(connected)
+            for connected in connections:
+                connected.sendall(request("blob", 4))
+            wait_until(lambda: gate.health()["calls"] == 0)
+            assert resident() < before + most + 64 * MIB
+            with pytest.raises(GateBusyError, match="does not read"):
+                gate.call("small", (1,))
+        wait_until(lambda: answers(gate))
+
+
+def answers(gate: Gate) -> bool:
+    """Whether it calls again, since what was not read is gone."""
+    try:
+        return gate.call("small", (1,)) == 2
+    except GateBusyError:
+        return False

@@ -12,7 +12,7 @@ from seer.errors import GateError
 from ._failures import Stopped
 from ._queue import FairQueue
 from ._shared import LANES
-from ._streams import MAX_UNSENT, STALL, unread
+from ._streams import LOOK_AGAIN, Pace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class AsyncLane:
         self._streamer.end(call, lane, error)
 
     async def _room(self, call: Call) -> None:
-        stalled = _monotonic() + STALL
-        while call.connections and call.connections[0].unsent > MAX_UNSENT:
-            if _monotonic() > stalled:
-                raise unread(call)
-            await asyncio.sleep(0.005)
+        pace = Pace(call, self._executor.gate)
+        while True:
+            if pace.must_wait() is None:
+                return
+            await asyncio.sleep(LOOK_AGAIN)

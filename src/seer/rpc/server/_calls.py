@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
+from seer.errors import GateBusyError
 from seer.rpc._handles import HandleTable
 from seer.rpc._pool import Allowance
 from seer.rpc.client._wire import KEEP_ALIVE
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 QUEUED, RUNNING, DONE = 0, 1, 2
 _NEVER = float("inf")
+MAX_UNREAD = 256 << 20
+"""Bytes of answers that one caller may leave unread before it can call again."""
 SMALL = 65536
 """Bodies up to this size are not counted as pending."""
 
@@ -53,6 +56,7 @@ class Call:
         freight: What the front sends to that copy beside its text, and where it is; see `Freight`.
         gpu: Whether that copy has a GPU in use.
         ran: Seconds that it ran, as its copy says.
+        waited: Seconds that others had to wait because its caller reads its stream slowly.
     """
 
     # What most calls leave as it is stands on the class: setting it each time would cost.
@@ -73,6 +77,7 @@ class Call:
     state = QUEUED
     streaming = False
     target = ""
+    waited = 0.0
 
     def __init__(
         self, owner: Caller, entry: Entry, request: Request, tally: Tally, now: float
@@ -160,6 +165,28 @@ class Caller:
         self.tallies: dict[Entry, Tally] = {}
         self.bytes_pending = 0
         """Bytes of request bodies that were announced and are not yet used up."""
+
+    def reads_enough(self) -> bool:
+        """Whether it leaves no more answers unread than one caller may."""
+        return not self.clogged or self._unread() <= self._most_unread()
+
+    def check_unread(self) -> None:
+        """Refuse a call of a caller that does not read its answers.
+
+        Raises:
+            GateBusyError: It leaves too many bytes unread.
+        """
+        if not self.reads_enough():
+            raise GateBusyError(
+                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
+                f" have {self._most_unread()}: read them first"
+            )
+
+    def _unread(self) -> int:
+        return sum(connection.unsent for connection in tuple(self.clogged))
+
+    def _most_unread(self) -> int:
+        return min(MAX_UNREAD, self.allowance.limit // 4)
 
     def room(self) -> int:
         """Bytes that it may have more in arguments and handles; slots have as many of their own."""

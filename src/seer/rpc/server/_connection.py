@@ -352,18 +352,15 @@ class Connection:
         if finished:
             self.close()
 
-    def wait_for_room(self, most: int, timeout: float) -> bool:
-        """Wait until at most `most` bytes are unsent; False if the peer reads nothing so long.
+    def wait_for_room(self, timeout: float) -> None:
+        """Wait until more of what is unsent can be sent, at most so long, and send that.
 
         For threads that make a long answer piece by piece.
         """
         poll = select.poll()
         poll.register(self.fd, select.POLLOUT)
-        while self.unsent > most and not self.closed:
-            if not poll.poll(timeout * 1000):
-                return False
+        if poll.poll(timeout * 1000):
             self._flush()
-        return True
 
     def finish(self) -> None:
         """Close once everything is sent; nothing more is read."""

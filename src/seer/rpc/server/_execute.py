@@ -108,8 +108,11 @@ class Executor:
         """Decode and check the arguments.
 
         Raises:
-            GateError: They are malformed, or do not fit the function.
+            GateError: They are malformed, or do not fit the function; or the caller has not read
+                its answers to calls that were ahead of this one.
         """
+        if call.owner.clogged:
+            call.owner.check_unread()
         try:
             value: Any
             if call.buffers:

@@ -50,21 +50,18 @@ _monotonic = time.monotonic
 
 MAX_CALLS = 2048
 """Calls that one caller may have at the same time."""
-MAX_UNREAD = 256 << 20
-"""Bytes of answers that one caller may leave unread before it can call again."""
 
 
 def _check_load(caller: Caller) -> None:
     """Refuse a call of a caller that asks for more than it takes.
 
     Raises:
-        WireError: It has too many calls, or too many answers that it does not read.
+        WireError: It has too many calls.
+        GateBusyError: It has too many answers that it does not read.
     """
     if len(caller.calls) >= MAX_CALLS:
         raise WireError(f"this caller has {MAX_CALLS} calls that have not ended", 429)
-    unread = sum(connection.unsent for connection in tuple(caller.clogged))
-    if unread > MAX_UNREAD:
-        raise WireError(f"this caller has {unread} bytes of answers that it does not read", 429)
+    caller.check_unread()
 
 
 class Gate(Answers):

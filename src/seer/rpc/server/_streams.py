@@ -2,7 +2,8 @@
 
 A generator stays on its lane from the first item to the last, so that what it holds over a `yield`
 (a lock, `torch.no_grad()`) does not leak into other calls. A caller that stops reading for a while
-is therefore cut off.
+is therefore cut off, and nobody waits for one that reads slowly: while calls of others wait for the
+lane, a generator runs ahead of its reader by more, and then is ended.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from seer.errors import CallCancelledError, GateError
 from seer.rpc._values import encode
 from seer.rpc.client._wire import INLINE_ALIGN, STREAM_TYPE, aligned
 
+from ._calls import QUEUED
 from ._failures import Stopped
 from ._replies import Reply
 from ._stopping import stop_error
@@ -24,11 +26,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ._calls import Call
+    from ._connection import Connection
     from ._execute import Executor
+    from ._gate import Gate
 
 MAX_UNSENT = 4 << 20
+"""Bytes by which a stream is ahead of its reader."""
+MAX_AHEAD = 64 << 20
+"""The same while calls of others wait for its lane."""
 STALL = 30.0
 """Seconds a caller may leave a stream unread while its function waits."""
+PATIENCE = 1.0
+"""Seconds that others wait for the lane of a stream whose reader is slow, over all its items."""
+LOOK_AGAIN = 0.02
+"""Seconds until a slow reader is looked at again."""
 _monotonic = time.monotonic
 
 
@@ -52,8 +63,7 @@ class Streamer:
                 except StopIteration:
                     runner.leave(call)
                     break
-                if not self.send_item(call, item):
-                    raise unread(call)
+                self.send_item(call, item)
         except BaseException as problem:
             runner.leave(call)
             error = problem
@@ -64,15 +74,18 @@ class Streamer:
             error = error or problem
         self.end(call, lane, error)
 
-    def send_item(self, call: Call, item: Any) -> bool:
-        """Send one item; False if the caller does not read.
+    def send_item(self, call: Call, item: Any) -> None:
+        """Send one item, and wait until its caller has read enough of what came before.
 
         Raises:
-            GateError: It cannot be sent.
+            GateError: It cannot be sent, or its caller reads too little.
         """
         self.send(call, item)
-        connection = call.connections[0] if call.connections else None
-        return connection is None or connection.wait_for_room(MAX_UNSENT, STALL)
+        if not call.connections or call.connections[0].unsent <= MAX_UNSENT:
+            return
+        pace = Pace(call, self._executor.gate)
+        while (connection := pace.must_wait()) is not None:
+            connection.wait_for_room(LOOK_AGAIN)
 
     def send(self, call: Call, item: Any) -> None:
         """Send one item, however much the caller has not read, and note it for the record.
@@ -183,11 +196,64 @@ def _laid_out(line: bytes, buffers: list[Any]) -> bytes:
     return b"".join([line, *reply.inline])
 
 
-def unread(call: Call) -> CallCancelledError:
-    """The error for a stream whose caller has stopped reading."""
-    return CallCancelledError(
-        f"{call.entry.name}() was cancelled: its caller has not read for {STALL:g} s"
+class Pace:
+    """Whether a stream must wait for its reader, asked until it must not."""
+
+    __slots__ = ("_call", "_gate", "_looked", "_unsent", "_until")
+
+    def __init__(self, call: Call, gate: Gate) -> None:
+        self._call = call
+        self._gate = gate
+        self._looked = 0.0
+        self._unsent = 0
+        self._until = 0.0
+
+    def must_wait(self) -> Connection | None:
+        """The connection to wait for; None if the stream can go on, or its call was stopped.
+
+        Raises:
+            CallCancelledError: The caller has not read for too long, or reads too slowly while
+                calls of others wait.
+        """
+        call = self._call
+        connection = call.connections[0] if call.connections else None
+        if connection is None or connection.unsent <= MAX_UNSENT or connection.closed or call.cause:
+            return None
+        now = _monotonic()
+        unsent = connection.unsent
+        if not self._looked or unsent < self._unsent:
+            self._until = now + STALL
+        self._unsent = unsent
+        if now >= self._until:
+            raise CallCancelledError(
+                f"{call.entry.name}() was cancelled: its caller has not read for {STALL:g} s"
+            )
+        if others_wait(self._gate, call):
+            if unsent <= MAX_AHEAD and call.owner.reads_enough():
+                return None
+            call.waited += now - (self._looked or now)
+            if call.waited > PATIENCE:
+                raise CallCancelledError(
+                    f"{call.entry.name}() was cancelled: its caller reads too slowly while calls"
+                    f" of others wait for it; {unsent} bytes are unread"
+                )
+        self._looked = now
+        return connection
+
+
+def others_wait(gate: Gate, call: Call) -> bool:
+    """Whether calls of other callers wait for the thread that a call has."""
+    lane, entry = _LANES.get(call.entry.lane), call.entry
+    return any(
+        other.state == QUEUED and (other.entry is entry or _LANES.get(other.entry.lane) == lane)
+        for caller in tuple(gate.callers.values())
+        if caller is not call.owner
+        for other in tuple(caller.calls.values())
     )
+
+
+_LANES = {"main": 1, "batch": 1, "async": 2}
+"""Lanes that functions share; with threads, each function has its own."""
 
 
 def _size(buffer: Any) -> int:

@@ -216,7 +216,8 @@ class Copies(Dispatch):
                 self._executor.refuse(call, InterfaceDiedError(why))
 
     def due(self, now: float) -> None:
-        """Look at what depends on time: lost connections, and copies that shall go."""
+        """Look at what depends on time: slow readers, lost connections, copies that shall go."""
+        self._look_at_streams()
         for call, until in list(self._orphans.items()):
             if now < until:
                 self._loop.wake_at = min(self._loop.wake_at, until)

@@ -10,7 +10,13 @@ from __future__ import annotations
 import time
 from itertools import count
 
-from seer.errors import GateBusyError, HandleError, InterfaceDiedError, InterfaceRestartedError
+from seer.errors import (
+    CallCancelledError,
+    GateBusyError,
+    HandleError,
+    InterfaceDiedError,
+    InterfaceRestartedError,
+)
 
 from ._copy_link import CopyLink, lane_of, room_of
 from ._freight import Freight, freight_of
@@ -138,6 +144,12 @@ class Dispatch:
             words = f"there is no way to a copy of the interface: {error.strerror}; use fewer calls"
             self._executor.refuse(call, GateBusyError(words))
             return
+        try:
+            guest.check_unread()
+        except GateBusyError as error:
+            copy.keep(link)
+            self._executor.refuse(call, error)
+            return
         lane = self._executor.take_lane(call)
         if not self._executor.begin(call, lane, self):
             self._executor.give_lane(lane)
@@ -234,11 +246,31 @@ class Dispatch:
         if chunk is not None:
             if copy is not None:
                 self._learn(call, chunk, copy)
-            self._passing.chunk(call, link, chunk)
+            try:
+                self._passing.chunk(call, link, chunk)
+            except CallCancelledError as error:
+                self._cut(link, error)
             return
         self._vacate(call)
         self._passing.end_stream(call)
         self._rest(link, copy)
+
+    def _look_at_streams(self) -> None:
+        """Look whether callers have read of streams that wait for them."""
+        for link in list(self._passing.held):
+            try:
+                self._passing.look_at(link)
+            except CallCancelledError as error:
+                self._cut(link, error)
+
+    def _cut(self, link: Link, error: CallCancelledError) -> None:
+        """End a stream whose caller reads too little; its copy stops when the link is closed."""
+        call, link.call = link.call, None
+        link.close()
+        if call is not None:
+            seconds = _monotonic() - call.started_at
+            self._vacate(call)
+            self._passing.fail(call, error, seconds)
 
     def broken(self, link: Link) -> None:
         """A connection was lost: most likely its copy has ended, which the supervisor will tell."""

@@ -172,7 +172,6 @@ class Front(GateProcess):
 
     def _due(self, now: float) -> None:
         self.gate.due(now)
-        self._passing.due(now)
         self._copies.due(now)
 
     def _drained(self, number: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from seer.rpc.server._replies import Reply
-from seer.rpc.server._streams import MAX_UNSENT, finish_stream, stream_head
+from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, Pace, finish_stream, stream_head
 
 from ._errors import split_error
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ._front_execute import FrontExecutor
     from ._link import Link
 
-LOOK_AGAIN = 0.005
-"""Seconds until a caller that does not read its stream is looked at again."""
 _NEVER = float("inf")
 _END = b'{"end"'
 _ITEM = b'{"item"'
@@ -33,7 +31,7 @@ class Passing:
     def __init__(self, executor: FrontExecutor, loop: Loop) -> None:
         self._executor = executor
         self._loop = loop
-        self._held: set[Link] = set()
+        self.held: dict[Link, Pace] = {}
         """Links that are not read until their callers have read."""
         self._ends: dict[Call, Reply] = {}
         """How streams end, once their last line has come."""
@@ -80,7 +78,11 @@ class Passing:
         self.note_run(call, link)
 
     def chunk(self, call: Call, link: Link, chunk: bytes) -> None:
-        """Pass on an item, or keep the last line."""
+        """Pass on an item, or keep the last line.
+
+        Raises:
+            CallCancelledError: Its caller reads too little.
+        """
         if not chunk.startswith(_ITEM):
             text = chunk.rstrip(b"\n")
             outcome, traceback = "ok", ""
@@ -94,9 +96,8 @@ class Passing:
         if recorder is not None:
             recorder.item(call, chunk)
         if call.connections and call.connections[0].unsent > MAX_UNSENT:
-            link.hold(True)
-            self._held.add(link)
-            self._loop.wake_at = min(self._loop.wake_at, _monotonic() + LOOK_AGAIN)
+            self.held[link] = Pace(call, self._executor.gate)
+            self.look_at(link)
 
     def _send(self, call: Call, chunk: bytes) -> None:
         framed = b"%x\r\n%s\r\n" % (len(chunk), chunk)
@@ -123,13 +124,15 @@ class Passing:
             finish_stream(call, reply, self._executor.gate.prefix)
         self._executor.settle(call, reply, _monotonic(), seconds)
 
-    def due(self, _now: float) -> None:
-        """Go on reading for callers that have read."""
-        for link in list(self._held):
-            call = link.call
-            connections = () if call is None else call.connections
-            if connections and connections[0].unsent > MAX_UNSENT // 2:
-                self._loop.wake_at = min(self._loop.wake_at, _monotonic() + LOOK_AGAIN)
-            else:
-                self._held.discard(link)
-                link.hold(False)
+    def look_at(self, link: Link) -> None:
+        """Go on reading a stream whose caller has read, or look again later.
+
+        Raises:
+            CallCancelledError: Its caller reads too little.
+        """
+        pace = self.held.pop(link)
+        waits = link.call is not None and pace.must_wait() is not None
+        link.hold(waits)
+        if waits:
+            self.held[link] = pace
+            self._loop.wake_at = min(self._loop.wake_at, _monotonic() + LOOK_AGAIN)
