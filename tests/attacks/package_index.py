@@ -19,6 +19,7 @@ class PackageIndex:
         pages: Pages to serve instead of made ones, by package.
         redirects: Paths of files -> where they are said to have moved.
         logins: The logins that came with the requests.
+        kind: The content type of its answers.
         login: `user:password` that it demands, if any.
     """
 
@@ -29,6 +30,7 @@ class PackageIndex:
         self.pages: dict[str, str] = {}
         self.redirects: dict[str, str] = {}
         self.logins: list[str | None] = []
+        self.kind = "text/html"
         self.login = login
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -104,7 +106,7 @@ class PackageIndex:
                 self.send_response(status if moved is None else 302)
                 if moved is not None:
                     self.send_header("Location", moved)
-                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Type", index.kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":
@@ -123,7 +125,7 @@ class PackageIndex:
             wanted = "Basic " + base64.b64encode(self.login.encode()).decode()
             if authorization != wanted:
                 return 401, b""
-        _, kind, *rest = path.split("/")
+        _, kind, *rest = [*path.split("/"), ""]
         if kind == "files" and rest[0] in self._files:
             return 200, self._files[rest[0]]
         if kind != "simple":

@@ -363,7 +363,7 @@ class IndexServer:
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 128
+    request_queue_size = 512
 
     def __init__(self, path: str, index: IndexServer) -> None:
         super().__init__(path, _Request)
