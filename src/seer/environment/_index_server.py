@@ -44,6 +44,7 @@ from seer import _janitor
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.environment._indexes import DEFAULT_INDEX, IndexSettings, origin
+from seer.errors import visible
 from seer.isolation import PROXY_PORT, is_rented, script
 
 logger = logging.getLogger(__name__)
@@ -344,7 +345,7 @@ class IndexServer:
                 reason = f"{response.url} does not have the {known[0]} that its index states"
                 with self._lock:
                     self.problems.append(reason)
-                logger.warning("%s", reason)
+                logger.warning("%s", visible(reason))
                 return
             draft.replace(self._store / f"{known[0]}-{known[1]}")
         _write(request, held, chunked=chunked)
@@ -402,7 +403,7 @@ class _Request(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        logger.debug("build: %s", format % args)
+        logger.debug("build: %s", visible(format % args))
 
 
 class _Links(HTMLParser):
