@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -134,14 +135,15 @@ def attack(pid: int, home: Path, told: dict[str, str]) -> list[str]:
     if "jupyter" in told:
         root = told["jupyter"].partition("/lab")[0]
         servers += [f"{root}/api/{name}" for name in ("kernels", "contents", "sessions")]
-    given = {
-        "paths": kinds_below(str(home)),
+    paths = kinds_below(str(home))
+    given: dict[str, Any] = {
+        "paths": paths,
         "pids": [pid, *(child.pid for child in tree.children(recursive=True))],
         "tokens": [found for url in told.values() for found in re.findall(r"token=(.+)", url)],
         "servers": servers,
     }
     assert given["tokens"]
-    assert len([kind for _, kind in given["paths"] if kind == "socket"]) >= 4
+    assert len([kind for _, kind in paths if kind == "socket"]) >= 4
     done = subprocess.run(
         ["/usr/bin/python3", "-I", str(Path(__file__).with_name("other_user.py"))],
         input=json.dumps(given),
