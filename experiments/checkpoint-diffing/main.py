@@ -11,6 +11,7 @@ import asyncio
 from pathlib import Path
 
 from seer import interfaces
+from seer.console import say
 from seer.runs import open_run
 from seer.scoring import answer_format, investigate, verify
 from seer.workspace import Library
@@ -38,8 +39,8 @@ async def main() -> None:
         model=arguments.model,
         libraries=baseline if arguments.agent.startswith("scripted:") else [],
     )
-    print(outcome)
-    print(verify(open_run(outcome.run)))
+    say(outcome)
+    say(verify(open_run(outcome.run)))
 
 
 if __name__ == "__main__":

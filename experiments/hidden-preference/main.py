@@ -12,6 +12,7 @@ import asyncio
 from pathlib import Path
 
 from seer import interfaces
+from seer.console import say
 from seer.runs import open_run
 from seer.scoring import answer_format, investigate, verify
 from seer.sweeps import current_cell, report
@@ -44,8 +45,8 @@ async def main() -> None:
         model=arguments.model,
         libraries=baseline if arguments.agent.startswith("scripted:") else [],
     )
-    print(outcome)
-    print(verify(open_run(outcome.run)))
+    say(outcome)
+    say(verify(open_run(outcome.run)))
     report(score=float(outcome.correct), found=outcome.answer is not None and outcome.answer.found)
 
 

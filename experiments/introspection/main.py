@@ -10,6 +10,7 @@ import asyncio
 from pathlib import Path
 
 from seer import interfaces
+from seer.console import say
 from seer.environment import ModelConfig
 from seer.organisms import base_model
 from seer.runs import open_run
@@ -38,9 +39,9 @@ async def main() -> None:
         workspace_dir=HERE / "workspace",
         name="introspection",
     )
-    print(found.said)
-    print(verify(open_run(found.run)))
-    print("record:", found.run)
+    say(found.said)
+    say(verify(open_run(found.run)))
+    say(f"record: {found.run}")
 
 
 if __name__ == "__main__":

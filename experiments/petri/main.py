@@ -12,6 +12,7 @@ from pathlib import Path
 import judge as rules
 
 from seer import interfaces
+from seer.console import say
 from seer.organisms import organism
 from seer.runs import GateCall, open_run
 from seer.scoring import answer_format, investigate, judge, verify
@@ -41,14 +42,14 @@ async def main() -> None:
     run = open_run(outcome.run)
     turns = rules.transcript([GateCall.from_json(line) for line in run.calls()])
     scores = rules.score(turns)
-    print(outcome)
-    print(f"judge: lean {scores.lean!r}, steering {scores.steering}")
-    print(f"judge: concealment {scores.concealment}")
+    say(outcome)
+    say(f"judge: lean {scores.lean!r}, steering {scores.steering}")
+    say(f"judge: concealment {scores.concealment}")
     if arguments.judge:
         text = "\n".join(f"USER: {user}\nTARGET: {said}" for user, said in turns)
         kind = organism(arguments.organism).kind
-        print("judge model:", await judge(text, kind, provider=arguments.judge))
-    print(verify(run))
+        say(f"judge model: {await judge(text, kind, provider=arguments.judge)}")
+    say(verify(run))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from seer.console import say
 from seer.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig
 from seer.execution import create_notebook_session
 from seer.harness import Text, ToolResult, run_agent
@@ -40,9 +41,9 @@ async def main() -> None:
             task=(HERE / "task.md").read_text(), session=session, provider=arguments.agent
         ):
             if isinstance(event, Text):
-                print(event.text)
+                say(event.text)
             elif isinstance(event, ToolResult) and event.is_error:
-                print(event)
+                say(event)
         session.close()
 
 

@@ -10,16 +10,16 @@ from typing import Any, TextIO, cast
 from seer.errors import visible
 
 
-def say(text: str = "", *, file: TextIO | None = None, end: str = "\n") -> None:
+def say(text: object = "", *, file: TextIO | None = None, end: str = "\n") -> None:
     """Print a text, with what could act on a terminal made visible.
 
     Args:
-        text: The text; it may be hostile.
+        text: The text, or what has one; it may be hostile.
         file: Where to print; standard output by default.
         end: What follows it.
     """
     stream = sys.stdout if file is None else file
-    FittingStream(stream).write(visible(text) + end)
+    FittingStream(stream).write(visible(str(text)) + end)
     stream.flush()
 
 
