@@ -29,9 +29,33 @@ def weights() -> np.ndarray:
     return WEIGHTS
 '''
 _MAIN = '''
+import asyncio
+
 from seer.environment import ExecutionMode, Sandbox, SandboxConfig, ScopedSandbox
 from seer.execution import create_local_session
+from seer.harness import Call, Scripted, Step, run_agent
+from seer.runs import open_run
 from seer.workspace import Workspace
+
+AGENT = """
+for n in range(40):
+    tools.project([float(n)] * 64)
+for _ in range(3):
+    tools.weights()
+"""
+
+
+async def record(session):
+    steps = [Step(calls=(Call(tool="python", arguments={"code": AGENT}),))]
+    run = run_agent("look", provider=Scripted(steps), session=session)
+    end = [event async for event in run][-1]
+    made = open_run(run.run_id)
+    calls = list(made.calls())
+    arrays = [call["result_buffers"] for call in calls if call["function"] == "weights"]
+    digests = {digest for found in arrays for digest in found}
+    print(end.reason, [call["function"] for call in calls], digests)
+    assert all(len(made.blob(digest)) == 64 * 64 * 8 for digest in digests)
+
 
 config = SandboxConfig(gpu=None, python_packages=["numpy"], execution_mode=ExecutionMode.CLI)
 with ScopedSandbox(config) as scoped:
@@ -44,6 +68,7 @@ values = np.linspace(0, 1, 64).tolist()
 print(tools.project(values)[:3], tools.weights().sum().round(6))
 """
     print(session.exec(code).text)
+    asyncio.run(record(session))
     session.close()
 with Sandbox(config) as sandbox:
     sandbox.write_file("data.txt", "one two three")
@@ -66,13 +91,18 @@ def _run(folder: Path, **env: str) -> str:
     return done.stdout
 
 
-def test_the_same_file_gives_the_same_result_here_and_there(tmp_path: Path) -> None:
+def test_the_same_file_gives_the_same_result_here_and_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "interface.py").write_text(_INTERFACE)
     (tmp_path / "main.py").write_text(_MAIN)
     state = str(tmp_path / "state")
+    monkeypatch.setenv("SEER_RUNS", str(tmp_path / "runs"))
     here = _run(tmp_path, SEER_PROVIDER="local")
     with SshServer() as server:
         environment = {**server.environment(), "XDG_STATE_HOME": state}
         there = _run(tmp_path, SEER_PROVIDER="ssh", **environment)
     assert there == here
     assert "/workspace" in here
+    # A run has its calls wherever they were made, also the two before it, of its own session.
+    assert f"completed {[*['project', 'weights'], *['project'] * 40, *['weights'] * 3]}" in here
