@@ -39,11 +39,12 @@ PAYLOADS = [
 
 NOTE_VIOLATIONS = """addEventListener("securitypolicyviolation",
   (event) => (window.violations ??= []).push(`${event.violatedDirective} ${event.blockedURI}`))"""
-STATE = """() => ({
+STATE = r"""() => ({
   pwned: window.pwned, violations: window.violations ?? [],
   bad: document.querySelectorAll("#app script, iframe, object, embed, base, form[action]"
     + ", #app style, #app link, [onerror], [onload], [onmouseover]").length,
   links: [...document.querySelectorAll("a[href]")].map((link) => link.protocol),
+  reordering: /[\u202a-\u202e\u2066-\u2069]/.test(document.body.textContent),
   pictures: [...document.querySelectorAll("#app img")].map((picture) => picture.src),
 })"""
 DOWN = """async (box) => {
@@ -86,7 +87,7 @@ def test_nothing_that_an_agent_writes_runs_or_fetches(browser: Browser, tmp_path
             look_at_all(page)
             state = page.evaluate(STATE)
             assert state["pwned"] is None and state["bad"] == 0, state
-            assert state["violations"] == []
+            assert state["violations"] == [] and not state["reordering"]
             assert set(state["links"]) <= {"http:", "https:"}
             assert all(src.startswith("blob:") for src in state["pictures"])
         ids = "/".join(run.run_id for run in made[:2])

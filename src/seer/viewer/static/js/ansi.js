@@ -1,6 +1,6 @@
 // Terminal output: colours become spans, everything else of the escape codes is dropped.
 
-import { h } from "./dom.js";
+import { h, textNode } from "./dom.js";
 
 const SEQUENCE =
   /\x1b(?:\[([0-9;]{0,40})([A-Za-z])|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[()][A-Z0-9]|[A-Z=>])/g;
@@ -10,7 +10,7 @@ const LONGEST = 400000;
 /** The text as nodes. */
 export function terminal(text) {
   if (!text.includes("\x1b") || text.length > LONGEST)
-    return [document.createTextNode(overwritten(text))];
+    return [textNode(overwritten(text))];
   const nodes = [];
   const state = { colour: "", bold: false };
   let last = 0;
@@ -20,7 +20,7 @@ export function terminal(text) {
       Boolean,
     );
     nodes.push(
-      names.length ? h(`span.${names.join(".")}`, {}, part) : document.createTextNode(part),
+      names.length ? h(`span.${names.join(".")}`, {}, part) : textNode(part),
     );
   };
   for (const match of text.matchAll(SEQUENCE)) {

@@ -66,11 +66,20 @@ function set(element, name, value) {
   else throw new Error(`the attribute ${name} is never set`);
 }
 
+// Marks that reorder what follows them: source with one reads otherwise than it runs.
+const REORDERING = /[\u202a-\u202e\u2066-\u2069]/g;
+
+/** Text for the page, in the order in which it is written. */
+export function textNode(value) {
+  const text = String(value).replace(REORDERING, (mark) => `\\u${mark.charCodeAt(0).toString(16)}`);
+  return document.createTextNode(text);
+}
+
 /** Append children; strings become text. */
 export function add(element, ...children) {
   for (const child of children.flat(3)) {
     if (child === null || child === undefined || child === false) continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : textNode(child));
   }
   return element;
 }

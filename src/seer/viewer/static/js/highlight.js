@@ -1,6 +1,6 @@
 // Colours for code: one pass over the text with one expression per language.
 
-import { h, own } from "./dom.js";
+import { h, own, textNode } from "./dom.js";
 
 const LONGEST = 60000;
 const PYTHON_WORDS =
@@ -83,17 +83,17 @@ function grammar(language) {
 /** Code as a list of nodes. */
 export function highlight(text, language) {
   const found = grammar(language);
-  if (!found || text.length > LONGEST) return [document.createTextNode(text)];
+  if (!found || text.length > LONGEST) return [textNode(text)];
   const nodes = [];
   let last = 0;
   for (const match of text.matchAll(found.expression)) {
     if (!match[0]) continue;
-    if (match.index > last) nodes.push(document.createTextNode(text.slice(last, match.index)));
+    if (match.index > last) nodes.push(textNode(text.slice(last, match.index)));
     const kind = found.kinds[match.slice(1).findIndex((group) => group !== undefined)];
     nodes.push(h(`span.code-${kind}`, {}, match[0]));
     last = match.index + match[0].length;
   }
-  nodes.push(document.createTextNode(text.slice(last)));
+  nodes.push(textNode(text.slice(last)));
   return nodes;
 }
 

@@ -1,7 +1,7 @@
 // Markdown, a subset, built as elements. There is no HTML in it: tags are shown as the text they are.
 
 import { codeBlock } from "./highlight.js";
-import { h, safeLink } from "./dom.js";
+import { h, safeLink, textNode } from "./dom.js";
 
 const LONGEST = 100000;
 const DEEPEST = 8;
@@ -174,18 +174,18 @@ const INLINE =
 
 /** The inside of a line, as nodes. */
 export function inline(text, depth = 0) {
-  if (depth > DEEPEST) return [document.createTextNode(text)];
+  if (depth > DEEPEST) return [textNode(text)];
   const nodes = [];
   let last = 0;
   for (const match of text.matchAll(INLINE)) {
     // snake_case is no emphasis
     if ((match[9] === "_" || match[7] === "__") && /\w/.test(text[match.index - 1] ?? "")) continue;
     if (match.index < last) continue;
-    if (match.index > last) nodes.push(document.createTextNode(text.slice(last, match.index)));
+    if (match.index > last) nodes.push(textNode(text.slice(last, match.index)));
     nodes.push(span(match, depth));
     last = match.index + match[0].length;
   }
-  nodes.push(document.createTextNode(text.slice(last)));
+  nodes.push(textNode(text.slice(last)));
   return nodes;
 }
 
@@ -205,14 +205,14 @@ function span(match, depth) {
     bare,
     lineBreak,
   ] = match;
-  if (escaped) return document.createTextNode(escaped);
+  if (escaped) return textNode(escaped);
   if (tick) return h("code", {}, code.trim() || code);
   if (address !== undefined)
     return link(bang ? `🖼 ${label || address}` : inline(label, depth + 1), address);
   if (strong) return h(strong === "~~" ? "s" : "strong", {}, inline(strongText, depth + 1));
   if (light) return h("em", {}, inline(lightText, depth + 1));
   if (bare) return link(bare, bare);
-  return lineBreak ? h("br") : document.createTextNode(whole);
+  return lineBreak ? h("br") : textNode(whole);
 }
 
 function link(content, address) {
