@@ -27,18 +27,16 @@ class Person:
         self.token = parse_qs(parts.query)["token"][0]
         self.notebook = parts.path.rpartition("/")[2]
 
-    async def ask(
-        self, method: str, path: str, body: Any = None, *, token: str | None = None
-    ) -> Any:
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """A request; returns the status and the decoded body."""
-        return await asyncio.to_thread(self._ask, method, path, body, token or self.token)
+        return await asyncio.to_thread(self._ask, method, path, body, headers)
 
-    def _ask(self, method: str, path: str, body: Any, token: str) -> tuple[int, Any]:
+    def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
         request = urllib.request.Request(
             self.base + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"token {token}"},
+            headers={"Authorization": f"token {self.token}", **headers},
         )
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:

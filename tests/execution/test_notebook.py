@@ -218,7 +218,10 @@ async def test_the_server_offers_nothing_beyond_the_notebook(
     assert [entry["name"] for entry in listing["content"]] == [person.notebook]
     _, specs = await person.ask("GET", "/api/kernelspecs")
     assert list(specs["kernelspecs"]) == ["seer"]
-    status, _ = await person.ask("GET", "/api/contents", token="wrong")
+    status, _ = await person.ask("GET", "/api/contents", Authorization="token wrong")
+    assert status == 403
+    # A website whose name was made to lead here.
+    status, _ = await person.ask("GET", "/api/contents", Host="evil.example")
     assert status == 403
 
 

@@ -153,6 +153,7 @@ def _config(settings: Message, folder: Path) -> Config:
         )
     }
     config.IdentityProvider.token = settings["token"]
+    config.IdentityProvider.cookie_options = {"samesite": "Strict"}
     config.LabApp.extension_manager = "readonly"
     config.LabApp.news_url = None
     config.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
