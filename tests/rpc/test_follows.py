@@ -1,11 +1,15 @@
 """The files of a follow: lines in segments, of which those that were taken go."""
 
+import json
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from seer.rpc.server import _follows
+from seer.rpc._budget import Budget, Meter
+from seer.rpc.server import _follows, _recorder, _tracks
+from seer.rpc.server._calls import Caller
 from seer.rpc.server._config import ServerConfig
 from seer.rpc.server._control import Control
 from seer.rpc.server._follows import (
@@ -20,7 +24,10 @@ from seer.rpc.server._follows import (
     segments,
 )
 from seer.rpc.server._mini import Poller
+from seer.rpc.server._recorder import Recorder
+from seer.rpc.server._shared import Shared
 from seer.rpc.server._supervisor import Supervisor
+from tests import waiting
 
 
 def test_lines_go_over_segments_and_those_before_an_offset_are_removed(
@@ -58,6 +65,38 @@ def test_lines_that_do_not_fit_are_counted_and_the_others_kept(tmp_path: Path) -
     written, error = LineWriter(str(tmp_path / "follow")).append([b"a\n", b"b\n"])
     assert written == 0
     assert isinstance(error, FileExistsError)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_recording_waits_for_a_reader_unless_it_has_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    monkeypatch.setattr(_tracks, "MAX_BACKLOG", 5000)
+    monkeypatch.setattr(_recorder, "STALLED", 30.0 if reads else 0.1)
+    follow = Follow("f", ["a"], "")
+    recorder = Recorder(
+        str(tmp_path),
+        results=True,
+        source_hash="",
+        follows={"f": follow},
+        shared=Shared(),
+        notify=lambda message: None,
+    )
+    caller = Caller("a", 0, Meter("", Budget(), Shared().cells, 0))
+    for n in range(100):
+        recorder.refused(caller, f"/v1/call/{n}", "ProtocolError", "x" * 100)
+    done = threading.Event()
+    recorder.flush(done.set)
+    if reads:
+        waiting.wait_until(lambda: end_of(str(tmp_path / "f")) > 5000, "a backlog")
+        assert not done.wait(0.2)
+        assert end_of(str(tmp_path / "f")) < 7000
+        recorder.taken("f", 1 << 20)
+    assert done.wait(30)
+    data = read_lines(str(tmp_path / "f"), 0, 1 << 20)
+    assert [json.loads(line)["request"] for line in data.splitlines()] == [
+        f"/v1/call/{n}" for n in range(100)
+    ]
 
 
 def test_a_follow_that_nobody_asks_for_ends(tmp_path: Path) -> None:

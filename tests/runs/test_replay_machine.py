@@ -110,6 +110,8 @@ async def test_a_run_on_a_machine_is_replayed_without_it(
         assert said(played) == said(events)
         assert compare_runs(recorded, replayed).equal
         assert replayed.meta["replay_of"] == str(recorded.folder)
+        assert replayed.artifacts() == recorded.artifacts()
+        assert bool(replayed.artifacts()) == (kind == "notebook")
 
     changed = scripted(kind, [CODE[kind][0], "another"])
     _, parted = await program(tmp_path / "parted", kind, changed)

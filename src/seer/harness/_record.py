@@ -21,6 +21,7 @@ from seer.runs import (
     CallCollector,
     Followed,
     RecordError,
+    Run,
     RunRecord,
     Tracing,
     runs_root,
@@ -48,6 +49,8 @@ class Recording:
         self._notebook: Path | None = None
         self._gates: list[Followed] = []
         self.folder: Path | None = None
+        self.replayed: Run | None = None
+        """The run whose machine is replayed, and whose notebook is this run's too."""
 
     def open(
         self,
@@ -137,7 +140,11 @@ class Recording:
         missing = "" if self._collector is None else await self._collector.stop()
         if missing:
             self._missing = missing
-        if self._record is not None and self._notebook is not None:
+        if self._record is not None and self.replayed is not None:
+            for path in self.replayed.artifacts():
+                content = (self.replayed.folder / "artifacts" / path).read_bytes()
+                self._record.artifact(str(path), content)
+        elif self._record is not None and self._notebook is not None:
             self._keep_notebook(self._record, self._notebook)
         return missing
 

@@ -160,10 +160,10 @@ class AgentRun(AsyncIterator[Event]):
     async def _work(self) -> None:
         reason: FinishReason = "cancelled"
         message = "the run was cancelled"
-        self._recording.open(
-            self._agent, self._request, session=self._session, servers=self._servers
-        )
         try:
+            self._recording.open(
+                self._agent, self._request, session=self._session, servers=self._servers
+            )
             await self._recording.follow()
             async with (
                 control_door(self._recording.folder, self._controlled),
@@ -217,7 +217,7 @@ class AgentRun(AsyncIterator[Event]):
         replayed = {spec.name for spec in self._servers if spec.recorded}
         if not replayed:
             return None
-        run = find_recorded(self._agent, self._request)
+        run = self._recording.replayed = find_recorded(self._agent, self._request)
         return RecordedRun(run, {spec.name for spec in self._servers} - replayed)
 
     def _controlled(self, request: Mapping[str, Any]) -> None:

@@ -99,6 +99,7 @@ class Track:
                     os.unlink(f"{self._folder}/blobs/{other}")  # noqa: PTH108 (import time)
                 raise
         self._lines.append(line)
+        self._written += len(line)
 
     def adopt(self, line: bytes, files: list[str]) -> None:
         """Keep a line whose large values are in files already.
@@ -113,6 +114,7 @@ class Track:
             os.rename(f"{folder}/{name}", f"{target}/{name}")  # noqa: PTH104 (import time)
             self._written += os.stat(f"{target}/{name}").st_size  # noqa: PTH116
         self._lines.append(line)
+        self._written += len(line)
 
     def lose(self, calls: int, error: Exception) -> None:
         """Count calls that cannot be kept."""
@@ -125,8 +127,9 @@ class Track:
         if not lines or self.ended:
             return False
         written, error = self._writer.append(lines)
-        self._written += sum(map(len, lines))
         if error is not None:
+            # Which of them are there does not matter much for what waits to be taken.
+            self._written -= sum(map(len, lines))
             self.lose(len(lines) - written, error)
         return True
 
