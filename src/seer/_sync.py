@@ -93,7 +93,7 @@ def _resources_named() -> Generator[None]:
         if isinstance(error, SeerError) or error.errno not in _LACKS:
             raise
         typed = HostResourceError(f"{_LACKS[error.errno]} ({error})")
-        typed.errno, typed.filename = error.errno, error.filename
+        typed.errno = error.errno  # with a filename too, OSError would replace the message
         raise typed from error
 
 

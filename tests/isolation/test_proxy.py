@@ -7,8 +7,12 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
+from unittest import mock
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from seer.errors import ConfigError
 from seer.isolation import proxy_environment, proxy_launch
@@ -243,3 +247,92 @@ def test_the_environment_names_the_forwarder_in_both_cases() -> None:
     variables = proxy_environment(4000)
     assert variables["HTTPS_PROXY"] == variables["https_proxy"] == "http://127.0.0.1:4000"
     assert "127.0.0.1" in variables["NO_PROXY"]
+
+
+REQUESTS = (
+    "GET http://ok.test/a HTTP/1.1\r\nHost: ok.test\r\n\r\n",
+    "CONNECT ok.test:443 HTTP/1.1\r\n\r\n",
+    "POST http://ok.test/p HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+    "POST http://mixed.test/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+)
+PIECES = (
+    *(
+        "ok.test",
+        "inner.test",
+        "127.0.0.1",
+        "0x7f.1",
+        "[::1]",
+        "[::ffff:10.0.0.1]",
+        ":80",
+        "http://",
+    ),
+    *(
+        "/",
+        "@",
+        "#",
+        "?",
+        "\\",
+        " HTTP/1.1",
+        "\r\n",
+        "\r\n\r\n",
+        "\n",
+        "\r",
+        "\0",
+        "\xa0",
+        ".",
+        "*",
+    ),
+    *(
+        "Host: inner.test\r\n",
+        "Content-Length: 5\r\n",
+        "Transfer-Encoding: chunked\r\n",
+        "%00",
+        " ",
+    ),
+    *("GET http://inner.test/ HTTP/1.1\r\n\r\n", "CONNECT inner.test:80 HTTP/1.1\r\n\r\n", "\t"),
+)
+NAMES = {
+    "ok.test": ["93.184.216.34"],
+    "inner.test": ["10.0.0.1"],
+    "mixed.test": ["127.0.0.1", "93.184.216.34", "::1"],
+}
+
+
+@hypothesis.settings(max_examples=300)
+@hypothesis.given(
+    st.sampled_from(REQUESTS),
+    st.lists(st.tuples(st.floats(0, 1), st.sampled_from(PIECES), st.integers(0, 8)), max_size=5),
+)
+def test_no_mutation_of_a_request_reaches_a_private_address_or_fails(
+    request: str, changes: list[tuple[float, str, int]]
+) -> None:
+    for place, piece, removed in changes:
+        at = int(place * len(request))
+        request = request[:at] + piece + request[at + removed :]
+    reached: list[str] = []
+
+    async def open_connection(host: str, port: int) -> tuple[asyncio.StreamReader, mock.Mock]:
+        reached.append(host)
+        answers = asyncio.StreamReader()
+        answers.feed_data(b"HTTP/1.1 200 OK\r\n\r\n")
+        answers.feed_eof()
+        return answers, _writer()
+
+    async def ask() -> None:
+        reader = asyncio.StreamReader(limit=32768)
+        reader.feed_data(request.encode("latin-1"))
+        reader.feed_eof()
+        await Proxy(ProxyPolicy("box", names=NAMES)).handle(reader, cast("Any", _writer()))
+
+    with (
+        mock.patch("seer.isolation._proxy.asyncio.open_connection", open_connection),
+        mock.patch("socket.getaddrinfo", side_effect=OSError("no name server here")),
+    ):
+        asyncio.run(ask())
+    assert set(reached) <= {"93.184.216.34"}
+
+
+def _writer() -> mock.Mock:
+    writer = mock.Mock()
+    writer.drain = mock.AsyncMock()
+    return writer
