@@ -70,7 +70,9 @@ async def build_environment(
     wanted = sorted(dict.fromkeys(requirement.strip() for requirement in requirements))
     settings = read_index_settings(os.environ)
     local = local_requirements(wanted)
-    settings = replace(settings, paths=(*settings.paths, *local))
+    # A project is copied into the build, so only single files must be seen where they are.
+    files = tuple(path for path in local if path.is_file())
+    settings = replace(settings, paths=(*settings.paths, *files))
     root = cache_dir() / "envs"
     root.mkdir(mode=0o700, exist_ok=True)
     key = _key(wanted, settings, [_state(path) for path in local])

@@ -40,7 +40,9 @@ async def collect_wheels(
     """
     on_progress("collecting wheels")
     settings = read_index_settings(os.environ)
-    settings = replace(settings, paths=(*settings.paths, *local_requirements(requirements)))
+    local = await asyncio.to_thread(local_requirements, requirements)
+    files = tuple(path for path in local if path.is_file())
+    settings = replace(settings, paths=(*settings.paths, *files))
     with TransientFolder("wheels") as draft, contextlib.ExitStack() as stack:
         index = stack.enter_context(IndexServer(settings)) if settings.online else None
         stubs = draft / "stubs"
