@@ -222,7 +222,7 @@ def test_a_fork_can_neither_use_nor_end_what_its_parent_started(
     interface: Path, tmp_path: Path
 ) -> None:
     with ScopedSandbox(PLAIN) as sandbox:
-        library = sandbox.serve(interface)
+        library, other = sandbox.serve(interface), tmp_path / "other"
         with create_local_session(Workspace(libraries=[library]), tmp_path / "work") as session:
             pid = os.fork()
             if pid == 0:
@@ -234,13 +234,14 @@ def test_a_fork_can_neither_use_nor_end_what_its_parent_started(
                         sandbox.terminate,
                         lambda: session.exec("1"),
                         session.close,
+                        lambda: create_local_session(Workspace(libraries=[library]), other),
                     ):
                         try:
                             use()
                         except SandboxStateError as error:
                             refused += "fork" in str(error)
                     with sandbox, session:
-                        code = 0 if refused == 4 and not open_sessions() else 2
+                        code = 0 if refused == 5 and not open_sessions() else 2
                 finally:
                     # What a program that ends in order runs at its end.
                     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]

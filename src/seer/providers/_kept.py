@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from seer.errors import ProviderError, SandboxLostError, SandboxPausedError
+from seer.errors import ProviderError, SandboxLostError, SandboxPausedError, SandboxStateError
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_record import LocalRecord, Seen
 from seer.providers._machine import wire
@@ -38,6 +38,7 @@ class KeptMachine(StewardMachine):
         self.isolation = record.isolation
         """The backend that jails it."""
         self._record = record
+        self._process = os.getpid()
         self._keeper = keeper
         self._open = 0
         self._last_use = self._last_renewal = time.monotonic()
@@ -108,11 +109,17 @@ class KeptMachine(StewardMachine):
         return answer
 
     async def _check_running(self) -> None:
-        """Refuse at once what a paused machine would never answer.
+        """Refuse at once what would never be answered.
 
         Raises:
             SandboxPausedError: It is paused; asked again, because others may hold it too.
+            SandboxStateError: Its connections belong to the process that this one was forked from.
         """
+        if self._process != os.getpid():
+            raise SandboxStateError(
+                f"sandbox {self.id!r} belongs to process {self._process}, of which this process is "
+                f"a fork; use from_id({self.id!r}) here, or make a sandbox of its own"
+            )
         if self.paused:
             with contextlib.suppress(SandboxLostError):
                 await self._ask("status")
