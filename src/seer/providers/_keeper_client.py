@@ -49,6 +49,9 @@ class KeeperClient:
                 return await future
         except TimeoutError:
             raise SandboxLostError("the sandbox's keeper does not answer") from None
+        finally:
+            # It keeps its place in the order of answers, but nobody waits for it any more.
+            future.cancel()
 
     async def tell(self, op: str) -> None:
         """Ask for something that has no answer but the end; harmless when it is gone."""
