@@ -33,7 +33,7 @@ PYTHON = "/seer/python"
 _INDEX = "/seer/index"
 _LIMITS = Limits(processes=1024, file_size=64 << 30)
 _SPARE = 512 << 20
-_OFFERED = ("/usr/bin/choom", "-n", "1000", "--") if os.access("/usr/bin/choom", os.X_OK) else ()
+_CHOOM = "/usr/bin/choom"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class BuildJail:
         try:
             running = run_program(
                 # Where memory runs out, the kernel ends a build before anything else.
-                [*_OFFERED, *launch.argv],
+                [*_first_victim(), *launch.argv],
                 env=launch.env,
                 pass_fds=launch.pass_fds,
                 on_stderr=on_stderr,
@@ -155,6 +155,13 @@ class BuildJail:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+def _first_victim() -> Sequence[str]:
+    """What to start a program with so that the kernel ends it first when memory runs out."""
+    # Some containers show /proc read-only.
+    usable = os.access(_CHOOM, os.X_OK) and os.access("/proc/self/oom_score_adj", os.W_OK)
+    return (_CHOOM, "-n", "1000", "--") if usable else ()
 
 
 def _choose(index: IndexServer | None) -> Backend:
