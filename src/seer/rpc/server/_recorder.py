@@ -150,6 +150,9 @@ class Recorder:
     def refused(self, caller: Caller, path: str, kind: str, message: str) -> None:
         """Note a request that was refused. Of a flood of them only some, and how many they were."""
         now = time.time()
+        if len(self._floods) > _CALLERS:
+            # Those who are quiet begin anew.
+            self._floods = {name: flood for name, flood in self._floods.items() if flood.held}
         flood = self._floods.setdefault(caller.name, Flood())
         if flood.passes(now):
             self._refuse(caller.name, _refusal(caller.name, path, kind, message, now))
@@ -266,8 +269,11 @@ class Recorder:
             self._put(caller, self._line(call, reply, ended, seconds, blobs), blobs.found)
         except Exception as error:
             # Whatever is wrong with one record, the others are written.
-            for track in self._tracks_of(caller):
+            tracks = self._tracks_of(caller)
+            for track in tracks:
                 track.lose(1, error)
+            if not tracks:
+                self._ring.drop(caller)
         finally:
             self._next_file = blobs.next
             self._waiting -= size

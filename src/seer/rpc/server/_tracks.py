@@ -159,7 +159,7 @@ class Ring:
         """Hold a line, and let go of the oldest beyond the bounds."""
         files: list[tuple[str, int]] = []
         if sum(len(view) for _, view in blobs) > RING_BLOBS:
-            self._drop(caller)
+            self.drop(caller)
             return
         try:
             for number, view in blobs:
@@ -168,7 +168,7 @@ class Ring:
                 self._blobs += len(view)
         except OSError:
             self._remove(files)
-            self._drop(caller)
+            self.drop(caller)
             return
         self._held.append((caller, line, files))
         self._lines += len(line)
@@ -176,7 +176,7 @@ class Ring:
             oldest, text, its_files = self._held.popleft()
             self._lines -= len(text)
             self._remove(its_files)
-            self._drop(oldest)
+            self.drop(oldest)
 
     def take(self, callers: set[str]) -> list[tuple[bytes, list[str]]]:
         """The lines of some callers, each with its files, which are the taker's from here on."""
@@ -197,7 +197,8 @@ class Ring:
         """Whose calls it holds or has dropped."""
         return {caller for caller, _, _ in self._held} | set(self.dropped)
 
-    def _drop(self, caller: str) -> None:
+    def drop(self, caller: str) -> None:
+        """Count a call that is not held."""
         self.dropped[caller] = self.dropped.get(caller, 0) + 1
 
     def _remove(self, files: list[tuple[str, int]]) -> None:
