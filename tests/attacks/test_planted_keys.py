@@ -21,11 +21,20 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from seer._places import state_dir
+from seer._redact import known_secrets
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import create_local_session
 from seer.harness import AgentRun, Event, _claude, _neutral, run_agent
 from seer.runs import Run, export_inspect, open_run
-from seer.testing import AnthropicEndpoint, Fault, OpenAIEndpoint, Reply, ToolUse, VendorEndpoint
+from seer.testing import (
+    AnthropicEndpoint,
+    Fault,
+    GeminiEndpoint,
+    OpenAIEndpoint,
+    Reply,
+    ToolUse,
+    VendorEndpoint,
+)
 from seer.viewer import Viewer, share
 from seer.workspace import Workspace
 
@@ -155,13 +164,23 @@ def exported(run: Run, folder: Path) -> bytes:
     text = share(run, folder / "shared.html").read_bytes()
     text += export_inspect(run, folder / "log.json").read_bytes()
     with Viewer(run.folder.parent) as viewer:
+        assert viewer.token in known_secrets()
         for path in ("", "/stream", "/notebook"):
             text += page(viewer, f"/api/runs/{run.run_id}{path}")
         text += page(viewer, "/api/runs")
     return text
 
 
-@pytest.mark.parametrize("vendor", ["claude", "openai"])
+VENDORS: dict[str, tuple[str, type[VendorEndpoint], str | None]] = {
+    "claude": ("ANTHROPIC_API_KEY", AnthropicEndpoint, None),
+    "openai": ("OPENAI_API_KEY", OpenAIEndpoint, "scripted"),
+    "gemini": ("GEMINI_API_KEY", GeminiEndpoint, "gemini-3.8-flash"),
+}
+
+
+@pytest.mark.parametrize(
+    "vendor", ["claude", "openai", pytest.param("gemini", marks=pytest.mark.campaign)]
+)
 async def test_planted_keys_are_in_no_process_record_log_page_or_export(
     vendor: str,
     planted: Planted,
@@ -174,7 +193,8 @@ async def test_planted_keys_are_in_no_process_record_log_page_or_export(
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("SEER_RUNS", str(tmp_path / "runs"))
     (tmp_path / "tools.py").write_text(INTERFACE)
-    key = planted.values["ANTHROPIC_API_KEY" if vendor == "claude" else "OPENAI_API_KEY"]
+    name, endpoint_of, model = VENDORS[vendor]
+    key = planted.values[name]
     code = f"MARK = {planted.mark!r}\n{SEARCH}"
     config = SandboxConfig(gpu=None, provider="local", secrets=["LAB_TOKEN"])
     async with ScopedSandbox(config) as sandbox:
@@ -187,16 +207,13 @@ async def test_planted_keys_are_in_no_process_record_log_page_or_export(
                 Reply(tools=(ToolUse(name=tool, arguments={"code": code}),)),
                 planted.look_at_processes,
             ]
-            endpoint: VendorEndpoint = (
-                AnthropicEndpoint(script) if vendor == "claude" else OpenAIEndpoint(script)
-            )
-            with endpoint:
+            with endpoint_of(script) as endpoint:
                 run = run_agent(
                     "find a key",
                     session=session,
                     provider=vendor,
                     base_url=endpoint.url,
-                    model=None if vendor == "claude" else "scripted",
+                    model=model,
                 )
                 events = await finish(run)
                 asked = str([request.body for request in endpoint.requests]).encode()

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from seer._redact import register_secrets
 from seer.errors import MissingExtraError, SandboxLostError, StartError
 from seer.execution._dial import SocketChannel, connect_path
 from seer.execution._jupyter_jail import hand_over, prepare
@@ -66,6 +67,7 @@ class JupyterServer:
         self._home, self._code = folder / "home", folder / "code"
         self._file = file
         self._token = secrets.token_urlsafe(24)
+        register_secrets([self._token])  # an address that is pasted into a prompt is recorded
         self._on_event = on_event
         self._process: asyncio.subprocess.Process | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from seer._redact import register_secrets
 from seer._sync import run_sync
 from seer._transient import remove_at_end
 from seer.console import say
@@ -50,6 +51,7 @@ class Viewer:
         self.runs_folder = runs_root(runs_folder)
         self.port = port
         self.token = secrets.token_urlsafe(32)
+        register_secrets([self.token])
         self._allow_control = allow_control
         self._closing = False
         self._server: uvicorn.Server | None = None
