@@ -116,6 +116,42 @@ def test_a_process_that_forgets_to_remove_leaves_nothing(tmp_path: Path) -> None
     wait_until(lambda: folders(tmp_path / "tmp") == [], "no temporary folder")
 
 
+FORKING = """
+import os, sys
+from seer._transient import TransientFolder
+kept = TransientFolder("x")
+(kept.folder("deep") / "file").write_text("x")
+if os.fork() == 0:
+    kept.remove()
+    with TransientFolder("own"):
+        print(kept.path.exists(), flush=True)
+        sys.stdin.read()
+    os._exit(0)
+os.wait()
+"""
+
+
+@full
+def test_a_fork_removes_nothing_of_its_parents_and_keeps_nothing_of_it_alive(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKING],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path / "tmp")},
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == b"True\n"
+        assert len(folders(tmp_path / "tmp")) == 2
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        wait_until(lambda: len(folders(tmp_path / "tmp")) == 1, "the parent's folder is gone")
+        process.stdin.close()
+        wait_until(lambda: folders(tmp_path / "tmp") == [], "and then the fork's own")
+
+
 @full
 def test_a_janitor_that_was_killed_is_replaced_and_told_everything_again(tmp_path: Path) -> None:
     with owner(tmp_path) as process:

@@ -12,8 +12,9 @@ import pytest
 from seer.cli import main
 from seer.cli._app import _COMMANDS  # pyright: ignore[reportPrivateUsage]
 from seer.cli._check import secrets_in
-from seer.cli._ps import duration
+from seer.cli._ps import duration, state
 from seer.harness import Text
+from seer.providers import MachineStatus
 from seer.runs import GateCall, RunRecord, new_run_id, open_run
 
 
@@ -183,3 +184,16 @@ def test_verify_checks_claims_against_the_record(
     invented.close("completed")
     assert main(["verify", invented.run_id, "--runs", str(tmp_path), "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["stands"] is False
+
+
+def test_ps_says_who_holds_a_machine_and_whether_it_is_paused() -> None:
+    def line(**fields: bool) -> str:
+        held = {"detached": False, "controller_alive": True, **fields}
+        made = MachineStatus(
+            id="sb-1", provider="local", label="x", started_at=0.0, gpu=None, **held
+        )
+        return state(made)
+
+    assert (line(), line(paused=True)) == ("held", "paused, held")
+    assert line(detached=True, paused=True) == "paused, detached"
+    assert line(controller_alive=False).startswith("orphan")

@@ -21,7 +21,12 @@ from seer.errors import (
     SandboxPausedError,
     SandboxStateError,
 )
-from seer.execution import acreate_local_session, create_local_session, open_sessions
+from seer.execution import (
+    acreate_local_session,
+    create_cli_session,
+    create_local_session,
+    open_sessions,
+)
 from seer.providers import Machine
 from seer.providers.local import LocalProvider
 from seer.workspace import Library, Workspace
@@ -273,6 +278,25 @@ def test_a_session_closes_with_the_last_sandbox_that_served_its_libraries(
         assert open_sessions() == made[2:]
         for session in made:
             session.close()
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_session_in_a_sandbox_closes_with_it(interface: Path, paused: bool) -> None:
+    with ScopedSandbox(PLAIN) as scoped, Sandbox(PLAIN) as sandbox:
+        library = scoped.serve(interface)
+        session = create_cli_session(sandbox, Workspace(libraries=[library]))
+        session.exec("true")
+        config = scoped.serve(interface, "mcp")
+        assert config["tools"]["type"] == "stdio"
+        if paused:
+            sandbox.pause()
+        sandbox.terminate()
+        assert open_sessions() == []
+        with pytest.raises(SandboxStateError, match="closed"):
+            session.exec("true")
+        session.close()
+        if paused:
+            scoped.pause()
 
 
 async def test_a_session_does_not_count_once_the_loop_it_was_made_in_is_closed(

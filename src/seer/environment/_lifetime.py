@@ -133,8 +133,8 @@ class Lifetime:
     def _ending_steps(self) -> Iterator[Step]:
         """What has to be ended, in this order. Each step forgets what it has ended."""
         if self.paused:
-            # What is frozen can neither answer nor be closed in order.
-            yield self.machine.resume
+            # What is frozen cannot be closed in order; once it is gone, nothing waits for it.
+            yield self._end_machine
         for dependent in list(self._dependents):
             yield partial(dependent.owner_ends, self)
         yield from self._content_steps()

@@ -121,8 +121,10 @@ class KeptMachine(StewardMachine):
                 f"a fork; use from_id({self.id!r}) here, or make a sandbox of its own"
             )
         if self.paused:
-            with contextlib.suppress(SandboxLostError):
+            try:
                 await self._ask("status")
+            except SandboxLostError:
+                self.paused = False  # it has ended, which is told in its place
         if self.paused:
             raise SandboxPausedError(f"sandbox {self.id!r} is paused; call resume() first")
 
