@@ -172,7 +172,7 @@ def test_a_served_interface_tells_a_hidden_models_name_in_no_form() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_digest_of_the_interface_file_confirms_no_guess_at_a_hidden_name(replicas: int) -> None:
-    hidden = {"models": {NAME: PATH}, "hidden": {NAME: "model_0"}}
+    hidden: dict[str, Any] = {"models": {NAME: PATH}, "hidden": {NAME: "model_0"}}
     with serving(SERVED, replicas=replicas, **hidden) as served:
         digest = hashlib.sha256(served.file.read_bytes()).hexdigest()
         for reloaded in (False, True):

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import socket
 import threading
 import time
@@ -61,6 +62,10 @@ SOURCE = """
     @expose
     def array(mib: int) -> np.ndarray:
         return np.ones(mib << 20, "u1")
+
+    @expose
+    def kib(count: int) -> np.ndarray:
+        return np.ones(count << 10, "u1")
 
     @expose
     def resident() -> int:
@@ -175,6 +180,80 @@ def test_a_result_beyond_the_allowance_comes_over_the_socket(served: Served) -> 
     assert gate.call("array", (80,)).sum() == 80 * MIB
     shared = Path(f"/proc/{served.pid}/maps").read_text()
     assert "seer-slot" not in shared
+
+
+def receive_arrays(served: Served, sizes: list[int], *, release: bool) -> list[int]:
+    """Call `array` over one connection for each size, and keep all descriptors that come."""
+    found: list[int] = []
+    with socket.socket(socket.AF_UNIX) as connected:
+        connected.settimeout(SOON)
+        connected.connect(str(served.socket_path("a")))
+        known: list[int] = []
+        for size in sizes:
+            body = b"[[%d],{}]" % size
+            freed = b"seer-release: %s\r\n" % b",".join(b"%d" % n for n in known)
+            head = b"POST /v1/call/array HTTP/1.1\r\nseer-accept: shared\r\n%s" % (
+                freed if release and known else b""
+            )
+            connected.sendall(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+            data, fds, _, _ = socket.recv_fds(connected, 65536, 8)
+            answer = data.partition(b"\r\n\r\n")[0].decode()
+            length = int(answer.rpartition("content-length: ")[2].partition("\r\n")[0])
+            left = length - len(data.partition(b"\r\n\r\n")[2])
+            while left > 0:
+                left -= len(connected.recv(min(left, 1 << 20)))
+            known = [int(n) for n in re.findall(r"seer-buffers: s(\d+)\+", answer)]
+            found += fds
+    return found
+
+
+@pytest.mark.parametrize("release", [False, True], ids=["kept", "released, which is a lie"])
+def test_arrays_that_a_caller_keeps_after_it_has_gone_still_count(
+    served: Served, release: bool
+) -> None:
+    gate = served.gate()
+    sizes = [5, 11, 23]
+    kept: list[int] = []
+    for _ in range(6):
+        # A lying caller says that it has let go of what it keeps, and takes another size each time.
+        kept += receive_arrays(served, sizes, release=release)
+    held = sum(os.fstat(fd).st_size for fd in kept)
+    try:
+        assert 0 < held <= LIMIT
+        assert gate.call("array", (40,)).sum() == 40 * MIB, "the rest comes over the socket"
+        assert len(receive_arrays(served, [40], release=False)) == 0
+    finally:
+        for fd in kept:
+            os.close(fd)
+    again = receive_arrays(served, [40], release=False)
+    assert len(again) == 1, "what the caller has given up is free again"
+    os.close(again[0])
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_arrays_of_changing_sizes_go_on_in_shared_memory(replicas: int) -> None:
+    with serving(SOURCE, caller_memory=LIMIT, replicas=replicas) as served:
+        gate = served.gate()
+        for mib in (5, 40, 12, 30, 50, 8, 60, 20) * 3:
+            found = gate.call("array", (mib,))
+            assert found.sum() == mib * MIB
+            del found
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        mapped = sum(
+            int(end, 16) - int(start, 16)
+            for line in maps
+            if "seer-slot" in line
+            for start, end in [line.split()[0].split("-")]
+        )
+        assert mapped <= LIMIT, "the caller has not unmapped what the gate gave up"
+
+
+def test_small_arrays_take_no_more_descriptors_than_one_caller_may_have(served: Served) -> None:
+    gate = served.gate()
+    kept = [gate.call("kib", (300,)) for _ in range(400)]
+    assert all(one.sum() == 300 << 10 for one in kept)
+    files = [str(fd.readlink()) for fd in Path(f"/proc/{served.pid}/fd").iterdir()]
+    assert 100 < sum("seer-slot" in name for name in files) <= 260
 
 
 READING = """

@@ -6,12 +6,18 @@ ever write to it: the caller maps it privately, so what it does to its arrays st
 is used again only after the caller has said that its arrays are gone and nobody here reads it
 any more.
 
+What a caller says is believed for using a slot again, which costs nobody but itself, and not for
+counting: the memory of a slot that is given up here stays for as long as somebody has it mapped.
+The caller gets a descriptor that was opened for it alone, so the kernel can be asked whether that,
+or a mapping of it, still exists. Until then the slot counts as the caller's.
+
 A pool belongs to one connection, so no other caller, and no other process of the same caller, can
 name its slots. The bytes of all pools of one caller are bounded together by an `Allowance`.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
@@ -40,12 +46,25 @@ _BLOCK = 512
 LATER = 0.015
 """Seconds until a spare slot is made: by then most arrays are copied into the slot just taken."""
 DEFAULT_ALLOWANCE = 4 << 30
+MAX_SLOTS = 128
+"""Slots of one caller. Each takes two descriptors, of which a process may have a thousand."""
 
 
 class Slot:
     """One segment of shared memory. `holders` counts who still reads it."""
 
-    __slots__ = ("_map", "_unregister", "fd", "holders", "index", "known", "lent", "size", "view")
+    __slots__ = (
+        "_map",
+        "_traceable",
+        "_unregister",
+        "fd",
+        "holders",
+        "index",
+        "known",
+        "lent",
+        "size",
+        "view",
+    )
 
     def __init__(self, size: int, register: Register | None) -> None:
         self.size = size
@@ -55,6 +74,7 @@ class Slot:
         """Whether the connection's other end has its descriptor."""
         self.lent = False
         """Whether the caller is one of the holders."""
+        self._traceable = True
         self.fd = os.memfd_create("seer-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(self.fd, size)
@@ -70,8 +90,47 @@ class Slot:
         self.view = memoryview(self._map)
         self._unregister = None if register is None else register(self.view)
 
-    def close(self) -> None:
-        """Give the memory back; the caller's own mappings of it stay valid."""
+    def open_for_caller(self) -> int:
+        """A new descriptor for the caller, only to be read; whoever sends it closes it.
+
+        Raises:
+            OSError: There can be no more descriptors.
+        """
+        try:
+            return self._reopen()
+        except FileNotFoundError:
+            # There is no /proc here, so nobody can tell later whether the caller still has it.
+            self._traceable = False
+            return os.dup(self.fd)
+
+    def _reopen(self) -> int:
+        # Not waiting: a peer of the same user could have taken a lease on it.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        return os.open(f"/proc/self/fd/{self.fd}", flags)
+
+    def is_held(self) -> bool:
+        """Whether somebody who got a descriptor has it open or mapped; False where none can tell.
+
+        A lease for writing is given only where nobody else has the file open.
+        """
+        if not self.known or not self._traceable:
+            return False
+        try:
+            probe = self._reopen()
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        try:
+            fcntl.fcntl(probe, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+        finally:
+            os.close(probe)
+        return False
+
+    def unmap(self) -> None:
+        """Give up this process's mapping; the caller's own ones stay valid."""
         if self._unregister is not None:
             self._unregister()
         try:
@@ -80,6 +139,9 @@ class Slot:
         except BufferError:
             # A reader (a digest, a reply on its way) still has a view: the memory goes with it.
             del self.view, self._map
+
+    def close(self) -> None:
+        """Close its descriptor, after `unmap`."""
         os.close(self.fd)
 
 
@@ -94,27 +156,65 @@ def _populate(memory: mmap.mmap, size: int) -> None:
 
 
 class Allowance:
-    """How many bytes of slots one caller may hold, over all its connections."""
+    """How many bytes of slots one caller may hold, over all its connections.
 
-    __slots__ = ("_lock", "limit", "used")
+    Attributes:
+        limit: The bytes.
+        used: What there is of slots, with those that are given up here and held by the caller.
+    """
+
+    __slots__ = ("_count", "_lock", "_strays", "limit", "used")
 
     def __init__(self, limit: int = DEFAULT_ALLOWANCE) -> None:
         self.limit = limit
         self.used = 0
+        self._count = 0
+        self._strays: list[Slot] = []
+        """Slots that are given up here, while the caller has them."""
         self._lock = allocate_lock()
 
     def take(self, size: int) -> bool:
-        """Reserve `size` bytes; False if that would be too much."""
+        """Reserve `size` bytes for a slot; False if that would be too much."""
         with self._lock:
-            if self.used + size > self.limit:
-                return False
+            if not self.has_room(size):
+                self._look_at_strays()
+                if not self.has_room(size):
+                    return False
             self.used += size
+            self._count += 1
             return True
 
+    def has_room(self, size: int) -> bool:
+        """Whether a slot of `size` bytes fits."""
+        return self.used + size <= self.limit and self._count < MAX_SLOTS
+
+    def _look_at_strays(self) -> None:
+        strays, self._strays = self._strays, []
+        for slot in strays:
+            if slot.is_held():
+                self._strays.append(slot)
+            else:
+                slot.close()
+                self._give(slot.size)
+
+    def _give(self, size: int) -> None:
+        self.used -= size
+        self._count -= 1
+
     def give(self, size: int) -> None:
-        """Return reserved bytes."""
+        """Return what was reserved for a slot that was not made."""
         with self._lock:
-            self.used -= size
+            self._give(size)
+
+    def retire(self, slot: Slot) -> None:
+        """Give up a slot; it counts until the caller has given it up too."""
+        slot.unmap()
+        with self._lock:
+            if slot.is_held():
+                self._strays.append(slot)
+                return
+            self._give(slot.size)
+        slot.close()
 
 
 class Pool:
@@ -127,6 +227,7 @@ class Pool:
         self._slots: dict[int, Slot] = {}
         self._free: list[Slot] = []
         self._next = 0
+        self._dropped: list[int] = []
         self._closed = False
 
     def take(self, size: int) -> Slot | None:
@@ -170,20 +271,20 @@ class Pool:
                 self._next += 1
                 self._slots[slot.index] = slot
                 return slot
-        self._allowance.give(size)
-        slot.close()
+        self._allowance.retire(slot)
         return None
 
     def _trim(self, size: int) -> None:
         """Close free slots of other sizes until `size` more bytes fit, or none is left."""
-        while self._allowance.used + size > self._allowance.limit:
+        while not self._allowance.has_room(size):
             with self._lock:
                 if not self._free:
                     return
                 slot = self._free.pop(0)
                 del self._slots[slot.index]
-            self._allowance.give(slot.size)
-            slot.close()
+                if slot.known:
+                    self._dropped.append(slot.index)
+            self._allowance.retire(slot)
 
     def add_spare(self, size: int) -> None:
         """Make a free slot ahead of its use, unless there is one or the caller has too many."""
@@ -203,8 +304,7 @@ class Pool:
             if not self._closed:
                 self._free.append(slot)
                 return
-        self._allowance.give(slot.size)
-        slot.close()
+        self._allowance.retire(slot)
 
     def hold(self, slot: Slot) -> None:
         """One more holder."""
@@ -221,6 +321,14 @@ class Pool:
         self.let_go(slot)
         return True
 
+    def take_dropped(self) -> bytes:
+        """The header line that tells which slots the caller can unmap; empty without any."""
+        if not self._dropped:
+            return b""
+        with self._lock:
+            dropped, self._dropped = self._dropped[:500], self._dropped[500:]
+        return b"seer-dropped: %s\r\n" % b",".join(b"%d" % index for index in dropped)
+
     def close(self) -> None:
         """Give all memory back, what is still being read here as soon as it is not any more."""
         with self._lock:
@@ -235,8 +343,7 @@ class Pool:
             self._slots = {}
             self._free = []
         for slot in unused:
-            self._allowance.give(slot.size)
-            slot.close()
+            self._allowance.retire(slot)
 
 
 class Spares:

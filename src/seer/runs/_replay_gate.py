@@ -333,7 +333,7 @@ class ReplayGate:
         reply = Reply(status, recorded.result.encode())
         if recorded.result_buffers:
             reply.add_buffers([self._read_blob(item) for item in recorded.result_buffers], None)
-        parts, _ = reply.message(self._prefix, close=False)
+        parts = reply.message(self._prefix, close=False)
         return b"".join(parts)
 
     # --- the controller ----------------------------------------------------------------------

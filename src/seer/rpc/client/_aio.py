@@ -84,7 +84,7 @@ class AsyncConnection(Connection):
                 until = time.monotonic() + patience
             except BlockingIOError:
                 await self._ready(write=False, patience=until - time.monotonic())
-        if response.slots or descriptors:
+        if response.slots or descriptors or response.dropped:
             self._map(response, descriptors)
         self.closing = response.close
         return response

@@ -218,7 +218,7 @@ class Connection:
                     response = reader.filled(count)
             except BlockingIOError:
                 raise TimeoutError("the gate has shown no sign of life") from None
-        if response.slots or descriptors:
+        if response.slots or descriptors or response.dropped:
             self._map(response, descriptors)
         self.closing = response.close
         return response
@@ -228,6 +228,9 @@ class Connection:
             for fd in descriptors:
                 os.close(fd)
             raise WireError(f"{len(descriptors)} descriptors came for {len(response.slots)} slots")
+        for slot in response.dropped:
+            # It was released before, so that no array is over it.
+            self._mappings.pop(slot, None)
         left = list(descriptors)
         try:
             for slot, size in response.slots:

@@ -31,11 +31,23 @@ class Response:
         body: The whole body, for inline buffers.
         pieces: Where the buffers are; empty for plain JSON.
         slots: The (slot, size) of each descriptor that came.
+        dropped: Slots that the gate does not use any more.
         streamed: Whether the body follows in chunks.
         close: Whether the connection ends with this response.
     """
 
-    __slots__ = ("body", "close", "epoch", "pieces", "plain", "slots", "status", "streamed", "text")
+    __slots__ = (
+        "body",
+        "close",
+        "dropped",
+        "epoch",
+        "pieces",
+        "plain",
+        "slots",
+        "status",
+        "streamed",
+        "text",
+    )
 
     def __init__(self, status: int) -> None:
         self.status = status
@@ -45,6 +57,7 @@ class Response:
         self.body: bytes | bytearray = b""
         self.pieces: list[Piece] = []
         self.slots: list[tuple[int, int]] = []
+        self.dropped: list[int] = []
         self.streamed = False
         self.close = False
 
@@ -178,6 +191,9 @@ class ResponseReader:
             slots = headers.get(b"seer-slots")
             if slots is not None:
                 response.slots = parse_slots(slots)
+            dropped = headers.get(b"seer-dropped")
+            if dropped is not None:
+                response.dropped = [parse_number(n, "a slot") for n in dropped.split(b",")]
         elif not response.close and lines[-1].startswith(b"content-length: "):
             self.known[line[9:12]] = head[: len(head) - len(length)], status, response.epoch
         return response

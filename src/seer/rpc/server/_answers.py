@@ -92,12 +92,20 @@ class Answers:
         closing = connection.closing
         pool = connection.pool
         if reply.slot is None or pool is None or reply.pool is not pool:
-            connection.send_parts(*reply.unshared().message(prefix, close=closing))
+            dropped = b"" if pool is None else pool.take_dropped()
+            connection.send_parts(reply.unshared().message(prefix + dropped, close=closing))
             return
-        if connection.send_parts(*reply.message(prefix, close=closing)):
+        prefix += pool.take_dropped()
+        try:
+            descriptors = [] if reply.slot.known else [reply.slot.open_for_caller()]
+        except OSError:
+            passed = False
+        else:
+            passed = connection.send_parts(reply.message(prefix, close=closing), descriptors)
+        if passed:
             reply.slot.known = True
             return
-        connection.send_parts(*reply.unshared().message(prefix, close=closing))
+        connection.send_parts(reply.unshared().message(prefix, close=closing))
         # The caller does not know of the slot, so it is free, and no answer for a later request.
         call = connection.slot_calls.pop(reply.slot.index, None)
         if call is not None:

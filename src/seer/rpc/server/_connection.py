@@ -122,7 +122,7 @@ class Connection:
         self._request: Request | None = None
         self._body: bytearray | None = None
         self._filled = 0
-        self._out: deque[tuple[memoryview, list[int]]] = deque()
+        self._out: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._lock = allocate_lock()
         loop.watch(self.fd, READ, self.on_events)
 
@@ -265,7 +265,7 @@ class Connection:
                 return
             rest = data if self._out else self._offer(data)
             if rest:
-                self._queue(memoryview(rest), [])
+                self._queue(memoryview(rest), ())
 
     def send_alone(self, data: bytes) -> None:
         """Like `send`; on the leading thread, while nobody else has something to send."""
@@ -291,37 +291,43 @@ class Connection:
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
-    def send_parts(self, parts: Sequence[bytes], descriptors: list[int]) -> bool:
+    def send_parts(self, parts: Sequence[bytes], descriptors: Sequence[int] = ()) -> bool:
         """Send several parts, with descriptors on the first byte; otherwise like `send`.
+
+        The descriptors are this connection's from now on, and closed when they are sent.
 
         Returns:
             False, and nothing is sent, if the kernel passes no more descriptors just now.
         """
         with self._lock:
             if self.closed:
+                _close_all(descriptors)
                 return True
             sent = 0
             if not self._out:
                 try:
                     sent = self.socket.sendmsg(parts[:_MAX_PARTS], _rights(descriptors))
-                    descriptors = []
                 except BlockingIOError:
                     sent = 0
                 except OSError as error:
+                    _close_all(descriptors)
                     if descriptors and error.errno in CANNOT_PASS:
                         return False
                     self._give_up()
                     return True
+                else:
+                    _close_all(descriptors)
+                    descriptors = ()
             for part in parts:
                 if sent >= len(part):
                     sent -= len(part)
                     continue
                 self._queue(memoryview(part)[sent:], descriptors)
-                descriptors = []
+                descriptors = ()
                 sent = 0
         return True
 
-    def _queue(self, data: memoryview, descriptors: list[int]) -> None:
+    def _queue(self, data: memoryview, descriptors: Sequence[int]) -> None:
         if not self._out:
             self._loop.epoll.modify(self.fd, READ | select.EPOLLOUT)
             self.caller.clogged.add(self)
@@ -334,17 +340,17 @@ class Connection:
                 while self._out:
                     data, descriptors = self._out[0]
                     sent = self.socket.sendmsg([data], _rights(descriptors))
+                    _close_all(descriptors)
                     self.unsent -= sent
                     if sent < len(data):
-                        self._out[0] = (data[sent:], [])
+                        self._out[0] = (data[sent:], ())
                         return
                     self._out.popleft()
             except BlockingIOError:
                 return
             except OSError:
                 self._give_up()
-                self._out.clear()
-                self.unsent = 0
+                self._drop_unsent()
             self.caller.clogged.discard(self)
             if not self.closed:
                 self._loop.epoll.modify(self.fd, READ)
@@ -362,6 +368,11 @@ class Connection:
         if poll.poll(timeout * 1000):
             self._flush()
 
+    def _drop_unsent(self) -> None:
+        while self._out:
+            _close_all(self._out.popleft()[1])
+        self.unsent = 0
+
     def finish(self) -> None:
         """Close once everything is sent; nothing more is read."""
         with self._lock:
@@ -378,7 +389,7 @@ class Connection:
             self.closed = True
             self._loop.unwatch(self.fd)
             self.socket.close()
-            self._out.clear()
+            self._drop_unsent()
             self._body = None
             self.caller.clogged.discard(self)
         self.drop_descriptors()
@@ -386,7 +397,12 @@ class Connection:
         self._server.lost(self)
 
 
-def _rights(descriptors: list[int]) -> list[tuple[int, int, array.array[int]]]:
+def _close_all(descriptors: Sequence[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)
+
+
+def _rights(descriptors: Sequence[int]) -> list[tuple[int, int, array.array[int]]]:
     if not descriptors:
         return []
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]

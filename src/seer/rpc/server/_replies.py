@@ -132,26 +132,24 @@ class Reply:
         )
         return other
 
-    def message(self, prefix: bytes, *, close: bool) -> tuple[list[bytes], list[int]]:
-        """The parts to send and the descriptors to send along with the first."""
+    def message(self, prefix: bytes, *, close: bool) -> list[bytes]:
+        """The parts to send; with the first goes the descriptor of a slot that is not known yet."""
         if not self.pieces:
             head = response_head(self.status, prefix, len(self.text), close=close)
-            return [head + self.text], []
+            return [head + self.text]
         extra = b"seer-json: %d\r\nseer-buffers: %s\r\n" % (
             len(self.text),
             format_pieces(self.pieces),
         )
-        descriptors: list[int] = []
         if self.slot is not None and not self.slot.known:
             extra += b"seer-slots: %d=%d\r\n" % (self.slot.index, self.slot.size)
-            descriptors.append(self.slot.fd)
         length = len(self.text) + sum(map(len, self.inline))
         head = response_head(
             self.status, prefix, length, content_type=FRAMES_TYPE, extra=extra, close=close
         )
         if length < _COPY_BELOW:
-            return [b"".join([head, self.text, *self.inline])], descriptors
-        return [head + self.text, *self.inline], descriptors
+            return [b"".join([head, self.text, *self.inline])]
+        return [head + self.text, *self.inline]
 
 
 def plain_message(status: int, prefix: bytes, text: bytes, *, close: bool = False) -> bytes:

@@ -216,6 +216,10 @@ class Link(Outbox):
     def _take_slots(self, response: Response) -> None:
         if len(self._descriptors) != len(response.slots):
             raise WireError("the copy sent other descriptors than its answer says")
+        for slot in response.dropped:
+            fd = self._slots.pop(slot, None)
+            if fd is not None:
+                os.close(fd)
         for (slot, _), fd in zip(response.slots, self._descriptors, strict=True):
             self._slots[slot] = fd
         self._descriptors = []
