@@ -11,6 +11,8 @@ from seer.environment._config import RepoConfig
 from seer.environment._repos import prepare_repo
 from seer.errors import ConfigError, RepoError
 
+pytestmark = pytest.mark.full
+
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
 
 

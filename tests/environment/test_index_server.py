@@ -147,7 +147,7 @@ def test_whatever_a_build_asks_for_the_index_is_asked_for_pages_and_listed_files
         *("http://127.0.0.1:1/", "files", "simple", ".metadata", "\\", "%00", "%2f", "é", path),
     ]
     statuses: set[int] = set()
-    for _ in range(400):
+    for _ in range(200):
         text = "/" + "".join(chosen.choice(pieces) for _ in range(chosen.randint(1, 6)))
         encoded = text.encode("utf-8").decode("latin-1")
         connection = _Connection(server.folder / "socket")
