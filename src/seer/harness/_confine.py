@@ -10,7 +10,6 @@ import logging
 import os
 import shutil
 import sys
-import sysconfig
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -44,7 +43,6 @@ _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy"
 _UID = JAIL_UIDS[1]
 _LIMITS = Limits(processes=512, open_files=4096)
 _PYTHON = "/agent/python"
-_BASE = {"base": sys.base_prefix, "platbase": sys.base_prefix}
 
 
 @dataclass
@@ -163,7 +161,7 @@ def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backe
     """In a jail whose only network is the way to the endpoint."""
     way_out = f"http://127.0.0.1:{PROXY_PORT}"
     mounts = (
-        *interpreter_mounts(_PYTHON),
+        *interpreter_mounts(_PYTHON, backend),
         Mount(program, "/agent/bin/agent"),
         Mount(root / "lib", "/agent/lib"),
         Mount(root / "net", "/agent/net"),
@@ -187,7 +185,6 @@ def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backe
     def plan(arguments: Sequence[str], own: Mapping[str, str]) -> Plan:
         policy = Policy(
             mounts=mounts,
-            masked=(Path(sysconfig.get_path("purelib", vars=_BASE)),),
             env={**variables, **own, **env},
             cwd="/agent/work",
             network="proxy",

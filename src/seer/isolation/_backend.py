@@ -45,6 +45,11 @@ class Backend(ABC):
 
     name: BackendName
 
+    @property
+    def covers(self) -> bool:
+        """Whether a mount can lie on top of a part of another one, and so hide that part."""
+        return False
+
     @abstractmethod
     def unavailable(self) -> str | None:
         """Why this backend cannot be used here, with the fix; None when it works.

@@ -37,6 +37,11 @@ class Bubblewrap(Backend):
     def __init__(self) -> None:
         self._works = False
 
+    @property
+    def covers(self) -> bool:
+        """Always: a jail has a tree of its own."""
+        return True
+
     def unavailable(self) -> str | None:
         """Why bwrap cannot be used here, with the fix; None when it works."""
         if self._works:

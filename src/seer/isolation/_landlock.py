@@ -74,6 +74,11 @@ class Landlock(Backend):
     def __init__(self) -> None:
         self._works = False
 
+    @property
+    def covers(self) -> bool:
+        """Where root can make mounts; rules can only permit."""
+        return _stage_root() is not None
+
     def unavailable(self) -> str | None:
         """Why Landlock cannot be used here, with the fix; None when it works."""
         if self._works:

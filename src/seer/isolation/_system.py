@@ -7,6 +7,7 @@ and services. How the parts are put together is a backend's work.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from seer.isolation._policy import Policy
@@ -81,12 +82,20 @@ def system_view(policy: Policy, *, uid: int, gid: int) -> SystemView:
     return SystemView(
         read_only=tuple(read_only),
         links=tuple(links),
-        hidden=("/usr/local",),
+        hidden=("/usr/local", *_installed_packages()),
         files=files,
         devices=_DEVICES,
         gpu_devices=tuple(gpu_devices),
         shm_bytes=_DEFAULT_SHM if memory is None else max(memory // 2, 1 << 20),
     )
+
+
+@cache
+def _installed_packages() -> tuple[str, ...]:
+    """Folders in which the system keeps the packages of its own Pythons."""
+    found = [*Path("/usr").glob("lib*/python3*/dist-packages")]
+    found += Path("/usr").glob("lib*/python3*/site-packages")
+    return tuple(str(path) for path in sorted(found) if not path.is_symlink() and path.is_dir())
 
 
 def _existing(paths: tuple[str, ...]) -> list[str]:

@@ -76,7 +76,7 @@ def furnish(folder: Path, spec: MachineSpec, backend: Backend, *, proxy: bool) -
     """
     uid = JAIL_UIDS[0] if os.geteuid() == 0 and backend.name != "none" else None
     mounts = [
-        *interpreter_mounts(PYTHON),
+        *interpreter_mounts(PYTHON, backend),
         Mount(machine_files(), LIB),
         *_own_folders(folder, spec, uid),
         *_checked(spec, uid),
@@ -170,10 +170,11 @@ def _make_venv(folder: Path, view: Mapping[str, str]) -> Path:
     site = venv / "lib" / _VERSION / "site-packages"
     site.mkdir(parents=True)
     (venv / "bin").mkdir()
+    program = interpreter_path(PYTHON, view)
     for name in ("python", "python3", _VERSION):
-        (venv / "bin" / name).symlink_to(f"{view[PYTHON]}/bin/{_VERSION}")
+        (venv / "bin" / name).symlink_to(program)
     (venv / "pyvenv.cfg").write_text(
-        f"home = {view[PYTHON]}/bin\ninclude-system-site-packages = false\n"
+        f"home = {os.path.dirname(program)}\ninclude-system-site-packages = false\n"  # noqa: PTH120
     )
     packages = f"{view[ENV]}/lib/{_VERSION}/site-packages"
     (site / "packages.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
