@@ -2,7 +2,6 @@
 
 from seer.isolation._backend import Backend, Launch, Need
 from seer.isolation._beneath import (
-    chown_tree,
     connect_beneath,
     make_dirs,
     open_beneath,
@@ -20,11 +19,14 @@ from seer.isolation._network import (
     proxy_launch,
     script,
 )
+from seer.isolation._ownership import chown_tree
 from seer.isolation._policy import BackendName, JailNetwork, Limits, Mount, Policy
 from seer.isolation._system import JAIL_UIDS
+from seer.isolation._users import MACHINE_UIDS, take_user
 
 __all__ = [
     "JAIL_UIDS",
+    "MACHINE_UIDS",
     "PROXY_PORT",
     "Backend",
     "BackendName",
@@ -50,5 +52,6 @@ __all__ = [
     "proxy_launch",
     "read_bytes",
     "script",
+    "take_user",
     "write_bytes",
 ]

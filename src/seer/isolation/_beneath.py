@@ -197,34 +197,6 @@ def connect_beneath(
     return connection
 
 
-def chown_tree(root: Root, uid: int, gid: int) -> None:
-    """Give `root` and everything in it to a user, without following links or leaving the disk.
-
-    A file with several names is left alone unless it is already that user's: one of its names may
-    lie outside, and then it is somebody else's too.
-
-    Raises:
-        OSError: As from `os.chown`.
-    """
-    top = open_beneath(root, ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        device = os.fstat(top).st_dev
-        os.fchown(top, uid, gid)
-        for _, folders, files, fd in os.fwalk(".", dir_fd=top, follow_symlinks=False):
-            for name in (*folders, *files):
-                found = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                shared = not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1
-                if found.st_dev == device and not shared and found.st_uid != uid:
-                    os.chown(name, uid, gid, dir_fd=fd, follow_symlinks=False)
-            folders[:] = [
-                name
-                for name in folders
-                if os.stat(name, dir_fd=fd, follow_symlinks=False).st_dev == device
-            ]
-    finally:
-        os.close(top)
-
-
 def _checked(text: str) -> list[str]:
     if "\0" in text:
         raise PathEscapeError(errno.EINVAL, f"{text!r} contains a NUL character", text)

@@ -16,7 +16,7 @@ from seer.isolation._backend import Launch, memory_file
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 
-Script = Literal["cgroup", "forward", "proxy", "scope"]
+Script = Literal["cgroup", "forward", "ownership", "proxy", "scope"]
 
 PROXY_PORT = 3128
 """Where the forwarder listens, on the loopback of the jail's own network."""
@@ -25,8 +25,8 @@ PROXY_PORT = 3128
 def script(name: Script) -> Path:
     """A self-contained, standard-library-only file to ship in a bundle.
 
-    `proxy` runs outside a jail and `forward` inside one; `cgroup` and `scope` are modules for a
-    keeper and a steward.
+    `proxy` runs outside a jail and `forward` inside one; `cgroup`, `ownership` and `scope` are
+    modules for a keeper and a steward.
     """
     return Path(__file__).with_name(f"_{name}.py").resolve()
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from seer.errors import ProviderError
 from seer.isolation import (
-    JAIL_UIDS,
     Backend,
     Mount,
     chown_tree,
@@ -42,7 +41,8 @@ def machine_files() -> Path:
 def _files() -> Mapping[str, Path]:
     folder = Path(_machine_init).parent
     files = {f"seer_machine/{path.name}": path for path in folder.glob("*.py")}
-    files["seer_machine/cgroup.py"] = script("cgroup")
+    for name in ("cgroup", "ownership"):
+        files[f"seer_machine/{name}.py"] = script(name)
     files["forward.py"] = script("forward")
     return files
 
@@ -68,13 +68,21 @@ class Inside:
         return target
 
 
-def furnish(folder: Path, spec: MachineSpec, backend: Backend, *, proxy: bool) -> Inside:
+def furnish(
+    folder: Path, spec: MachineSpec, backend: Backend, *, uid: int | None, proxy: bool
+) -> Inside:
     """Fill a new machine's folder and say how it will look from inside.
+
+    Args:
+        folder: The machine's folder.
+        spec: What was asked for.
+        backend: What jails it.
+        uid: The user it runs as, where that is another than this one.
+        proxy: Whether it has a network through the proxy.
 
     Raises:
         ProviderError: The spec names a path that does not exist or cannot be used.
     """
-    uid = JAIL_UIDS[0] if os.geteuid() == 0 and backend.name != "none" else None
     mounts = [
         *interpreter_mounts(PYTHON, backend),
         Mount(machine_files(), LIB),

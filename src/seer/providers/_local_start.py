@@ -4,6 +4,7 @@ Everything that processes of the machine must know travels in memory files and i
 descriptors, so nothing secret stands on a command line or in a file.
 """
 
+import fcntl
 import logging
 import os
 import secrets
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from seer._places import state_dir
 from seer.errors import HostUnsuitableError, IsolationError, ProviderError
 from seer.isolation import (
     JAIL_UIDS,
+    MACHINE_UIDS,
     PROXY_PORT,
     Backend,
     JailNetwork,
@@ -34,6 +36,7 @@ from seer.isolation import (
     is_rented,
     proxy_environment,
     proxy_launch,
+    take_user,
 )
 from seer.providers import _gpus
 from seer.providers._groups import group_prefix
@@ -101,7 +104,7 @@ def _make(spec: MachineSpec, backend: Backend) -> Born:
             with being_made():
                 folder.mkdir(mode=0o700)
                 lock = opened.enter_context(_Descriptor(lock_folder(folder))).fd
-            born = _spawn(spec, backend, folder, opened=opened, lock=lock)
+            born = _spawn(spec, backend, folder, opened=opened, undo=undo, lock=lock)
         undo.pop_all()
     return born
 
@@ -129,23 +132,38 @@ class _Descriptor:
 
 
 def _spawn(
-    spec: MachineSpec, backend: Backend, folder: Path, *, opened: ExitStack, lock: int
+    spec: MachineSpec,
+    backend: Backend,
+    folder: Path,
+    *,
+    opened: ExitStack,
+    undo: ExitStack,
+    lock: int,
 ) -> Born:
+    """Spawn the keeper; `opened` closes in any case, `undo` only where this fails."""
+
     def keep(fd: int) -> int:
-        return opened.enter_context(_Descriptor(fd)).fd
+        return opened.enter_context(_Descriptor(_high(fd))).fd
 
     def pair(kind: socket.SocketKind) -> tuple[socket.socket, int]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
         return ours, keep(theirs.detach())
 
     wants_proxy = spec.network not in ("none", "host")
-    proxy = _proxy(spec, folder, opened) if wants_proxy else None
-    inside = furnish(folder, spec, backend, proxy=wants_proxy)
+    written = [path for path in _written(spec) if path.is_dir()]
+    owners = _owners(written)
+    uid, user = None, -1
+    if os.geteuid() == 0 and backend.name != "none":
+        uid, taken = take_user(written)
+        user = keep(taken)
+    proxy = _proxy(spec, folder, opened, uid=uid) if wants_proxy else None
+    inside = furnish(folder, spec, backend, uid=uid, proxy=wants_proxy)
     gpus = _gpu_environment(spec)
     listener = keep(_listen(folder / "steward.sock").detach())
     alive, alive_held = (keep(fd) for fd in os.pipe())
     ready, ready_told = os.pipe()
-    keep(ready_told)
+    undo.callback(os.close, ready)
+    ready_told = keep(ready_told)
     steward_settings = keep(os.memfd_create("seer-steward"))
     keeper_desk, jail_desk = (
         keep(end.detach()) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -158,6 +176,7 @@ def _spawn(
         network=_jail_network(spec),
         gpu=gpus is not None,
         limits=Limits(memory=spec.memory, processes=PROCESSES, disk=spec.disk, file_size=spec.disk),
+        uid=uid,
         pass_fds=(
             listener,
             alive,
@@ -216,37 +235,37 @@ def _spawn(
         },
     )
     ours, theirs = pair(socket.SOCK_STREAM)
-    try:
-        settings = keep(os.memfd_create("seer-keeper"))
-        fields = _keeper_settings(spec, folder, launch, inside)
-        fields |= {
-            "control": theirs,
-            "alive": alive_held,
-            "desk": keeper_desk,
-            "doors": {
-                name: {"fd": door["host"], "target": str(spec.gates[name])}
-                for name, door in doors.items()
-            },
+    undo.callback(ours.close)
+    settings = keep(os.memfd_create("seer-keeper"))
+    fields = _keeper_settings(spec, folder, launch, inside)
+    fields |= {
+        "control": theirs,
+        "alive": alive_held,
+        "desk": keeper_desk,
+        "doors": {
+            name: {"fd": door["host"], "target": str(spec.gates[name])}
+            for name, door in doors.items()
+        },
+    }
+    passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
+    if uid is not None:
+        # The keeper and its reaper hold the user until the machine has ended.
+        passed.append(user)
+        fields["user"] = {"uid": uid, "lock": user, "folders": owners}
+    passed += [door["host"] for door in doors.values()]
+    if proxy is not None:
+        # The listener comes first among them; the keeper polls it.
+        fields["proxy"] = {
+            "argv": list(proxy.argv),
+            "listener": proxy.pass_fds[0],
+            "fds": list(proxy.pass_fds[1:]),
         }
-        passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
-        passed += [door["host"] for door in doors.values()]
-        if proxy is not None:
-            # The listener comes first among them; the keeper polls it.
-            fields["proxy"] = {
-                "argv": list(proxy.argv),
-                "listener": proxy.pass_fds[0],
-                "fds": list(proxy.pass_fds[1:]),
-            }
-            passed += proxy.pass_fds
-        if spec.lifeline is not None:
-            fields["lifeline"] = spec.lifeline
-            passed.append(spec.lifeline)
-        _fill(settings, fields)
-        spawned = _spawn_keeper(folder, settings, passed)
-    except BaseException:
-        ours.close()
-        os.close(ready)
-        raise
+        passed += proxy.pass_fds
+    if spec.lifeline is not None:
+        fields["lifeline"] = spec.lifeline
+        passed.append(spec.lifeline)
+    _fill(settings, fields)
+    spawned = _spawn_keeper(folder, settings, passed)
     return Born(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
 
 
@@ -305,6 +324,15 @@ def _fill(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
         done += os.pwrite(fd, data[done:], done)
 
 
+def _high(fd: int) -> int:
+    """The same under a number that a jail's shell does not use for itself."""
+    if fd > 9:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(fd)
+    return moved
+
+
 def _listen(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -332,7 +360,7 @@ def _doors(
             gates[variable] = f"path:{spec.gates[name]}"
             continue
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        host, jail = (opened.enter_context(_Descriptor(end.detach())).fd for end in ends)
+        host, jail = (opened.enter_context(_Descriptor(_high(end.detach()))).fd for end in ends)
         doors[name] = {"host": host, "jail": jail}
         gates[variable] = f"fd:{jail}"
     for name in spec.relayed:
@@ -341,19 +369,39 @@ def _doors(
     return doors, gates
 
 
-def _proxy(spec: MachineSpec, folder: Path, opened: ExitStack) -> Launch:
-    listener = opened.enter_context(_Descriptor(_listen(folder / "proxy.sock").detach())).fd
-    uid = None
-    if os.geteuid() == 0:
-        os.chown(folder / "proxy.sock", JAIL_UIDS[0], JAIL_UIDS[0])
-        uid = JAIL_UIDS[-1]
+def _written(spec: MachineSpec) -> list[Path]:
+    """Folders of the host that the machine will write to, beside its own."""
+    found = [mount.source for mount in spec.mounts if mount.writable]
+    return [*found, spec.workdir] if spec.workdir is not None else found
+
+
+def _owners(folders: Sequence[Path]) -> "list[wire.Encodable]":
+    """Whose each folder is, so that it can be given back when the machine has ended."""
+    owners: list[wire.Encodable] = []
+    for folder in folders:
+        found = folder.stat()
+        owner = (found.st_uid, found.st_gid)
+        if found.st_uid in MACHINE_UIDS:
+            # Another machine has it just now, or was killed with all that could give it back.
+            owner = (os.getuid(), os.getgid())
+        path = os.fsencode(folder.resolve())
+        owners.append({"path": path, "uid": owner[0], "gid": owner[1]})
+    return owners
+
+
+def _proxy(spec: MachineSpec, folder: Path, opened: ExitStack, *, uid: int | None) -> Launch:
+    listener = opened.enter_context(_Descriptor(_high(_listen(folder / "proxy.sock").detach()))).fd
+    own = None
+    if uid is not None:
+        os.chown(folder / "proxy.sock", uid, uid)
+        own = JAIL_UIDS[-2]
     hosts = None if isinstance(spec.network, str) else list(spec.network)
     launch = proxy_launch(
         listener,
         label=f"{spec.label} {folder.name}",
         hosts=hosts,
         log=state_dir() / "refused.jsonl",
-        uid=uid,
+        uid=own,
     )
     opened.callback(launch.close)
     return launch

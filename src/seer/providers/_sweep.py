@@ -15,8 +15,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 from seer._places import state_dir
+from seer.isolation import chown_tree
 from seer.providers._groups import remove_group, remove_nameless_groups
-from seer.providers._local_record import how_it_ended, machines_dir
+from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._machine.cleaning import record_end, remove_tree
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ def _sweep_one(path: Path) -> bool:
             if how_it_ended(path.name) is None:
                 reason = "its keeper was killed, or the computer went down"
                 record_end(os.fsencode(state_dir()), path.name, reason, at=time.time())
+            _give_back(path)
             with contextlib.suppress(FileNotFoundError):
                 remove_tree(os.fsencode(path))
         except OSError as error:
@@ -125,6 +127,18 @@ def _kill_left_over(path: Path) -> None:
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
             finally:
                 os.close(handle)
+
+
+def _give_back(path: Path) -> None:
+    """Give what the machine's user has made in folders of others to this user."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        record = read_record(path)
+        if record.uid is None:
+            return
+        for mount in record.mounts:
+            if mount.writable and not mount.source.startswith(f"{path}/"):
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    chown_tree(mount.source, os.getuid(), os.getgid(), only=record.uid)
 
 
 def _inhabitants(path: Path) -> list[int]:

@@ -20,6 +20,7 @@ from .native import signal, socket
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.isolation import _cgroup as cgroup
+    from seer.isolation._ownership import chown_tree
 
     from .wire import Message
 else:
@@ -27,6 +28,7 @@ else:
     # is 8 ms of enumerations.
     sys.modules.setdefault("signal", signal)
     from . import cgroup
+    from .ownership import chown_tree
 
 
 class Home:
@@ -39,6 +41,7 @@ class Home:
         self._group_name = wire.get_text(settings, "group")
         self._memory = wire.get_int(settings, "memory", 0) or None
         self._processes = wire.get_int(settings, "processes", 0) or None
+        self._user = wire.get_dict(settings, "user")
         self.group: cgroup.Cgroup | None = None
 
     def make_group(self) -> None:
@@ -83,11 +86,38 @@ class Home:
             return
 
     def remove(self) -> None:
-        """Remove the machine's folder."""
+        """Give back what was lent to the machine, and remove its folder."""
+        self._give_back()
         try:
             remove_tree(self._folder)
         except FileNotFoundError:
             return
+
+    def _give_back(self) -> None:
+        """Give what the machine's user has made in folders of others to those."""
+        if not self._user or not _is_last(wire.get_int(self._user, "lock")):
+            return
+        folders = self._user["folders"]
+        for folder in folders if isinstance(folders, list) else []:
+            if isinstance(folder, dict):
+                owner = wire.get_int(folder, "uid"), wire.get_int(folder, "gid")
+                try:
+                    uid = wire.get_int(self._user, "uid")
+                    chown_tree(wire.get_bytes(folder, "path"), *owner, only=uid)
+                except OSError as error:
+                    # Its owner can still take it; the machine's own folder must go in any case.
+                    os.write(2, b"the owner of a folder was not changed back: %a\n" % error)
+
+
+def _is_last(lock: int) -> bool:
+    """Whether no other machine has this machine's user."""
+    import fcntl
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _forbid_forks(folder: str) -> None:
