@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,13 @@ def _watch(
     memory: int | None = None,
     processes: int | None = None,
     disk: int | None = None,
+    files: int | None = None,
     writable: Path | None = None,
 ) -> Watchdog:
     folders = [os.fsencode(writable)] if writable is not None else []
-    return Watchdog(memory=memory, processes=processes, disk=disk, writable=folders, group=None)
+    return Watchdog(
+        memory=memory, processes=processes, disk=disk, files=files, writable=folders, group=None
+    )
 
 
 @pytest.fixture
@@ -103,3 +106,39 @@ def test_large_folders_are_counted_in_slices(
     while watch.look(0) is None:
         looks += 1
     assert looks > 5
+
+
+def test_files_without_bytes_count(tmp_path: Path) -> None:
+    for number in range(30):
+        (tmp_path / str(number)).touch()
+    assert _watch(disk=1 << 30, files=30, writable=tmp_path).look(0) is None
+    reason = _watch(disk=1 << 30, files=29, writable=tmp_path).look(0)
+    assert reason == "limit of 29 files exceeded, which its disk limit sets"
+
+
+def test_an_idle_machine_is_counted_ever_less_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seer.providers._machine import watchdog
+
+    clock, counts = [0.0], [0]
+    room = [(1 << 40, 1 << 30)]
+    real = watchdog._count_files  # pyright: ignore[reportPrivateUsage]
+
+    def count(folders: list[bytes], pids: list[int]) -> Iterator[tuple[int, int]]:
+        counts[0] += 1
+        return real(folders, pids)
+
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(watchdog, "_count_files", count)
+    monkeypatch.setattr(watchdog, "_room", lambda _: list(room))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    watch = _watch(disk=1 << 30, writable=tmp_path)
+    for _ in range(1200):  # ten minutes
+        assert watch.look(0) is None
+        clock[0] += 0.5
+    assert 10 < counts[0] < 30
+    # What could only have been written by this machine makes it look at once.
+    before = counts[0]
+    room[0] = (room[0][0] - (1 << 29), room[0][1])
+    assert watch.look(0) is None
+    assert counts[0] == before + 1

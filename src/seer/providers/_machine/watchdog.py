@@ -1,8 +1,9 @@
 """What a machine uses, against what it may use: memory, processes, bytes on disk.
 
 With a control group the kernel keeps memory and processes, and this only reports that it did.
-Without one, the sums over the process tree are taken here. Bytes on disk are always counted here,
-a slice at a time, so that a machine with a million files does not hold up its keeper.
+Without one, the sums over the process tree are taken here. Bytes and files on disk are always
+counted here, a slice at a time, so that a machine with a million files does not hold up its keeper.
+While nothing changes, counts become rare; that the whole disk has lost room makes the next one due.
 """
 
 # pathlib would be most of what this process imports.
@@ -26,6 +27,8 @@ _SLICE = 0.02
 _CALM, _ALERT = 0.5, 0.05
 _REST = 10
 """A count of the disk is followed by a pause of this many times its own length."""
+_LONGEST_REST = 60.0
+"""The pause doubles up to this while the count stays the same."""
 
 
 class Watchdog:
@@ -37,17 +40,24 @@ class Watchdog:
         memory: int | None,
         processes: int | None,
         disk: int | None,
+        files: int | None,
         writable: list[bytes],
         group: Cgroup | None,
     ) -> None:
         self._memory = memory
         self._processes = processes
         self._disk = disk
+        self._files = files
         self._writable = writable
         self._group = group
-        self._count: Iterator[int] | None = None
+        self._count: Iterator[tuple[int, int]] | None = None
         self._count_time = 0.0
-        self._next_count = 0.0
+        self._soonest = self._next_count = 0.0
+        self._pause = 0.0
+        self._last = (0, 0)
+        """Bytes and files at the last whole count."""
+        self._room: list[tuple[int, int]] = []
+        """Free bytes and files of each disk when that count began."""
         self.interval: float | None = None if memory is processes is disk is None else _CALM
         """Seconds until the next look; None when nothing is limited."""
 
@@ -92,25 +102,46 @@ class Watchdog:
             return None
         now = time.monotonic()
         if self._count is None:
-            if now < self._next_count:
+            if now < self._soonest or (now < self._next_count and not self._lost_room()):
                 return None
-            self._count = _count_bytes(self._writable, [root, *tree.descendants(root)])
+            self._room = _room(self._writable)
+            self._count = _count_files(self._writable, [root, *tree.descendants(root)])
             self._count_time = 0.0
-        total = 0
-        for total in self._count:
-            if total > self._disk or time.monotonic() - now > _SLICE:
+        found = (0, 0)
+        for found in self._count:
+            if self._over(found) or time.monotonic() - now > _SLICE:
                 break
         else:
             self._count = None
-        spent = time.monotonic() - now
-        self._count_time += spent
-        if total > self._disk:
-            return f"disk limit of {_size(self._disk)} exceeded"
-        if self._count is None:
-            self._next_count = now + max(_CALM, _REST * self._count_time)
-        else:
+        self._count_time += time.monotonic() - now
+        if self._over(found):
+            return self._over(found)
+        if self._count is not None:
             self.interval = _ALERT
+            return None
+        least = max(_CALM, _REST * self._count_time)
+        unchanged = found == self._last
+        self._pause = max(min(self._pause * 2, _LONGEST_REST), least) if unchanged else least
+        self._soonest = now + least
+        self._next_count = now + self._pause
+        self._last = found
         return None
+
+    def _over(self, found: tuple[int, int]) -> str | None:
+        if self._disk is not None and found[0] > self._disk:
+            return f"disk limit of {_size(self._disk)} exceeded"
+        if self._files is not None and found[1] > self._files:
+            return f"limit of {self._files} files exceeded, which its disk limit sets"
+        return None
+
+    def _lost_room(self) -> bool:
+        """Whether the disks have less room by a quarter of what the machine may still use."""
+        spare_bytes = (self._disk or 0) - self._last[0]
+        spare_files = (self._files or 0) - self._last[1]
+        return any(
+            before[0] - now[0] > spare_bytes // 4 or before[1] - now[1] > spare_files // 4
+            for before, now in zip(self._room, _room(self._writable), strict=False)
+        )
 
 
 def _size(count: int) -> str:
@@ -139,13 +170,26 @@ def _proportional(pid: int) -> int:
     return 0
 
 
-def _count_bytes(folders: list[bytes], pids: list[int]) -> Iterator[int]:
-    """Yield the growing sum of bytes on disk, in small steps."""
-    total = 0
+def _room(folders: list[bytes]) -> list[tuple[int, int]]:
+    """Free bytes and files of the disk that each folder is on."""
+    found: list[tuple[int, int]] = []
+    for folder in folders:
+        try:
+            disk = os.statvfs(folder)
+        except OSError:
+            continue
+        found.append((disk.f_bavail * disk.f_frsize, disk.f_favail))
+    return found
+
+
+def _count_files(folders: list[bytes], pids: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the growing sums of bytes and of files on disk, in small steps."""
+    total = files = 0
     seen: set[tuple[int, int]] = set()
     for size in _unlinked(pids, seen):
         total += size
-        yield total
+        files += 1
+        yield total, files
     waiting = list(folders)
     while waiting:
         folder = waiting.pop()
@@ -166,9 +210,10 @@ def _count_bytes(folders: list[bytes], pids: list[int]) -> Iterator[int]:
                             continue
                         seen.add((found.st_dev, found.st_ino))
                     total += found.st_blocks * 512
+                    files += 1
                     if stat.S_ISDIR(found.st_mode):
                         waiting.append(os.path.join(folder, os.fsencode(entry.name)))
-                    yield total
+                    yield total, files
         except OSError:
             continue
         finally:
