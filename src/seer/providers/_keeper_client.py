@@ -20,6 +20,8 @@ class KeeperClient:
         self._waiting: deque[asyncio.Future[wire.Message]] = deque()
         self.ended = asyncio.Event()
         """Set once the keeper is gone."""
+        self.stopped = asyncio.Event()
+        """Set once nothing of the machine runs any more; the keeper may still remove its files."""
         self.reason: str | None = None
         """How the machine ended, if the keeper said so."""
         self._reading = asyncio.create_task(self._read())
@@ -65,6 +67,7 @@ class KeeperClient:
                 fields = wire.decode_message(payload)
                 if kind == wire.ENDED:
                     self.reason = wire.get_text(fields, "reason")
+                    self.stopped.set()
                 elif self._waiting:
                     future = self._waiting.popleft()
                     if not future.done():
@@ -73,6 +76,7 @@ class KeeperClient:
             pass  # the end of the line is the news, and is told below
         finally:
             self._connection.close()
+            self.stopped.set()
             self.ended.set()
             for future in self._waiting:
                 if not future.done():

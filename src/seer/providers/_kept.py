@@ -137,16 +137,22 @@ class KeptMachine(StewardMachine):
         self.detached = True
 
     async def terminate(self) -> None:
-        """End the machine and everything in it."""
+        """End the machine and everything in it; its files may take as long as they need to go."""
         await self._keeper.tell("terminate")
         try:
             async with asyncio.timeout(_END_PATIENCE):
-                await self._keeper.ended.wait()
+                await self._keeper.stopped.wait()
         except TimeoutError:
             raise SandboxLostError(
                 f"sandbox {self.id!r} did not end within {_END_PATIENCE:g} s; "
                 f"look for processes that cannot be killed (state D)"
             ) from None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_PATIENCE):
+                await self._keeper.ended.wait()
+        if not self._keeper.ended.is_set():
+            logger.warning("sandbox %s has ended; its files are still being removed", self.id)
+            await self._keeper.ended.wait()
         await asyncio.gather(self._renewing, return_exceptions=True)
 
     async def ended(self) -> str:
