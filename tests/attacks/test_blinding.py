@@ -10,6 +10,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
+from seer.errors import IsolationUnavailableError
 from seer.execution import LocalSession, create_local_session, create_notebook_session
 from seer.testing import make_tiny_model
 from seer.workspace import Library, Skill, Workspace
@@ -206,3 +207,12 @@ def test_the_end_of_the_interface_does_not_name_the_model(
     after = blind[1].exec("import tools\ntools.look()")
     assert (ended.status, after.status) == ("error", "error")
     assert named(ended.text + after.text) == []
+
+
+def test_a_session_in_a_jail_that_cannot_hide_the_model_is_refused(
+    blind: tuple[list[str], LocalSession], tmp_path: Path
+) -> None:
+    workspace = blind[1]._site._workspace  # pyright: ignore[reportPrivateUsage]
+    for isolation in ("landlock", "none"):
+        with pytest.raises(IsolationUnavailableError, match="hid"):
+            create_local_session(workspace, tmp_path / isolation, isolation=isolation).exec("1")

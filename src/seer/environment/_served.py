@@ -174,6 +174,11 @@ class Served:
         if process is not None:
             await process.release()
 
+    @property
+    def hides_model(self) -> bool:
+        """See `seer.workspace.Gate`."""
+        return bool(self.request.hidden)
+
     async def open_caller(self, label: str, *, budget: Budget | None = None) -> Caller:
         """Make a new caller, with a socket of its own.
 

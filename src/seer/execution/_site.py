@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from seer.environment import ModelHandle
 from seer.environment._origins import package_versions
 from seer.environment._packages import build_environment
-from seer.errors import RemoteFileError, SandboxLostError
+from seer.errors import IsolationError, RemoteFileError, SandboxLostError
 from seer.execution._folder import HostFolder
 from seer.execution._private import PrivateFolder
 from seer.execution._reverse import ReverseDoor
@@ -99,6 +99,12 @@ class Site(ABC):
         """What the session cannot go on without: its sandbox, and its libraries' interfaces."""
         gates = [library.gate for library in self._workspace.libraries if library.gate is not None]
         return [*gates, *([self.sandbox] if self.sandbox is not None else [])]
+
+    @property
+    def _hides_model(self) -> bool:
+        """Whether a library leads to a model that the agent must not learn the name of."""
+        gates = [library.gate for library in self._workspace.libraries]
+        return any(gate is not None and gate.hides_model for gate in gates)
 
     async def ground(self) -> Ground:
         """The machine, made ready when it was not.
@@ -195,6 +201,8 @@ class LocalSite(Site):
                 if caller.address.startswith("frames:")
             ),
             network="none",
+            # An agent in a weaker jail could find the model's files on this host.
+            hidden=self._hides_model,
             isolation=self._isolation,
             memory=self._memory,
             disk=DISK,
@@ -230,6 +238,13 @@ class SandboxSite(Site):
 
     async def _prepare(self) -> Ground:
         machine = self._sandbox.machine
+        isolation = machine.about().get("isolation")
+        if self._hides_model and isolation in ("landlock", "none"):
+            raise IsolationError(
+                f"a library of a hidden model cannot be used in a sandbox with "
+                f"isolation={isolation!r}, where the model's origin could be found; "
+                f"use isolation='bubblewrap'"
+            )
         base = self._base(machine)
         for name in _INSIDE_FILES:
             await machine.write_file(f"{base}/inside/{name}", (_INSIDE / name).read_bytes())

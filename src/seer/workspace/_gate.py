@@ -33,6 +33,11 @@ class Dependent(Protocol):
 class Gate(Protocol):
     """A served interface that hands out callers. A caller is a socket, never a name or a token."""
 
+    @property
+    def hides_model(self) -> bool:
+        """Whether callers must not learn which model is behind it."""
+        ...
+
     async def open_caller(self, label: str) -> GateSocket:
         """Make a new caller.
 
