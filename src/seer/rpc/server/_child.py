@@ -103,8 +103,11 @@ class Child:
             info = os.waitid(os.P_PID, self.pid, flags)
         except ChildProcessError:
             return
-        with open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123 (import time)
-            state = file.read().rpartition(b")")[2].split()[0]
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:  # noqa: PTH123 (import time)
+                state = file.read().rpartition(b")")[2].split()[0]
+        except PermissionError:
+            state = b"T"  # a jail that shows no processes: what `waitid` says has to do
         if info is None or state != b"T":
             self._stopped_at = 0.0
         elif not self._stopped_at:
