@@ -274,6 +274,7 @@ class _Starter:
         config = self._config
         return MachineSpec(
             label=self._kind,
+            serves=self._kind == "scoped",
             gpu=config.gpu,
             gpu_count=config.gpu_count,
             gpu_optional=self._provider.shares_host and self._provider_is_resolved(),

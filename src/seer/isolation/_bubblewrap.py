@@ -1,9 +1,14 @@
 """The `bubblewrap` backend: a jail of Linux namespaces, built by the `bwrap` program.
 
 As root, bwrap keeps the host's user namespace (so that it can show folders that only root can
-reach) and the first thing in the jail is `setpriv`, which becomes an unprivileged user for good.
-As an ordinary user everything happens in a user namespace of its own. Either way the arguments
-reach bwrap through a memory file, because the process list is public.
+reach) and `setpriv` in the jail becomes an unprivileged user for good. As an ordinary user
+everything happens in a user namespace of its own. Either way the arguments reach bwrap through a
+memory file, because the process list is public.
+
+What the jail's programs see is mounted in a mount namespace that none of them is in: the first one
+opens its root, moves to a copy of the namespace and takes the opened root for its own. Everything
+can be used as before, but the kernel's tables of mounts, which would show where on the host's disk
+each folder lies, are empty. A shell stays as process 1 and keeps the first namespace alive.
 """
 
 import os
@@ -14,7 +19,12 @@ from pathlib import Path
 
 from seer.errors import IsolationError
 from seer.isolation._backend import Backend, Launch, Need, memory_file
-from seer.isolation._limits import prlimit_arguments, rlimits
+from seer.isolation._limits import (
+    namespace_limits,
+    prlimit_arguments,
+    rlimits,
+    shared_rlimits,
+)
 from seer.isolation._masks import masks_within
 from seer.isolation._mounts import resolve_mounts
 from seer.isolation._policy import BackendName, Mount, Policy
@@ -24,6 +34,14 @@ from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
 _SETPRIV = "/usr/bin/setpriv"
 _PRLIMIT = "/usr/bin/prlimit"
 _ENV = "/usr/bin/env"
+_UNSHARE = "/usr/bin/unshare"
+_SHELL = "/bin/sh"
+_ENTER = (
+    "exec {ns}</proc/self/ns/mnt {root}</ || exit 125; "
+    'exec {unshare} --mount --propagation unchanged --root=/proc/self/fd/{root} -- "$@"'
+)
+# The shell would report a child that a signal ended on standard error, which is not its own.
+_FIRST = 'exec {root}>&2 2>/dev/null; (exec "$@" 2>&{root} {root}>&- {ns}<&-); exit $?'
 _INNER_UID = 1000
 _PROBE = ("/usr/bin/cat", "/proc/self/status", "/proc/self/net/dev")
 _INSTALL = "install it with your package manager (Debian, Ubuntu: `apt install bubblewrap`)"
@@ -72,12 +90,16 @@ class Bubblewrap(Backend):
             _namespaces(arguments, policy, root=root)
             _system(arguments, system)
             _mounts(arguments, policy, system)
-            # Root without its capabilities cannot enter a folder that only the jail's user may.
-            arguments.add("--remount-ro", "/", "--chdir", "/" if root else policy.cwd)
-            arguments.add("--clearenv")
+            arguments.add("--remount-ro", "/", "--chdir", "/", "--clearenv")
             for key, value in policy.env.items():
                 arguments.add("--setenv", key, value)
-            arguments.add("--seccomp", arguments.file("seer-filter", filter_program("namespaced")))
+            program_filter = filter_program(
+                "namespaced",
+                enters=True,
+                memory_files=policy.limits.memory_files,
+                keep_cores=policy.limits.keep_cores,
+            )
+            arguments.add("--seccomp", arguments.file("seer-filter", program_filter))
             block = b"\0".join(os.fsencode(text) for text in arguments.items) + b"\0"
             fd = memory_file("seer-args", block)
             fds.append(fd)
@@ -85,12 +107,15 @@ class Bubblewrap(Backend):
             for opened in fds:
                 os.close(opened)
             raise
-        values = rlimits(policy.limits, count_processes=not root or policy.uid is not None)
-        inner = [_PRLIMIT, *prlimit_arguments(values), *argv]
-        if root:
-            inner = [*_drop_privileges(uid), _ENV, "--chdir", policy.cwd, *inner]
+        own = root and policy.uid is not None
+        values = rlimits(policy.limits, own_count=own or not root, own_user=own)
+        # Only the jail's user may be able to enter the folder.
+        inner = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
+        before: list[str] = []
+        if not root:
+            before = [_PRLIMIT, *prlimit_arguments(shared_rlimits(policy.limits))]
         return Launch(
-            argv=(program, "--args", str(fd), "--", *inner),
+            argv=(*before, program, "--args", str(fd), "--", *_enter(policy, inner, root, uid)),
             env={},
             pass_fds=(*fds, *policy.pass_fds),
             view=self.view(policy.mounts),
@@ -137,16 +162,45 @@ def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
     arguments.add("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     if policy.network != "host":
         arguments.add("--unshare-net")
+    arguments.add("--cap-drop", "ALL")
+    for name in ("SETPCAP", "SYS_ADMIN", "SYS_CHROOT"):
+        arguments.add("--cap-add", f"CAP_{name}")
     if root:
-        arguments.add("--cap-drop", "ALL", "--cap-add", "CAP_SETUID")
-        arguments.add("--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP")
+        arguments.add("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
     else:
-        arguments.add("--unshare-user", "--disable-userns", "--cap-drop", "ALL")
+        arguments.add("--unshare-user", "--disable-userns", "--cap-add", "CAP_SYS_RESOURCE")
         arguments.add("--uid", str(_INNER_UID), "--gid", str(_INNER_UID))
-        # As root, bwrap's own process 1 has to stay: it is root's, and the kernel lets bwrap's
-        # dying parent process, which has no capabilities left, signal only what is root's too.
-        arguments.add("--as-pid-1")
-    arguments.add("--hostname", HOSTNAME, "--die-with-parent", "--new-session")
+    # bwrap's own process 1 would stay in the namespace that must not be seen. As root, process 1
+    # has to stay root's: the kernel lets bwrap's dying parent process, which has no capabilities
+    # left, signal only that.
+    arguments.add("--as-pid-1", "--hostname", HOSTNAME, "--die-with-parent", "--new-session")
+
+
+def _enter(policy: Policy, argv: Sequence[str], root: bool, uid: int) -> list[str]:
+    """What runs in the jail until `argv` does; see the top of this file."""
+    spare = [number for number in range(9, 2, -1) if number not in policy.pass_fds]
+    if len(spare) < 2:
+        raise IsolationError(
+            "a jail needs two of the descriptors 3 to 9 for itself; pass others to it"
+        )
+    names = {"ns": spare[0], "root": spare[1], "unshare": _UNSHARE}
+    enter = _ENTER.format_map(names)
+    first = [_SHELL, "-c", _FIRST.format_map(names), "sh"]
+    if root:
+        return [_SHELL, "-c", enter, "sh", *first, *_drop_privileges(uid), *argv]
+    settings = namespace_limits(policy.limits)
+    written = "".join(f"echo {n} >/proc/sys/user/{name}; " for name, n in settings.items())
+    drop = [_SETPRIV, "--bounding-set=-all", "--ambient-caps=-all", "--inh-caps=-all"]
+    return [
+        _SHELL,
+        "-c",
+        "set -e; " + written + enter,
+        "sh",
+        *drop,
+        "--no-new-privs",
+        *first,
+        *argv,
+    ]
 
 
 def _system(arguments: _Arguments, system: SystemView) -> None:
@@ -201,10 +255,9 @@ def _mask(arguments: _Arguments, source: str, target: str, masked: Sequence[Path
 
 
 def _drop_privileges(uid: int) -> list[str]:
-    # Changing the user clears the parent-death signal, so it is set again afterwards.
     return [
         *(_SETPRIV, "--reuid", str(uid), "--regid", str(uid), "--clear-groups"),
-        *("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--pdeathsig", "KILL"),
+        *("--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"),
     ]
 
 
@@ -218,7 +271,7 @@ def _probe(backend: Bubblewrap) -> str | None:
         return "bubblewrap needs Linux; use a remote provider, or a Linux machine"
     if _find() is None:
         return f"bwrap is not on PATH; {_INSTALL}"
-    tools = [_PRLIMIT, _PROBE[0]] + ([_SETPRIV, _ENV] if os.geteuid() == 0 else [])
+    tools = (_PRLIMIT, _SETPRIV, _UNSHARE, _ENV, _SHELL, _PROBE[0])
     missing = [tool for tool in tools if not os.access(tool, os.X_OK)]
     if missing:
         return f"{', '.join(missing)} missing; install util-linux and coreutils"

@@ -82,12 +82,17 @@ class Container(Backend):
             "argv": [os.fsencode(item) for item in argv],
             "env": {os.fsencode(k): os.fsencode(v) for k, v in policy.env.items()},
             "cwd": os.fsencode(in_view(view, policy.cwd)),
-            "rlimits": rlimits(policy.limits, count_processes=True),
+            "rlimits": rlimits(policy.limits, own_count=True, own_user=True),
             "keep": list(policy.pass_fds),
             "uid": uid,
             "stage": None,
             "landlock": None,
-            "filter": filter_program("namespaced", internet=policy.network != "none"),
+            "filter": filter_program(
+                "namespaced",
+                internet=policy.network != "none",
+                memory_files=policy.limits.memory_files,
+                keep_cores=policy.limits.keep_cores,
+            ),
         }
         return launcher_launch(order, policy, view)
 

@@ -61,11 +61,9 @@ def interpreter_env(target: str, view: Mapping[str, str]) -> dict[str, str]:
         target: Where `interpreter_mounts` put it.
         view: Where the jail sees each mount (`Backend.view`).
     """
-    for library in _shared_libraries():
-        seen = Path(view[f"{target}-lib/{library.name}"])
-        if seen != library:
-            return {"LD_LIBRARY_PATH": str(seen.parent)}
-    return {}
+    seen = [view[f"{target}-lib/{library.name}"] for library in _shared_libraries()]
+    # Also where the jail shows it at its own path: the interpreter may have been moved there.
+    return {"LD_LIBRARY_PATH": str(Path(seen[0]).parent)} if seen else {}
 
 
 def interpreter_path(target: str, view: Mapping[str, str]) -> str:

@@ -109,6 +109,7 @@ class Landlock(Backend):
         if policy.gpu and stage is None:
             raise IsolationError(_NO_GPU)
         uid = (policy.uid or JAIL_UIDS[0]) if root else None
+        own_user = root and policy.uid is not None
         system = system_view(policy, uid=uid or os.getuid(), gid=uid or os.getgid())
         view = self.view(policy.mounts)
         mounts = resolve_mounts(policy)
@@ -125,7 +126,7 @@ class Landlock(Backend):
             "argv": [os.fsencode(item) for item in argv],
             "env": {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
             "cwd": os.fsencode(in_view(view, policy.cwd)),
-            "rlimits": rlimits(policy.limits, count_processes=policy.uid is not None and root),
+            "rlimits": rlimits(policy.limits, own_count=own_user, own_user=own_user),
             "keep": list(policy.pass_fds),
             "uid": uid,
             "stage": None if stage is None else _staging(policy, system, mounts, stage),
@@ -136,7 +137,11 @@ class Landlock(Backend):
                 "rules": [(os.fsencode(path), rights) for path, rights in rules],
             },
             "filter": filter_program(
-                "shared", sockets=policy.network == "host", freeze_metadata=stage is None
+                "shared",
+                sockets=policy.network == "host",
+                memory_files=policy.limits.memory_files,
+                keep_cores=policy.limits.keep_cores,
+                freeze_metadata=stage is None,
             ),
         }
         return launcher_launch(order, policy, view)

@@ -229,6 +229,14 @@ def _enter_namespaces(kernel: _Kernel, stage: Stage, keep: Iterable[int]) -> int
         _monitor(child)
     os.close(held)
     kernel.mount(b"proc", b"/proc", kind=b"proc", flags=_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    # The root of this namespace, seen from a copy of it: everything can be used as before, but the
+    # tables of mounts, which show where on the host's disk each folder lies, are empty. The
+    # monitor stays and keeps this namespace alive.
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    kernel.unshare(_NEWNS)
+    os.fchdir(root)
+    os.chroot(".")
+    os.close(root)
     return alive
 
 

@@ -1,6 +1,10 @@
 """Resource limits of a jail's processes, as far as rlimits carry them.
 
 Memory and process counts of a whole tree need a cgroup or a watchdog; see `_cgroup`.
+
+Several of these the kernel counts per user. Jails that root starts have users of their own. Jails
+that a user starts share that user, so what they may use together is a share of the user's own
+limits (`Limits.share`), and what is left stays for the user's other programs.
 """
 
 import resource
@@ -11,32 +15,78 @@ _OPTIONS = {
     resource.RLIMIT_CORE: "core",
     resource.RLIMIT_CPU: "cpu",
     resource.RLIMIT_FSIZE: "fsize",
+    resource.RLIMIT_MSGQUEUE: "msgqueue",
     resource.RLIMIT_NOFILE: "nofile",
     resource.RLIMIT_NPROC: "nproc",
+    resource.RLIMIT_SIGPENDING: "sigpending",
 }
+_PENDING_SIGNALS = 4096
+"""Of one jail, where they are counted for it alone; POSIX timers count too."""
+_LEAST_OPEN_FILES = 256
+_MACHINES = 32
+"""Where a limit can only be set for each jail by itself, this many together use up the share."""
 
 
-def rlimits(limits: Limits, *, count_processes: bool) -> dict[int, int]:
+def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int]:
     """Resource -> value for soft and hard limit, never above what this process may set.
 
     Args:
         limits: The policy's limits.
-        count_processes: Whether the jail's user is its own, so that RLIMIT_NPROC, which counts
-            all processes of a user, counts the jail alone.
+        own_count: Whether the kernel counts processes and pending signals for this jail alone:
+            its user is its own, or it has a user namespace.
+        own_user: Whether its user is its own.
     """
     wanted: dict[int, int | None] = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: limits.cpu_seconds,
         resource.RLIMIT_FSIZE: limits.file_size,
+        # Also how many descriptors this user may have in flight over sockets when one more is
+        # sent from this jail.
         resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS if own_count else None,
     }
-    if count_processes:
+    if own_count:
         wanted[resource.RLIMIT_NPROC] = limits.processes
+    if not own_user:
+        shared = shared_rlimits(limits)
+        shared[resource.RLIMIT_NOFILE] = max(
+            int(_hard(resource.RLIMIT_NOFILE) * limits.share), _LEAST_OPEN_FILES
+        )
+        if own_count and resource.RLIMIT_MSGQUEUE in shared:
+            # One jail alone must not use up the share.
+            shared[resource.RLIMIT_MSGQUEUE] //= 2
+        if not own_count:
+            # It counts all processes of the user, so the jail's own number cannot be kept by it.
+            shared.pop(resource.RLIMIT_NPROC, None)
+        for number, value in shared.items():
+            given = wanted.get(number)
+            wanted[number] = value if given is None else min(value, given)
     return {
-        number: _at_most(value, resource.getrlimit(number)[1])
-        for number, value in wanted.items()
-        if value is not None
+        number: min(value, _hard(number)) for number, value in wanted.items() if value is not None
     }
+
+
+def shared_rlimits(limits: Limits) -> dict[int, int]:
+    """What jails of this user may use together, of what the kernel counts per user.
+
+    Set before a user namespace is made, they bound what the user as a whole may have when
+    something in the namespace wants more.
+    """
+    numbers = (resource.RLIMIT_SIGPENDING, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_NPROC)
+    return {
+        number: int(_hard(number) * limits.share)
+        for number in numbers
+        if resource.getrlimit(number)[1] != resource.RLIM_INFINITY
+    }
+
+
+def namespace_limits(limits: Limits) -> dict[str, int]:
+    """Settings under /proc/sys/user of a jail's own user namespace."""
+    found: dict[str, int] = {}
+    for name in ("max_inotify_instances", "max_inotify_watches"):
+        with open(f"/proc/sys/user/{name}", encoding="ascii") as file:  # noqa: PTH123 (hot path)
+            found[name] = max(int(int(file.read()) * limits.share) // _MACHINES, 1)
+    return found
 
 
 def prlimit_arguments(values: dict[int, int]) -> list[str]:
@@ -44,5 +94,6 @@ def prlimit_arguments(values: dict[int, int]) -> list[str]:
     return [f"--{_OPTIONS[number]}={value}:{value}" for number, value in values.items()]
 
 
-def _at_most(value: int, hard: int) -> int:
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+def _hard(number: int) -> int:
+    value = resource.getrlimit(number)[1]
+    return value if value != resource.RLIM_INFINITY else 1 << 62

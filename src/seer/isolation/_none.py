@@ -45,7 +45,7 @@ class NoJail(Backend):
             "argv": [os.fsencode(item) for item in argv],
             "env": {os.fsencode(k): os.fsencode(v) for k, v in policy.env.items()},
             "cwd": os.fsencode(in_view(view, policy.cwd)),
-            "rlimits": rlimits(policy.limits, count_processes=False),
+            "rlimits": rlimits(policy.limits, own_count=False, own_user=True),
             "keep": list(policy.pass_fds),
             "uid": None,
             "stage": None,

@@ -26,6 +26,15 @@ class Limits:
     """Bytes, summed over the writable mounts."""
     cpu_seconds: int | None = None
     """CPU seconds of any one process."""
+    memory_files: bool = True
+    """Whether programs may make files and segments of memory that belong to no process. Without a
+    control group nothing counts those."""
+    keep_cores: bool = False
+    """Keep programs on the processors that they were started on."""
+    share: float = 0.25
+    """Where the jail's user has other programs too: the part of that user's limits (descriptors in
+    flight, pending signals, message queues, processes, file watches) that such jails may use
+    together."""
 
 
 @dataclass(frozen=True)

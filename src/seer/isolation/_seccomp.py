@@ -29,6 +29,7 @@ _KILL: Final = 0x80000000
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 _CLONE_NAMESPACES: Final = 0x7E020000
+_CLONE_NEWNS: Final = 0x20000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FS_SETFLAGS, _FS_SETXATTR, _FS_VERITY = 0x40086602, 0x401C5820, 0x40806685
 
@@ -63,10 +64,14 @@ _DENIED_SHARED: Final = {
         "inotify_init1 inotify_add_watch"
     ),
     errno.EOPNOTSUPP: _names(
+        "getxattr lgetxattr fgetxattr getxattrat listxattr llistxattr flistxattr listxattrat "
         "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr "
         "removexattrat file_setattr"
     ),
 }
+
+# Memory that no process needs to have mapped, so that only a control group counts it.
+_MEMORY_FILES: Final = _names("memfd_create memfd_secret shmget")
 
 # Landlock does not guard these, and they take any path. An error would break most programs that
 # copy files, so they succeed without effect, as on a FAT disk mounted with `quiet`.
@@ -97,6 +102,9 @@ def filter_program(
     *,
     sockets: bool = False,
     internet: bool = True,
+    enters: bool = False,
+    memory_files: bool = True,
+    keep_cores: bool = False,
     freeze_metadata: bool = False,
     arch: str | None = None,
 ) -> bytes:
@@ -106,6 +114,10 @@ def filter_program(
         kind: Whether the jail has namespaces of its own.
         sockets: For `shared`: permit network sockets and `connect` (the host's network).
         internet: For `namespaced`: permit internet sockets; without, only Unix ones can be made.
+        enters: For `namespaced`: permit `chroot` and `unshare` of the mount namespace, which the
+            jail's first programs need. The kernel refuses both without a capability.
+        memory_files: Permit `memfd_create` and System V segments.
+        keep_cores: Refuse `sched_setaffinity`.
         freeze_metadata: For `shared`: chmod, chown and utime have no effect. Needed where the
             jail runs as a user who owns files outside it.
         arch: The architecture; this machine's by default.
@@ -139,6 +151,8 @@ def filter_program(
     else:
         when(["socket", "socketpair"], _unix_streams_only())
         when(["connect"], _refuse(errno.EACCES))
+    if keep_cores:
+        when(["sched_setaffinity"], _refuse(errno.EPERM))
     if kind == "shared":
         when(["prlimit64", "sched_setaffinity"], _only_values(0, [0]))
         # Threading libraries set the scheduling of their own threads, by number. What cannot be
@@ -153,6 +167,11 @@ def filter_program(
             when(names, _refuse(code_number))
         if freeze_metadata:
             when(_NO_EFFECT, [_return(_ERRNO)])
+    if enters:
+        when(["unshare"], _only_values(0, [_CLONE_NEWNS]))
+        when(["chroot"], [_return(_ALLOW)])
+    if not memory_files:
+        when(_MEMORY_FILES, _refuse(errno.ENOSYS))
     for code_number, names in _DENIED.items():
         when(names, _refuse(code_number))
     code.append(_return(_ALLOW))

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import secrets
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -43,11 +44,22 @@ def remove_group(machine: Path) -> None:
         _end(_module().Cgroup([folder for folder in folders if os.path.isdir(folder)]))  # noqa: PTH112
 
 
+@cache
+def group_refusal() -> str | None:
+    """Why this user's machines get no control groups; None where they do."""
+    try:
+        probe: Cgroup = _module().create(f"{group_prefix()}{_probe_name()}")
+    except OSError as error:
+        return str(error)
+    probe.remove()
+    return None
+
+
 def remove_nameless_groups() -> None:
     """Remove groups whose machine was killed before it could write anything down."""
     prefix = group_prefix()
     try:
-        probe: Cgroup = _module().create(f"{prefix}probe-{os.getpid()}")
+        probe: Cgroup = _module().create(f"{prefix}{_probe_name()}")
     except OSError:
         return  # no control groups here, so none were left
     probe.remove()
@@ -58,11 +70,14 @@ def remove_nameless_groups() -> None:
                     _end(_module().Cgroup([str(folder)]))
 
 
+def _probe_name() -> str:
+    return f"probe-{os.getpid()}-{secrets.token_hex(4)}"
+
+
 def _is_in_use(name: str) -> bool:
-    kind, _, pid = name.partition("-")
-    if kind == "probe":
+    if name.startswith("probe-"):
         # One of these: made to see where groups go, by a process that was killed just then.
-        return Path("/proc", pid).exists()
+        return Path("/proc", name.split("-")[1]).exists()
     return (machines_dir() / name).exists()
 
 

@@ -27,7 +27,9 @@ class LocalMachine(KeptMachine):
         super().__init__(record, keeper)
 
     async def _released(self) -> None:
-        os.close(self._folder)
+        # An operation that waits to connect must not find another machine's folder by this number.
+        folder, self._folder = self._folder, -1
+        os.close(folder)
 
     async def _ended_because(self) -> str | None:
         known = await asyncio.to_thread(how_it_ended, self.id)

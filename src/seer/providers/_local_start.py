@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from seer._addresses import address
@@ -39,7 +39,7 @@ from seer.isolation import (
     take_user,
 )
 from seer.providers import _gpus
-from seer.providers._groups import group_prefix
+from seer.providers._groups import group_prefix, group_refusal
 from seer.providers._local_folder import (
     LIB,
     PROXY,
@@ -60,6 +60,13 @@ logger = logging.getLogger(__name__)
 
 PROCESSES = 2048
 """Processes and threads that a machine may have."""
+OPEN_FILES = 4096
+"""Files that a program of an agent's may have open; an interface may have as many as its user."""
+BYTES_PER_FILE = 16384
+"""A limit on the disk permits one file, folder or link for so many bytes of it, as file systems
+have room for, and 65,536 in any case."""
+_CPU_SECONDS = 30 * 24 * 3600
+"""Processor time of any one process, where the machine has no timeout."""
 _STEWARD = "from seer_machine.steward import main; main()"
 _FORWARD = (
     "import socket; from forward import Forwarder; "
@@ -156,9 +163,12 @@ def _spawn(
     if os.geteuid() == 0 and backend.name != "none":
         uid, taken = take_user(written)
         user = keep(taken)
+    elif backend.name != "none":
+        _warn_of_shared_user()
     proxy = _proxy(spec, folder, opened, uid=uid) if wants_proxy else None
     inside = furnish(folder, spec, backend, uid=uid, proxy=wants_proxy)
     gpus = _gpu_environment(spec)
+    grouped = group_refusal() is None
     listener = keep(_listen(folder / "steward.sock").detach())
     alive, alive_held = (keep(fd) for fd in os.pipe())
     ready, ready_told = os.pipe()
@@ -175,7 +185,7 @@ def _spawn(
         cwd=WORKDIR,
         network=_jail_network(spec),
         gpu=gpus is not None,
-        limits=Limits(memory=spec.memory, processes=PROCESSES, disk=spec.disk, file_size=spec.disk),
+        limits=_limits(spec, grouped=grouped),
         uid=uid,
         pass_fds=(
             listener,
@@ -238,6 +248,7 @@ def _spawn(
     undo.callback(ours.close)
     settings = keep(os.memfd_create("seer-keeper"))
     fields = _keeper_settings(spec, folder, launch, inside)
+    fields["grouped"] = int(grouped)
     fields |= {
         "control": theirs,
         "alive": alive_held,
@@ -269,6 +280,22 @@ def _spawn(
     return Born(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
 
 
+def _limits(spec: MachineSpec, *, grouped: bool) -> Limits:
+    cores = os.cpu_count() or 1
+    return Limits(
+        memory=spec.memory,
+        processes=PROCESSES,
+        open_files=None if spec.serves else OPEN_FILES,
+        disk=spec.disk,
+        file_size=spec.disk,
+        cpu_seconds=int(spec.timeout * cores) + 1 if spec.timeout else _CPU_SECONDS * cores,
+        # Where no control group counts it, memory that no process has mapped is not seen.
+        memory_files=grouped or spec.serves or spec.memory is None,
+        share=0.5 if spec.serves else 0.25,
+        keep_cores=spec.cpus is not None,
+    )
+
+
 def _keeper_settings(
     spec: MachineSpec, folder: Path, launch: Launch, inside: Inside
 ) -> "dict[str, wire.Encodable]":
@@ -283,6 +310,7 @@ def _keeper_settings(
         "memory": spec.memory or 0,
         "processes": PROCESSES,
         "disk": spec.disk or 0,
+        "files": max(spec.disk // BYTES_PER_FILE, 65536) if spec.disk else 0,
         "writable": [os.fsencode(mount.source) for mount in inside.seen if mount.writable],
         "gpu": int(bool(spec.devices)),
         "cpus_milli": int((spec.cpus or 0) * 1000),
@@ -367,6 +395,15 @@ def _doors(
         variable = f"SEER_GATE_{name.upper()}"
         gates[variable] = f"frames:{gates[variable]}"
     return doors, gates
+
+
+@cache
+def _warn_of_shared_user() -> None:
+    logger.warning(
+        "machines of an ordinary user share its user id: together they may use up to half of its "
+        "limits, and a hostile one can use up what the others have left of it. Machines that root "
+        "starts have users of their own"
+    )
 
 
 def _written(spec: MachineSpec) -> list[Path]:

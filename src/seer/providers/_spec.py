@@ -39,6 +39,9 @@ class MachineSpec:
     path_env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables that hold a path under a mount's target; they are set to the path
     that programs in the machine see it under (see `Machine.path`)."""
+    serves: bool = False
+    """It runs an interface for others, and no agent's code: it may use more of what the kernel
+    counts per user, and make the shared memory in which arrays travel."""
     hidden: bool = False
     """A model's origin must stay hidden: only a backend that can keep that is used."""
     mounts: tuple[Mount, ...] = ()

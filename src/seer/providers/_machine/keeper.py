@@ -101,6 +101,7 @@ class Keeper:
             memory=wire.get_int(settings, "memory", 0) or None,
             processes=wire.get_int(settings, "processes", 0) or None,
             disk=wire.get_int(settings, "disk", 0) or None,
+            files=wire.get_int(settings, "files", 0) or None,
             writable=wire.get_list(settings, "writable"),
             group=home.group,
         )

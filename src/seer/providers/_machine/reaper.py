@@ -41,6 +41,7 @@ class Home:
         self._group_name = wire.get_text(settings, "group")
         self._memory = wire.get_int(settings, "memory", 0) or None
         self._processes = wire.get_int(settings, "processes", 0) or None
+        self._grouped = bool(wire.get_int(settings, "grouped", 0))
         self._user = wire.get_dict(settings, "user")
         self.group: cgroup.Cgroup | None = None
 
@@ -50,7 +51,12 @@ class Home:
             self.group = cgroup.create(self._group_name, memory=self._memory, pids=self._processes)
             with open(os.path.join(self._folder, b"group"), "w") as file:
                 file.write("\n".join(self.group.folders))
-        except OSError:
+        except OSError as error:
+            if self._grouped:
+                # The jail was made for one: it lets programs make memory that only a group counts.
+                self.record(f"its control group could not be made: {error}")
+                self.remove()
+                os._exit(1)
             # Then the watchdog counts, and the process tree is found through its parents.
             self.group = None
 

@@ -58,8 +58,8 @@ def files() -> dict[str, bytes]:
 
 
 def jail_attempts() -> list[Attempt]:
-    """The attempts that make sense in a jail without a session in it."""
-    return [item for item in ATTEMPTS.values() if item.group != "session"]
+    """The attempts that make sense in a jail without a session in it, and leave it alive."""
+    return [item for item in ATTEMPTS.values() if item.group != "session" and not item.fatal]
 
 
 def table() -> str:

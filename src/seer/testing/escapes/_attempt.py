@@ -59,6 +59,10 @@ class Facts(TypedDict):
     processes: int
     memory: int
     shm: int
+    in_flight: int
+    """Half of the descriptors that the user who plants may have in flight over sockets."""
+    pending_signals: int
+    """Half of the signals that this user may have pending."""
     source_mark: str
     """A word that stands only in the source of the interface `tools`, backwards; for sessions."""
     foreign_call: str
@@ -84,6 +88,8 @@ class Attempt:
     """Where it succeeds, and the security page says so."""
     machine: bool
     """Whether the machine around the jail stops it (a control group or the watchdog)."""
+    fatal: bool
+    """Whether the whole jail ends of it where it is stopped."""
     in_kernel: bool
     """Whether it must run in a session's kernel itself; the session tells what came of it."""
 
@@ -98,13 +104,16 @@ def attempt(
     *,
     weak: tuple[Setting, ...] = (),
     machine: bool = False,
+    fatal: bool = False,
     in_kernel: bool = False,
 ) -> Callable[[Function], Function]:
     """Register a function as an attempt."""
 
     def register(function: Function) -> Function:
         name = function.__name__
-        ATTEMPTS[name] = Attempt(name, group, goal, function, frozenset(weak), machine, in_kernel)
+        ATTEMPTS[name] = Attempt(
+            name, group, goal, function, frozenset(weak), machine, fatal, in_kernel
+        )
         return function
 
     return register
@@ -159,6 +168,7 @@ _NUMBERS: dict[str, tuple[int, int | None]] = {
     "shmat": (30, 196),
     "shmget": (29, 194),
     "swapon": (167, 224),
+    "timer_create": (222, 107),
     "syslog": (103, 116),
     "umount2": (166, 39),
     "unshare": (272, 97),

@@ -41,15 +41,46 @@ def read_host_link(facts: Facts) -> str | None:
     return os.readlink(facts["secret_link"])
 
 
-@attempt(
-    "files",
-    "Learn the host paths behind the jail's mounts from the mount table",
-    weak=("bubblewrap-root", "bubblewrap-user", "landlock-root"),
-)
+@attempt("files", "Learn the host paths behind the jail's mounts from the mount table")
 def read_mount_table(facts: Facts) -> str | None:
-    table = Path("/proc/self/mountinfo").read_text()
-    name = facts["workspace_source"].rstrip("/").rsplit("/", 1)[-1]
-    return f"{name} stands in it" if name in table else None
+    names = [facts["workspace_source"], facts["workspace_source"].rstrip("/").rsplit("/", 1)[-1]]
+    # Every process has a table of its own, also the jail's first.
+    for process in ("self", "thread-self", *filter(str.isdigit, _names("/proc"))):
+        for table in ("mountinfo", "mounts", "mountstats"):
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{process}/{table}").read_text()
+                if any(name in text for name in names):
+                    return f"/proc/{process}/{table}"
+    return None
+
+
+@attempt("files", "Read what was installed on the host under /usr/local")
+def read_local_programs(facts: Facts) -> str | None:
+    prefixes = {sys.base_prefix, sys.prefix, str(Path(sys.executable).parents[1])}
+    for prefix in ("/usr", *prefixes):
+        found = [name for name in _names(f"{prefix}/local") if _names(f"{prefix}/local/{name}")]
+        if found:
+            return f"{prefix}/local: {found}"
+    return None
+
+
+@attempt("files", "Read the packages that are installed for the host's own Python")
+def read_host_packages(facts: Facts) -> str | None:
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for prefix in ("/usr", sys.base_prefix):
+        for folder in ("lib/python3", f"lib/{version}", f"lib64/{version}"):
+            for name in ("dist-packages", "site-packages"):
+                found = _names(f"{prefix}/{folder}/{name}")
+                if found:
+                    return f"{prefix}/{folder}/{name}: {found[:5]}"
+    return None
+
+
+@attempt("files", "Read an attribute of a file of the host")
+def read_host_attribute(facts: Facts) -> str | None:
+    with contextlib.suppress(OSError):
+        return os.getxattr(facts["secret_file"], "user.canary").decode()
+    return f"its attributes: {os.listxattr(facts['secret_file'])}"
 
 
 @attempt("files", "Read the host's list of users")
@@ -264,6 +295,13 @@ def watch_file_system(facts: Facts) -> str | None:
 @attempt("files", "Read shared memory of the host")
 def read_host_shm(facts: Facts) -> str | None:
     return _shows(facts, facts["shm_file"])
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 @attempt("files", "Find a secret in the environment")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import resource
 import secrets
 import shutil
 import socket
@@ -144,6 +145,8 @@ def plant(
             "processes": limits["processes"],
             "memory": limits["memory"],
             "shm": limits["shm"],
+            "in_flight": resource.getrlimit(resource.RLIMIT_NOFILE)[1] // 2,
+            "pending_signals": resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] // 2,
             "source_mark": "",
             "foreign_call": "",
             "foreign_handle": "",
@@ -163,6 +166,8 @@ def _files(folder: Path, canary: str, uid: int) -> None:
     for name in ("secret.txt", "open.txt"):
         (folder / name).write_text(canary)
         _give(folder / name, uid, 0o666)
+    with contextlib.suppress(OSError):  # a file system without attributes
+        os.setxattr(folder / "secret.txt", "user.canary", canary.encode())
     (folder / "link").symlink_to(canary)
     (folder / "inner").mkdir()
     _give(folder / "inner", uid, 0o777)

@@ -4,13 +4,16 @@
 # ruff: noqa: PTH108
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import mmap
 import os
 import resource
 import signal
+import socket
 import time
 
-from ._attempt import Facts, attempt
+from ._attempt import Facts, attempt, libc, syscall
 
 
 @attempt("resources", "Write a file larger than permitted")
@@ -36,9 +39,14 @@ def open_many(facts: Facts) -> str | None:
 
 @attempt("resources", "Raise one's own limits")
 def raise_limits(facts: Facts) -> str | None:
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (hard + 1, hard + 1))
-    return "raised"
+    for name in ("FSIZE", "NOFILE", "SIGPENDING", "MSGQUEUE", "NPROC", "CPU", "CORE"):
+        number = getattr(resource, f"RLIMIT_{name}")
+        _, hard = resource.getrlimit(number)
+        if hard != resource.RLIM_INFINITY:
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(number, (hard + 1, hard + 1))
+                return f"raised {name}"
+    return None
 
 
 @attempt("resources", "Leave a core dump")
@@ -88,3 +96,67 @@ def memory_bomb(facts: Facts) -> str | None:
     # The watchdog looks a few times a second; what it misses for this long it would never see.
     time.sleep(5)
     return f"{size} bytes"
+
+
+@attempt("resources", "Hold memory that no process has mapped", machine=True, fatal=True)
+def hide_memory(facts: Facts) -> str | None:
+    size, held = facts["memory"] + (64 << 20), 0
+    while held < size:
+        block = os.memfd_create("hidden")
+        os.posix_fallocate(block, 0, min(facts["file_size"], 64 << 20))
+        held += min(facts["file_size"], 64 << 20)
+    time.sleep(5)
+    return f"{held} bytes"
+
+
+@attempt(
+    "resources", "Hold memory in segments that no process has attached", machine=True, fatal=True
+)
+def hide_segments(facts: Facts) -> str | None:
+    libc().shmat.restype = ctypes.c_void_p
+    size, held, step = facts["memory"] + (64 << 20), 0, 64 << 20
+    segments: list[int] = []
+    try:
+        while held < size:
+            segments.append(syscall("shmget", 0, step, 0o1600))
+            address = syscall("shmat", segments[-1], 0, 0)
+            ctypes.memset(address, 1, step)
+            libc().shmdt(ctypes.c_void_p(address))
+            held += step
+        time.sleep(5)
+    finally:
+        for segment in segments:
+            libc().shmctl(segment, 0, None)
+    return f"{held} bytes"
+
+
+@attempt("resources", "Hold more descriptors in flight than half of what the user may")
+def hold_descriptors(facts: Facts) -> str | None:
+    held = 0
+    pairs: list[socket.socket] = []
+    while held <= facts["in_flight"]:
+        pairs += socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        pairs[-2].setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while held <= facts["in_flight"]:
+                socket.send_fds(pairs[-2], [b"x"], [0] * 250)
+                held += 250
+    return f"{held} descriptors"
+
+
+@attempt("resources", "Have more signals pending than half of what the user may")
+def pile_up_signals(facts: Facts) -> str | None:
+    number = signal.SIGRTMIN + 1
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    info = (ctypes.c_int * 32)(number, 0, -1)
+    for _ in range(facts["pending_signals"] + 1):
+        syscall("rt_sigqueueinfo", os.getpid(), number, ctypes.byref(info))
+    return f"{facts['pending_signals']} signals"
+
+
+@attempt("resources", "Make more timers than half of what the user may")
+def make_timers(facts: Facts) -> str | None:
+    timer = ctypes.c_int()
+    for _ in range(facts["pending_signals"] + 1):
+        syscall("timer_create", 0, None, ctypes.byref(timer))
+    return f"{facts['pending_signals']} timers"
