@@ -48,7 +48,8 @@ class Target:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
                 command = (entry / "cmdline").read_bytes()
-                if b"rpc.server" in command and machine[1] in (entry / "mountinfo").read_text():
+                mark = f"SEER_MACHINE={machine[1]}".encode()
+                if b"rpc.server" in command and mark in (entry / "environ").read_bytes():
                     found.append(int(entry.name))
             except OSError:
                 continue

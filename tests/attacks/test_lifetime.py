@@ -48,7 +48,9 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
     with controller:
         assert controller.stdout is not None
         assert controller.stdout.readline() == b"\n"
-        watched = {pid: os.pidfd_open(pid) for pid in _of(state)}
+        machines = [entry.name for entry in (state / "seer" / "machines").iterdir()]
+        assert len(machines) == 2
+        watched = {pid: os.pidfd_open(pid) for pid in _of(state, machines)}
         controller.send_signal(signal.SIGKILL)
     assert len(watched) >= 6
     left: dict[int, int] = dict(watched)
@@ -60,7 +62,7 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
         os.close(fd)
     assert not left
     # What was just being started when the others were listed goes as they do.
-    wait_until(lambda: not _of(state), "no process")
+    wait_until(lambda: not _of(state, machines), "no process")
     assert list((state / "seer" / "machines").iterdir()) == []
     sessions = state / "seer" / "sessions"
     wait_until(lambda: not any(map(Path.is_dir, sessions.iterdir())), "no folder of a session")
@@ -69,9 +71,9 @@ def test_a_killed_controller_leaves_no_process_mount_or_machine(tmp_path: Path) 
     assert str(state) not in Path("/proc/net/unix").read_text()
 
 
-def _of(state: Path) -> list[int]:
-    """Processes that have something of `state` open, mounted, as argument or in the environment."""
-    mark = os.fsencode(state)
+def _of(state: Path, machines: list[str]) -> list[int]:
+    """Processes in these machines, or with something of `state` open, mounted or as argument."""
+    marks = [os.fsencode(state), *(f"SEER_MACHINE={name}".encode() for name in machines)]
     found: list[int] = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -80,6 +82,6 @@ def _of(state: Path) -> list[int]:
             seen += [os.fsencode(link.readlink()) for link in links]
         except OSError:
             continue
-        if any(mark in data for data in seen):
+        if any(mark in data for data in seen for mark in marks):
             found.append(int(entry.name))
     return found

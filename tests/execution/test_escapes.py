@@ -73,6 +73,8 @@ def test_exactly_the_stated_attempts_succeed_in_sessions_of_an_ordinary_user(hom
         return
     python = copy_environment(home)
     shutil.copy(DRIVER, home)
+    # An interpreter with a shared library looks for it where it was installed first.
+    env["LD_LIBRARY_PATH"] = str(home / "python" / "lib")
     user = ["/usr/bin/setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
     check([*user, str(python), str(home / DRIVER.name)], env, "user")
     machines = home / "home/.local/state/seer/machines"

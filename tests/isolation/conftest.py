@@ -31,6 +31,8 @@ class Starter:
     folder: Path
     """A folder this user can write to, which everybody can pass."""
     python: str = sys.executable
+    library: str = ""
+    """Where that interpreter's shared library lies, if it would not find it."""
 
     def command(self, script: str, *arguments: str) -> list[str]:
         """The command that runs one of the scripts beside this file."""
@@ -38,11 +40,14 @@ class Starter:
         if self.who == "root" or os.geteuid() != 0:
             return [self.python, path, *arguments]
         user = ["--reuid", str(_USER), "--regid", str(_USER), "--clear-groups"]
-        return ["/usr/bin/setpriv", *user, SYSTEM_PYTHON, path, *arguments]
+        return ["/usr/bin/setpriv", *user, self.python, path, *arguments]
 
     def environment(self) -> dict[str, str]:
         """What the script runs with: little, so that a leak would show."""
-        return {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(self.package.parent)}
+        found = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(self.package.parent)}
+        # An ordinary user's own, because it has no home here.
+        found["XDG_CACHE_HOME"] = str(self.folder)
+        return {**found, "LD_LIBRARY_PATH": self.library} if self.library else found
 
     def make(self, name: str) -> Path:
         """A folder of this user's."""
@@ -136,7 +141,10 @@ def starter(request: pytest.FixtureRequest, readable_copy: Path) -> Generator[St
         pytest.skip(f"needs {SYSTEM_PYTHON}")
     folder = Path(tempfile.mkdtemp(prefix="seer-test-"))
     folder.chmod(0o755)
-    yield Starter(who, readable_copy / "seer", folder)
+    if who == "user" and os.geteuid() == 0:
+        os.chown(folder, _USER, _USER)
+    other = SYSTEM_PYTHON if who == "user" and os.geteuid() == 0 else sys.executable
+    yield Starter(who, readable_copy / "seer", folder, python=other)
     shutil.rmtree(folder)
 
 
@@ -144,3 +152,38 @@ def starter(request: pytest.FixtureRequest, readable_copy: Path) -> Generator[St
 def jail(request: pytest.FixtureRequest, starter: Starter) -> Jail:
     """Every backend, started by every kind of user."""
     return Jail(cast(BackendName, request.param), starter)
+
+
+@pytest.fixture(scope="session")
+def pythons() -> Generator[dict[str, tuple[str, str]]]:
+    """Kinds of Python: the program, and where its shared library is if it needs to be told.
+
+    `system` is the distribution's and `venv` a virtual environment of it. `built` was built from
+    source, with packages in the folder of its standard library, as pyenv does it; `moved` is a
+    copy of that elsewhere, as uv unpacks those that it manages, and readable to everybody.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="seer-pythons-"))
+    folder.chmod(0o755)
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (folder / "venv" / "bin").mkdir(parents=True)
+    (folder / "venv" / "bin" / "python").symlink_to(SYSTEM_PYTHON)
+    (folder / "venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    base, moved = Path(sys.base_prefix), folder / "moved"
+    (moved / "bin").mkdir(parents=True)
+    shutil.copy2(base / "bin" / name, moved / "bin" / name)
+    left_out = shutil.ignore_patterns("site-packages", "test", "idlelib", "ensurepip", "config-*")
+    shutil.copytree(base / "lib" / name, moved / "lib" / name, ignore=left_out)
+    for path in (base / "lib").glob("libpython*.so*"):
+        shutil.copy2(path, moved / "lib" / path.name)
+    (moved / "lib" / name / "site-packages").mkdir()
+    (moved / "lib" / name / "site-packages" / "planted.py").write_text("")
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
+    yield {
+        "system": (SYSTEM_PYTHON, ""),
+        "venv": (str(folder / "venv" / "bin" / "python"), ""),
+        "built": (str(base / "bin" / name), ""),
+        "moved": (str(moved / "bin" / name), str(moved / "lib")),
+    }
+    shutil.rmtree(folder)

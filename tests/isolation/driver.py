@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import seer
-from seer.isolation import JAIL_UIDS, BackendName, Limits, Mount, Policy, choose, script
+from seer.isolation import (
+    JAIL_UIDS,
+    BackendName,
+    Limits,
+    Mount,
+    Policy,
+    choose,
+    interpreter_env,
+    interpreter_mounts,
+    interpreter_path,
+    script,
+)
 
 # By their own names, as in a jail: an ordinary user's interpreter lacks what the rest of
 # `seer.testing` needs.
@@ -61,7 +72,11 @@ def main(backend_name: BackendName, *names: str) -> None:
         (fixed / "escapes").mkdir()
         for name, content in escapes.files().items():
             (fixed / name).write_bytes(content)
-        mounts = (Mount(work, "/workspace", writable=True), Mount(fixed, "/fixed"))
+        mounts = (
+            Mount(work, "/workspace", writable=True),
+            Mount(fixed, "/fixed"),
+            *interpreter_mounts("/seer/python", backend),
+        )
         view = backend.view(mounts)
         targets = stack.enter_context(
             escapes.plant(
@@ -78,7 +93,11 @@ def main(backend_name: BackendName, *names: str) -> None:
         os.environ["CANARY"] = targets.facts["canary"]
         policy = Policy(
             mounts=mounts,
-            env={"PATH": "/usr/bin:/bin", "HOME": view["/workspace"]},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "HOME": view["/workspace"],
+                **interpreter_env("/seer/python", view),
+            },
             cwd="/workspace",
             limits=LIMITS,
             uid=uid if root else None,
@@ -86,7 +105,7 @@ def main(backend_name: BackendName, *names: str) -> None:
         names = names or tuple(
             item.name for item in escapes.jail_attempts() if root or not item.machine
         )
-        argv = ("/usr/bin/python3", "-c", PROGRAM, view["/fixed"])
+        argv = (interpreter_path("/seer/python", view), "-c", PROGRAM, view["/fixed"])
         launch = backend.launch(policy, (*argv, f"{view['/fixed']}/facts.json", *names))
         join = _limited(stack) if root else None
         done = subprocess.run(

@@ -76,7 +76,7 @@ def run(task: Task) -> Report:
         env={**{k: fill(v) for k, v in task["env"].items()}, "FDS": " ".join(map(str, fds))},
         cwd=task["cwd"],
         network=task["network"],
-        limits=Limits(**task["limits"]),
+        limits=Limits(**task["limits"]),  # pyright: ignore[reportArgumentType] (numbers only)
         pass_fds=tuple(fds),
         uid=JAIL_UIDS[3] if root else None,
     )

@@ -3,13 +3,16 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
 import pytest
 
 from seer.testing import escapes
+from tests.selection import part
 
 from .conftest import SYSTEM_PYTHON, Jail, Starter
 
@@ -67,6 +70,25 @@ def test_exactly_the_stated_attempts_succeed(jail: Jail) -> None:
     assert report["damage"] == []
     assert set(_escaped(report)) == weak
     assert len(report["outcomes"]) >= 60
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", part(["system", "venv", "built", "moved"], ["moved"]))
+def test_no_kind_of_python_brings_anything_of_the_host_along(
+    kind: str, jail: Jail, pythons: dict[str, tuple[str, str]]
+) -> None:
+    if kind == "built" and jail.starter.who == "user" and sys.base_prefix.startswith("/root/"):
+        pytest.skip("this interpreter is root's")
+    program, library = pythons[kind]
+    starter = replace(jail.starter, python=program, library=library)
+    names = [item.name for item in escapes.jail_attempts() if item.group == "files"]
+    if kind != "moved":
+        names = [item.name for item in escapes.jail_attempts() if not item.machine]
+    report = _attempt(starter, jail.backend, *names)
+    weak = {item.name for item in escapes.ATTEMPTS.values() if jail.setting in item.weak}
+    assert report["code"] == 0, report["stderr"]
+    assert report["damage"] == []
+    assert set(_escaped(report)) == weak & set(names)
 
 
 @pytest.mark.full

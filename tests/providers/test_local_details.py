@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
@@ -22,9 +23,12 @@ from seer.errors import (
     SandboxNotFoundError,
 )
 from seer.isolation import BackendName, Mount
-from seer.providers import Machine, MachineSpec, get_provider
+from seer.providers import Machine, MachineSpec, _kept, get_provider
 from seer.providers import _gpus as gpus
+from seer.providers._keeper_client import KeeperClient
+from seer.providers._local_machine import LocalMachine
 from seer.providers._local_record import machines_dir
+from seer.providers._machine import wire
 from seer.providers._sweep import being_made
 
 pytestmark = pytest.mark.full
@@ -320,3 +324,67 @@ async def test_a_long_state_folder_is_no_problem(
 async def test_a_network_that_is_not_there_is_not_there() -> None:
     async with started(network="none", isolation="bubblewrap") as machine:
         assert await out(machine, "cat /proc/net/dev | grep -c :") == "1", "loopback only"
+
+
+async def test_a_start_that_fails_early_leaks_no_descriptor(tmp_path: Path) -> None:
+    async with started() as machine:
+        assert await out(machine, "echo ready") == "ready"
+    (tmp_path / "file").touch()
+    held = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for wrong in (
+        Mount(tmp_path / "file", "relative"),
+        Mount(tmp_path / "file", "/workspace/inside"),
+    ):
+        with pytest.raises(IsolationError):
+            await get_provider("local").start(MachineSpec(mounts=(wrong,)))
+    assert len(os.listdir("/proc/self/fd")) == held  # noqa: PTH208
+
+
+async def test_a_machine_that_has_ended_leads_to_no_other(tmp_path: Path) -> None:
+    async with started() as machine:
+        assert isinstance(machine, LocalMachine)
+        number = machine._folder  # pyright: ignore[reportPrivateUsage]
+    # The number of its folder's descriptor belongs to something else by now.
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
+    assert machine._folder == -1  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(SandboxLostError):
+        await machine.exec(["true"])
+
+
+@BOTH
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+async def test_a_machine_cannot_leave_its_cores(backend: BackendName) -> None:
+    code = (
+        "import os\nprint(len(os.sched_getaffinity(0)))\n"
+        "try: os.sched_setaffinity(0, range(64))\nexcept OSError as error: print(error.errno)\n"
+        "print(len(os.sched_getaffinity(0)))"
+    )
+    async with started(isolation=backend, cpus=1) as machine:
+        done = await machine.exec([machine.layout.python, "-c", code])
+    assert done.stdout.split() == [b"1", b"1", b"1"], done.stderr
+
+
+async def test_ending_waits_while_files_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = asyncio.Event()
+    monkeypatch.setattr(_kept.logger, "warning", lambda *_: said.set())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    async with started() as machine:
+        assert isinstance(machine, LocalMachine)
+        record = machine._record  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(_kept, "_END_PATIENCE", 0.2)
+    ours, keepers = socket.socketpair()
+    with keepers:
+        ended = LocalMachine(tmp_path, record, await KeeperClient.on(ours))
+        ending = asyncio.create_task(ended.terminate())
+        keepers.setblocking(False)
+        loop = asyncio.get_running_loop()
+        while b"terminate" not in await loop.sock_recv(keepers, 4096):
+            pass
+        await loop.sock_sendall(keepers, wire.message(wire.ENDED, reason="terminated"))
+        async with asyncio.timeout(30):
+            await said.wait()
+        assert not ending.done()
+    async with asyncio.timeout(30):
+        await ending
