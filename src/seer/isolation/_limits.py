@@ -23,6 +23,8 @@ _OPTIONS = {
 _PENDING_SIGNALS = 4096
 """Of one jail, where they are counted for it alone; POSIX timers count too."""
 _LEAST_OPEN_FILES = 256
+_OWNERS_SHARE = 0.5
+"""From this share on, a jail is taken to run its owner's code and not an agent's."""
 _MACHINES = 32
 """Where a limit can only be set for each jail by itself, this many together use up the share."""
 
@@ -49,9 +51,7 @@ def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int
         wanted[resource.RLIMIT_NPROC] = limits.processes
     if not own_user:
         shared = shared_rlimits(limits)
-        shared[resource.RLIMIT_NOFILE] = max(
-            int(_hard(resource.RLIMIT_NOFILE) * limits.share), _LEAST_OPEN_FILES
-        )
+        shared[resource.RLIMIT_NOFILE] = _shared_open_files(limits)
         if own_count and resource.RLIMIT_MSGQUEUE in shared:
             # One jail alone must not use up the share.
             shared[resource.RLIMIT_MSGQUEUE] //= 2
@@ -64,6 +64,16 @@ def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int
     return {
         number: min(value, _hard(number)) for number, value in wanted.items() if value is not None
     }
+
+
+def _shared_open_files(limits: Limits) -> int:
+    """As many as leave the user's other programs, who go by their soft limit, the rest.
+
+    What runs an owner's interface passes few descriptors, but may need many open files.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = soft if limits.share < _OWNERS_SHARE else _hard(resource.RLIMIT_NOFILE)
+    return max(int(most * limits.share), _LEAST_OPEN_FILES)
 
 
 def shared_rlimits(limits: Limits) -> dict[int, int]:
