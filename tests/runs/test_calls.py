@@ -227,6 +227,25 @@ async def test_a_reload_in_a_run_costs_no_call(tmp_path: Path) -> None:
     assert "missing" not in runs[0].meta
 
 
+async def test_calls_of_several_interfaces_are_in_the_run_each_with_its_interface(
+    tmp_path: Path,
+) -> None:
+    async with place(tmp_path) as here:
+        others: Any = await here.scoped.aserve(tmp_path / "tools.py", name="others", replicas=2)
+        both = await acreate_local_session(
+            Workspace(libraries=[here.library, others]), workspace_dir=tmp_path / "both", name="lab"
+        )
+        code = "import tools, others\nfor n in range(20): tools.small(n), others.array(-n)"
+        run, events = await Place(here.scoped, here.library, both).run(code)
+        await both.aclose()
+    assert last(events).reason == "completed", last(events)
+    for interface, sign in (("tools", 1), ("others", -1)):
+        found = [line for line in run.calls() if line["interface"] == interface]
+        given = [json.loads(line["arguments"])[0][0] for line in found]
+        assert given == [sign * n for n in range(20)]
+    assert len(list(run.calls())) == 40
+
+
 async def test_calls_of_a_script_beside_two_runs_are_in_one_of_them(tmp_path: Path) -> None:
     async with place(tmp_path) as here:
         other = await acreate_local_session(
