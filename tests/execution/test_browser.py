@@ -191,6 +191,8 @@ def test_no_script_of_the_kernel_runs_even_where_the_person_ran_the_cell(
     first = page.locator(".jp-Notebook .jp-Cell").first
     editor = first.locator(".cm-content")
     expect(editor).to_be_visible(timeout=PATIENCE)
+    # Before that, JupyterLab forgets what it is asked to run.
+    expect(page.get_by_text("Python 3 (Seer) | Idle")).to_be_visible(timeout=PATIENCE)
 
     def assert_inert() -> None:
         for text in ("shown", "the last of them"):

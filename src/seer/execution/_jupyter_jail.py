@@ -104,7 +104,7 @@ def _jailed(home: Path, code: Path, *, share: Path, backend: Backend) -> Spawn:
         hand_over(path)
     sites = [Mount(site, f"/jupyter/site-{i}") for i, site in enumerate(_sites())]
     mounts = (
-        *interpreter_mounts(_PYTHON),
+        *interpreter_mounts(_PYTHON, backend),
         *sites,
         Mount(code, "/jupyter/code"),
         Mount(share / "lab", _LAB),
