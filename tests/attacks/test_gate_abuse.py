@@ -127,7 +127,7 @@ def test_descriptors_that_are_no_memory_or_too_short_are_refused(peer: Peer) -> 
     sealed = os.memfd_create("attack", os.MFD_ALLOW_SEALING)
     null = os.open("/dev/null", os.O_RDWR)
     try:
-        os.ftruncate(sealed, 100)
+        os.write(sealed, bytes(100))
         every = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
         fcntl.fcntl(sealed, fcntl.F_ADD_SEALS, every)
         assert "past the end" in peer.ask(_with_memory(4096), (sealed,))
