@@ -386,5 +386,7 @@ async def test_ending_waits_while_files_are_removed(
         async with asyncio.timeout(30):
             await said.wait()
         assert not ending.done()
+        with pytest.raises(SandboxLostError, match="ended: terminated"):
+            await ended.exec(["true"])
     async with asyncio.timeout(30):
         await ending

@@ -41,7 +41,7 @@ class KeeperClient:
         Raises:
             SandboxLostError: It is gone, or does not answer.
         """
-        if self.ended.is_set():
+        if self.stopped.is_set():
             raise await _gone()
         future: asyncio.Future[wire.Message] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
@@ -67,7 +67,7 @@ class KeeperClient:
                 fields = wire.decode_message(payload)
                 if kind == wire.ENDED:
                     self.reason = wire.get_text(fields, "reason")
-                    self.stopped.set()
+                    await self._stop()
                 elif self._waiting:
                     future = self._waiting.popleft()
                     if not future.done():
@@ -76,11 +76,15 @@ class KeeperClient:
             pass  # the end of the line is the news, and is told below
         finally:
             self._connection.close()
-            self.stopped.set()
             self.ended.set()
-            for future in self._waiting:
-                if not future.done():
-                    future.set_exception(await _gone())
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """Answer what waits: the keeper answers nothing any more."""
+        self.stopped.set()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(await _gone())
 
     async def close(self) -> None:
         """Hang up."""

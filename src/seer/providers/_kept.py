@@ -163,8 +163,8 @@ class KeptMachine(StewardMachine):
     async def _why_lost(self) -> SandboxLostError:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS):
-                await self._keeper.ended.wait()
-        if not self._keeper.ended.is_set():
+                await self._keeper.stopped.wait()
+        if not self._keeper.stopped.is_set():
             return SandboxLostError(
                 "what served this operation inside the sandbox was killed; the sandbox itself "
                 "still runs"

@@ -39,7 +39,7 @@ class LocalMachine(KeptMachine):
 
     async def _dial(self) -> Connection:
         await self._check_running()
-        if self._keeper.ended.is_set():
+        if self._keeper.stopped.is_set():
             raise await self._why_lost()
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:

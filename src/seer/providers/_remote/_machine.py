@@ -131,7 +131,7 @@ class RemoteMachine(KeptMachine):
 
     async def _dial(self) -> Connection:
         await self._check_running()
-        if self._keeper.ended.is_set():
+        if self._keeper.stopped.is_set():
             raise await self._why_lost()
         try:
             reader, writer = await self._session.open(
