@@ -111,8 +111,8 @@ class Planted:
                 continue
             self.seen += [f"arguments: {name}" for name in self.named(arguments)]
             if jailed:
-                program = arguments.split(b"\0")[0].decode(errors="replace")
-                kind = "agent" if program.startswith("/agent/") else "jailed"
+                # The agent itself, and process 1 of its jail, which started it.
+                kind = "agent" if b"\0/agent/" in b"\0" + arguments else "jailed"
                 self.seen += [f"{kind}: {name}" for name in self.named(environment)]
         return Reply(text="I am done")
 
