@@ -341,6 +341,13 @@ class CallCancelledError(GateError):
     """The call was cancelled before it ended."""
 
 
+class StillRunningError(GateError):
+    """An earlier call of this caller was stopped and its function still runs.
+
+    No other call of the caller is started until it ends. The call was not executed.
+    """
+
+
 class CallLostError(GateError, ConnectionError):
     """The interface died during the call; whether it had an effect is not known."""
 

@@ -97,6 +97,11 @@ class Served:
         self._gates.append(gate)
         return gate
 
+    def calls(self) -> int:
+        """How many calls of all callers have no answer yet; each caller sees its own only."""
+        names = [caller["name"] for caller in self.config["callers"]]
+        return sum(http(self.socket_path(n), "GET", "/v1/health")["calls"] for n in names)
+
     def ready(self) -> dict[str, Any]:
         """Wait until it is loaded."""
         return self.control("GET", "/v1/ready")
@@ -183,7 +188,7 @@ def holding(served: Served) -> Generator[Callable[[int], None]]:
     running = threading.Thread(target=gate.call, args=("hold", (str(release),)))
 
     def until(count: int) -> None:
-        wait_until(lambda: gate.health()["calls"] == count + 1)
+        wait_until(lambda: served.calls() == count + 1)
 
     running.start()
     try:

@@ -6,6 +6,8 @@ import socket
 import threading
 import tracemalloc
 from collections.abc import Generator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -199,9 +201,10 @@ def test_an_id_is_known_at_every_moment_from_a_calls_beginning_on() -> None:
     head = b"POST /v1/call/f HTTP/1.1\r\nseer-call: once\r\ncontent-length: 0"
     entry = Entry("f", fetch, bind_fetch, Options(), meter)
     tally = Tally((meter, meter, meter), 1)
-    call = Call(caller, entry, parse_request(head, max_body=10), tally, 0.0)
+    connection: Any = SimpleNamespace(caller=caller)
+    call = Call(connection, entry, parse_request(head, max_body=10), b"", tally, 0.0)
     caller.calls["once"] = call
-    caller.finish(call, b"{}", 1.0)
+    assert caller.answer(call, Reply(200, b"{}"), 1.0) == [connection]
     assert left == [True]
     assert "once" not in caller.calls
 

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.full
 SOURCE = (
     """
     import asyncio
+    import os
+    import time
     from collections.abc import Sequence
 
     batches = []
@@ -72,6 +74,28 @@ SOURCE = (
     @expose(batch=8, batch_wait=600)
     def patient(x: list[int]) -> list[int]:
         return x
+
+    @expose(batch=8, batch_wait=0.05)
+    def quoting(x: list[str]) -> list[str]:
+        batches.append(list(x))
+        if "bad" in x:
+            raise ValueError(f"cannot do {x}")
+        return [item.upper() for item in x]
+
+    @expose(batch=8, batch_wait=0.05)
+    async def quoting_async(x: list[str]) -> list[str]:
+        return quoting(x)
+
+    @expose(batch=8, batch_wait=0.05)
+    def slow_alone(x: list[str]) -> list[str]:
+        if len(x) > 1:
+            batches.append(["together"])
+            raise ValueError
+        name, release = x[0].split(" ")
+        batches.append([name])
+        while not os.path.exists(release):
+            time.sleep(0.01)
+        return ["done"]
 
     @expose
     def seen() -> list:
@@ -213,8 +237,48 @@ def test_a_list_of_another_length_is_an_error_that_says_so(served: Served) -> No
     assert all(isinstance(r, TypeError) and "batch of" in str(r) for r in results)
 
 
-def test_an_exception_of_the_function_reaches_all_of_the_batch(served: Served) -> None:
+def test_an_exception_of_the_function_reaches_all_whose_calls_raise_it(served: Served) -> None:
     assert all(isinstance(r, RuntimeError) for r in call_all(served, "failing", [1, 2, 3]))
+
+
+@pytest.mark.parametrize("function", ["quoting", "quoting_async"])
+def test_one_bad_item_neither_fails_other_callers_nor_shows_their_inputs(
+    served: Served, function: str
+) -> None:
+    secret, bad = "the other agent's prompt", "bad"
+    results = call_all(served, function, [secret, bad, "fine"])
+    assert (results[0], results[2]) == (secret.upper(), "FINE")
+    assert isinstance(results[1], ValueError)
+    assert str(results[1]) == "cannot do ['bad']"
+    assert secret not in getattr(results[1], "remote_traceback", "")
+    batches = served.gate().call("seen")
+    assert batches == [[secret, bad, "fine"], [secret], [bad], ["fine"]]
+
+
+def test_a_call_stopped_while_it_waits_to_run_alone_is_not_run(served: Served) -> None:
+    release = served.folder / "release"
+    outcomes: dict[str, object] = {}
+
+    def call(name: str, seconds: float) -> None:
+        try:
+            with deadline(seconds):
+                outcomes[name] = served.gate().call("slow_alone", (f"{name} {release}",))
+        except Exception as error:
+            outcomes[name] = type(error)
+
+    threads = [
+        threading.Thread(target=call, args=(name, seconds))
+        for name, seconds in (("first", 60.0), ("second", 1.5))
+    ]
+    with holding(served) as waiting:
+        for number, thread in enumerate(threads):
+            thread.start()
+            waiting(number + 1)
+    threads[1].join(timeout=SOON)
+    release.touch()
+    threads[0].join(timeout=SOON)
+    assert outcomes == {"first": "done", "second": DeadlineExceededError}
+    assert served.gate().call("seen") == [["together"], ["first"]]
 
 
 def test_a_flooding_caller_shares_each_batch_with_others(served: Served) -> None:

@@ -1,16 +1,20 @@
 """Budgets: what is counted, for whom, and what happens when it is used up."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from seer.errors import BudgetExceededError
+from seer.errors import BudgetExceededError, DeadlineExceededError
 from seer.rpc import Budget
-from tests.rpc.serving import SOON, ControlFailed, run_together, serving
+from seer.rpc.client import deadline
+from tests.rpc.serving import SOON, ControlFailed, run_together, serving, wait_until
 
 SOURCE = """
     import time
+    from collections.abc import AsyncIterator, Iterator
 
     @expose
     def small(x: int) -> int:
@@ -32,6 +36,31 @@ SOURCE = """
     @expose
     def text(n: int) -> str:
         return "x" * n
+
+    @expose
+    def items(count: int, size: int) -> Iterator[str]:
+        for _ in range(count):
+            yield "x" * size
+
+    @expose
+    async def items_async(count: int, size: int) -> AsyncIterator[str]:
+        for _ in range(count):
+            yield "x" * size
+
+    @expose(batch=8, batch_wait=0.01)
+    def nap_together(seconds: list[float]) -> list[float]:
+        time.sleep(max(seconds))
+        return seconds
+
+    @expose(batch=8, batch_wait=0.01)
+    def stubborn_together(seconds: list[float]) -> list[float]:
+        end = time.monotonic() + max(seconds)
+        while time.monotonic() < end:
+            try:
+                time.sleep(0.01)
+            except BaseException:
+                pass
+        return seconds
 
     @expose
     def crash() -> None:
@@ -123,6 +152,91 @@ def test_bytes_are_checked_before_a_result_is_sent() -> None:
         with pytest.raises(BudgetExceededError, match="bytes"):
             gate.call("text", (8000,))
         assert len(gate.call("text", (1000,))) == 1000
+
+
+@full
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+@pytest.mark.parametrize("function", ["items", "items_async"])
+def test_a_stream_delivers_no_more_than_the_budgets_bytes(replicas: int, function: str) -> None:
+    callers = {"a": {"bytes": 100_000}}
+    with serving(SOURCE, callers=callers, replicas=replicas) as served:
+        gate = served.gate()
+        came = 0
+        with pytest.raises(BudgetExceededError, match=rf"one more item of what {function}\(\)"):
+            for item in gate.stream(function, (400, 10_000)):
+                came += len(item)
+        assert came == 90_000
+        used = gate.budget()["caller"]["used"]["bytes"]
+        assert came <= used <= 100_000
+        # What is left can be used.
+        assert len(list(gate.stream(function, (3, 1000)))) == 3
+        wait_until(lambda: gate.health()["detached"] == 0)
+
+
+@full
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_an_interrupted_batch_is_charged_for_what_it_ran(replicas: int) -> None:
+    callers = {"a": {"seconds": 0.5}, "b": {}}
+    with serving(SOURCE, callers=callers, replicas=replicas) as served:
+        gate, other = served.gate(), served.gate("b")
+        with pytest.raises(BudgetExceededError, match="time budget"):
+            gate.call("nap_together", (60.0,))
+        assert 0.5 <= gate.budget()["caller"]["used"]["seconds"] < SOON
+        with pytest.raises(BudgetExceededError, match="used up"):
+            gate.call("nap_together", (60.0,))
+        # One that does not stop is charged for the time that it runs on, too.
+        with pytest.raises(DeadlineExceededError), deadline(0.2):
+            other.call("stubborn_together", (1.5,))
+        wait_until(lambda: other.health()["detached"] == 0)
+        assert other.budget()["caller"]["used"]["seconds"] >= 1.5
+
+
+@full
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_usage_without_limits_is_exact_also_of_callers_that_left(replicas: int) -> None:
+    names = [f"c{number}" for number in range(10)]
+    with serving(SOURCE, callers={name: {} for name in names}, replicas=replicas) as served:
+        for name in names:
+            with closing(served.gate(name)) as gate:
+                assert [gate.call("small", (i,)) for i in range(13)] == list(range(13))
+            served.control("POST", f"/v1/remove/{name}")
+        used = served.control("GET", "/v1/budget")
+        assert used["interface"]["calls"] == used["functions"]["small"]["calls"] == 130
+        assert used["interface"]["seconds"] > 0
+
+
+@full
+def test_usage_without_limits_outlives_a_crash() -> None:
+    with serving(SOURCE, restart="on-failure") as served:
+        gate = served.gate()
+        for i in range(3):
+            gate.call("small", (i,))
+        with pytest.raises(ConnectionError):
+            gate.call("crash")
+        used = served.control("GET", "/v1/budget")["callers"]["a"]
+        assert used["calls"] == 4
+        assert used["seconds"] > 0.25
+
+
+@full
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+def test_a_caller_sees_nothing_of_what_others_use_or_do(replicas: int) -> None:
+    budget = {"calls": 100, "bytes": 10_000_000}
+    with serving(
+        SOURCE, budget=budget, callers={"a": {}, "b": {"calls": 9}}, replicas=replicas
+    ) as served:
+        gate, other = served.gate("a"), served.gate("b")
+        before = other.budget()
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(5):
+                gate.call("small", (1,))
+            running = pool.submit(gate.call, "nap", (1.0,))
+            wait_until(lambda: gate.health()["calls"] == 1)
+            assert (other.health()["calls"], other.budget()) == (0, before)
+            running.result(timeout=SOON)
+        assert before["interface"] == {"limit": budget}
+        assert before["functions"]["rare"] == {"limit": {"calls": 3}}
+        assert before["caller"]["left"] == {"calls": 9}
 
 
 @full

@@ -1,11 +1,12 @@
 """Deadlines and cancelling: past them work stops for real, and the caller is told."""
 
 import asyncio
+import json
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 
 from seer.errors import (
     CallCancelledError,
-    CallLostError,
     DeadlineExceededError,
     InterfaceDiedError,
     InterfaceRestartedError,
+    StillRunningError,
 )
 from seer.rpc.client import Gate, deadline
 from seer.rpc.client._streams import ChunkReader
@@ -102,15 +103,66 @@ SOURCE = (
         finally:
             log.append("generator closed")
 
-    @expose
-    def stubborn(seconds: float) -> float:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+    @expose(timeout=0.3)
+    def stubborn_short(seconds: float) -> float:
+        return stubborn("/nowhere")
+
+    def stubborn(release: str) -> str:
+        while not os.path.exists(release):
             try:
-                time.sleep(seconds)
+                time.sleep(0.01)
             except BaseException:
                 pass
-        return seconds
+        return release
+
+    expose(stubborn)
+
+    @expose(max_concurrency=2)
+    def stubborn_thread(release: str) -> str:
+        return stubborn(release)
+
+    @expose
+    async def stubborn_task(release: str) -> str:
+        import asyncio
+        while not os.path.exists(release):
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                pass
+        return release
+
+    @expose
+    def deaf(release: str) -> str:
+        # One long call of C code, which no exception gets into.
+        import ctypes
+        libc = ctypes.CDLL(None)
+        while not os.path.exists(release):
+            # A signal ends a sleep early.
+            left = 1
+            while left:
+                left = libc.sleep(left)
+        return release
+
+    @expose(batch=8, batch_wait=0.01)
+    def stubborn_together(releases: list[str]) -> list[str]:
+        return [stubborn(release) for release in releases]
+
+    @expose
+    def stubborn_stream(release: str):
+        yield 1
+        stubborn(release)
+        yield 2
+
+    kept = []
+
+    @expose
+    def remember(value: int) -> int:
+        kept.append(value)
+        return len(kept)
+
+    @expose(max_concurrency=2)
+    def quick_thread() -> int:
+        return 1
 
     @expose
     def seen() -> list:
@@ -179,26 +231,160 @@ def test_a_deadline_passes_in_the_queue_without_executing(served: Served) -> Non
     assert gate.call("seen") == []
 
 
-def test_a_function_that_does_not_stop_is_killed_after_the_grace_period() -> None:
+def test_a_function_that_does_not_stop_at_its_own_timeout_is_killed() -> None:
     with serving(SOURCE, grace=0.5) as served:
         gate = served.gate()
-        begin = time.monotonic()
-        with pytest.raises((DeadlineExceededError, CallLostError)) as caught, deadline(0.3):
-            gate.call("stubborn", (60.0,))
-        assert time.monotonic() - begin < SOON
-        assert "deadline" in str(caught.value)
-        with pytest.raises(InterfaceDiedError, match="deadline"):
+        error = stopped(lambda: gate.call("stubborn_short", (60.0,)))
+        assert "its timeout of 0.3 s, which the interface's owner sets" in str(error)
+        wait_until(lambda: served.control("GET", "/v1/health")["state"] == "dead")
+        with pytest.raises(InterfaceDiedError, match="past its function's timeout"):
             gate.call("quick")
 
 
-def test_it_is_started_again_where_that_was_asked_for() -> None:
-    with serving(SOURCE, grace=0.3, restart="on-failure") as served:
+def test_the_owners_default_timeout_holds_for_functions_without_one() -> None:
+    with serving(SOURCE, grace=0.4, call_timeout=0.3, restart="on-failure") as served:
         gate = served.gate()
-        with pytest.raises((DeadlineExceededError, CallLostError)), deadline(0.2):
-            gate.call("stubborn", (60.0,))
+        stopped(lambda: gate.call("stubborn", ("/nowhere",)))
+        wait_until(lambda: served.control("GET", "/v1/health")["restarts"] == 1)
         with suppress(InterfaceRestartedError):
             gate.call("quick")
         assert gate.call("quick") == 1
+
+
+@pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
+@pytest.mark.parametrize("function", ["stubborn", "stubborn_thread", "stubborn_task", "deaf"])
+def test_a_short_deadline_on_a_stubborn_call_costs_nobody_else_the_interface(
+    replicas: int, function: str
+) -> None:
+    with serving(SOURCE, grace=0.2, replicas=replicas, callers={"a": {}, "b": {}}) as served:
+        gate, other = served.gate("a"), served.gate("b")
+        assert other.call("remember", (1,)) == 1
+        pid = served.pid
+        release = served.folder / "release"
+
+        def call() -> None:
+            with deadline(0.2):
+                gate.call(function, (str(release),))
+
+        assert "has not stopped yet" in str(stopped(call))
+        # It has one detached call, so no other is started, and it is told why.
+        with pytest.raises(StillRunningError, match=rf"earlier call of {function}\(\) was stopped"):
+            gate.call("quick_thread")
+        assert gate.health()["detached"] == 1
+        seen = other.health()
+        assert (seen["calls"], seen["detached"]) == (0, 0)
+        assert other.call("quick_thread") == 1
+        time.sleep(0.6)  # three times the grace period that killed processes before
+        release.touch()
+        wait_until(lambda: gate.health()["detached"] == 0)
+        assert (other.call("remember", (2,)), gate.call("quick_thread")) == (2, 1)
+        assert served.pid == pid
+        used = gate.budget()["caller"]["used"]
+        # The 0.2 s of the deadline and the 0.6 s that it ran on.
+        assert used["seconds"] > 0.75 and used["calls"] == 2
+
+
+def test_a_caller_that_cancels_or_goes_away_keeps_paying_and_kills_nobody(served: Served) -> None:
+    release = served.folder / "release"
+    with called(served, "stubborn", [str(release)]) as connected:
+        wait_until(lambda: served.calls() == 1)
+        connected.close()
+        wait_until(lambda: served.gate().health()["detached"] == 1)
+    with pytest.raises(StillRunningError):
+        served.gate().call("quick_thread")
+    before = served.gate().budget()["caller"]["used"]["seconds"]
+    time.sleep(0.3)
+    release.touch()
+    wait_until(lambda: served.gate().health()["detached"] == 0)
+    assert served.gate().budget()["caller"]["used"]["seconds"] > before + 0.29
+    assert served.gate().call("quick") == 1
+
+
+def test_in_a_batch_one_callers_deadline_neither_kills_nor_blocks_anybody() -> None:
+    with serving(SOURCE, grace=0.2, callers={"a": {}, "b": {}}) as served:
+        release = served.folder / "release"
+        results: list[object] = []
+
+        def wait(caller: str, seconds: float) -> None:
+            try:
+                with deadline(seconds):
+                    gate = served.gate(caller)
+                    results.append(gate.call("stubborn_together", (str(release),)))
+            except DeadlineExceededError as error:
+                results.append(error)
+
+        threads = [
+            threading.Thread(target=wait, args=("a", 0.5)),
+            threading.Thread(target=wait, args=("b", 60.0)),
+        ]
+        with holding(served) as waiting:
+            for thread in threads:
+                thread.start()
+            waiting(2)
+        threads[0].join(timeout=SOON)
+        assert [type(result) for result in results] == [DeadlineExceededError]
+        # The batch runs for the other caller, so nothing is held against this one.
+        assert served.gate("a").call("quick_thread") == 1
+        time.sleep(0.6)
+        release.touch()
+        threads[1].join(timeout=SOON)
+        assert results[1:] == [str(release)]
+        assert served.gate("a").budget()["caller"]["used"]["seconds"] > 0.2
+
+
+def test_a_stream_whose_generator_does_not_stop_ends_for_its_caller(served: Served) -> None:
+    release = served.folder / "release"
+    gate = served.gate()
+    came: list[object] = []
+
+    def read() -> None:
+        with deadline(0.3):
+            came.extend(gate.stream("stubborn_stream", (str(release),)))
+
+    assert "has not stopped yet" in str(stopped(read))
+    assert gate.health()["detached"] == 1
+    release.touch()
+    wait_until(lambda: gate.health()["detached"] == 0)
+    assert gate.call("quick") == 1
+
+
+def test_on_more_than_63_threads_the_end_of_one_call_does_not_clear_the_kill_mark_of_another() -> (
+    None
+):
+    names = [f"wait_{number}" for number in range(3)]
+    source = "import time\n" + "".join(
+        f"""
+@expose(max_concurrency=60, timeout={0.5 if number == 2 else 600.0})
+def {name}(seconds: float) -> float:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            pass
+    return seconds
+"""
+        for number, name in enumerate(names)
+    )
+    with serving(source, grace=0.5) as served:
+        gate = served.gate()
+        # With 63 marks for all, the ends of the short ones cleared the mark of the stubborn one.
+        threads = [
+            threading.Thread(target=_call_quietly, args=(gate, "wait_0", 0.05)) for _ in range(60)
+        ]
+        victim = threading.Thread(target=_call_quietly, args=(gate, "wait_2", 60.0))
+        victim.start()
+        for thread in threads:
+            thread.start()
+        for thread in [*threads, victim]:
+            thread.join(timeout=SOON)
+        _call_quietly(gate, "wait_1", 0.01)
+        wait_until(lambda: served.control("GET", "/v1/health")["state"] == "dead", timeout=SOON)
+
+
+def _call_quietly(gate: Gate, function: str, seconds: float) -> None:
+    with suppress(DeadlineExceededError, StillRunningError, ConnectionError):
+        gate.call(function, (seconds,))
 
 
 def test_a_client_that_goes_away_cancels_its_call(served: Served) -> None:
@@ -327,11 +513,13 @@ def test_long_calls_and_streams_get_signs_of_life(served: Served) -> None:
 
 
 @contextmanager
-def called(served: Served, function: str) -> Generator[socket.socket]:
+def called(
+    served: Served, function: str, args: Sequence[object] = (10.3,)
+) -> Generator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connected:
         connected.settimeout(30)
         connected.connect(str(served.socket_path("a")))
-        body = b"[[10.3],{}]"
+        body = json.dumps([list(args), {}]).encode()
         head = f"POST /v1/call/{function} HTTP/1.1\r\ncontent-length: {len(body)}\r\n\r\n"
         connected.sendall(head.encode() + body)
         yield connected

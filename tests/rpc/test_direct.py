@@ -1,4 +1,4 @@
-"""The shortest way: a call that goes by it differs from others in nothing that can be seen."""
+"""Small calls over one connection: each is read, run, counted and answered like the first."""
 
 import json
 import socket
@@ -116,7 +116,7 @@ def served() -> Generator[Served]:
 
 
 def warm(served: Served, function: str, body: bytes, headers: str = "") -> Caller:
-    """A connection whose next calls go by the shortest way."""
+    """A connection that has made a call."""
     caller = Caller(served, function, headers)
     caller.call(f"warm-{function}-{id(caller)}", body)
     return caller
@@ -206,7 +206,7 @@ def test_whatever_a_function_raises_is_its_callers_to_see(served: Served) -> Non
             gate.call("fail", ("other",))
         assert isinstance(caught.value, RemoteError)
         assert "line" in caught.value.remote_traceback
-        assert "_direct" not in caught.value.remote_traceback
+        assert "seer/rpc" not in caught.value.remote_traceback
         with pytest.raises(RemoteError) as exited:
             gate.call("fail", ("exit",))
         assert exited.value.type_name == "SystemExit"
@@ -220,7 +220,7 @@ def test_an_exception_without_a_text_costs_neither_its_connection_nor_a_second_c
         for number in range(4):
             status, found = caller.call(f"mute-{number}", b'[["mute"],{}]')
             assert (status, found["error"]["name"]) == (500, "Mute")
-        assert served.gate().budget()["functions"]["fail"]["used"]["calls"] == 4
+        assert served.control("GET", "/v1/budget")["functions"]["fail"]["calls"] == 4
         caller.close()
 
 
@@ -565,7 +565,7 @@ def test_usage_is_counted_alike() -> None:
         gate = served.gate()
         for _ in range(100):
             gate.call("add", (1,))
-        found = gate.budget()["functions"]["add"]["used"]
+        found = served.control("GET", "/v1/budget")["functions"]["add"]
         assert found["calls"] == 100
         assert found["bytes"] == 100 * (len("[[1],{}]") + len('{"result":1.5}'))
 
@@ -605,7 +605,7 @@ def test_a_crash_names_the_function_that_ran() -> None:
     with serving(source) as served:
         gate = served.gate()
         assert [gate.call("end", (False,)) for _ in range(3)] == [1] * 3
-        with pytest.raises(Exception, match=r"status 7, during or after a call of end\(\)"):
+        with pytest.raises(Exception, match=r"status 7, while it ran end\(\)"):
             gate.call("end", (True,))
 
 

@@ -26,6 +26,7 @@ from seer.rpc._budget import Budget
 from seer.rpc._docs import render_prompt, render_skill
 from seer.rpc._ship import client_bundle, server_bundle
 from seer.rpc._stub import render
+from seer.rpc.server._config import CALL_TIMEOUT
 from seer.workspace import Library, Skill
 from seer.workspace._names import check_module_name
 
@@ -107,6 +108,7 @@ class ScopedSandbox(Sandbox):
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
         caller_memory: int | str | None = None,
+        call_timeout: float | None = CALL_TIMEOUT,
     ) -> Library: ...
     @overload
     def serve(
@@ -122,6 +124,7 @@ class ScopedSandbox(Sandbox):
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
         caller_memory: int | str | None = None,
+        call_timeout: float | None = CALL_TIMEOUT,
     ) -> McpConfig: ...
     @overload
     def serve(
@@ -137,6 +140,7 @@ class ScopedSandbox(Sandbox):
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
         caller_memory: int | str | None = None,
+        call_timeout: float | None = CALL_TIMEOUT,
     ) -> str: ...
     @overload
     def serve(
@@ -152,6 +156,7 @@ class ScopedSandbox(Sandbox):
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
         caller_memory: int | str | None = None,
+        call_timeout: float | None = CALL_TIMEOUT,
     ) -> Skill: ...
     def serve(
         self,
@@ -166,6 +171,7 @@ class ScopedSandbox(Sandbox):
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
         caller_memory: int | str | None = None,
+        call_timeout: float | None = CALL_TIMEOUT,
     ) -> Library | McpConfig | str | Skill:
         """Load an interface file in the sandbox and serve its exposed functions.
 
@@ -190,6 +196,9 @@ class ScopedSandbox(Sandbox):
             caller_memory: Bytes (or e.g. `"2GiB"`) of the interface's memory that each caller may
                 hold by handles and arguments in use, and as much by arrays of results. By default
                 4 GiB, or an eighth of the sandbox's `memory` where that is less.
+            call_timeout: Seconds that a call may run of a function without `@expose(timeout=)`.
+                Then it is stopped, and a process whose function does not stop is killed. None for
+                no limit. Callers' own deadlines never kill it.
 
         Raises:
             ServeError: The file cannot be served; with file, line and reason.
@@ -204,6 +213,7 @@ class ScopedSandbox(Sandbox):
             function_budgets=dict(function_budgets or {}),
             caller_budget=caller_budget,
             caller_memory=caller_memory,
+            call_timeout=call_timeout,
         )
         return run_sync(self._serve(Path(file_path), expose_as, name, options))
 
@@ -220,6 +230,7 @@ class ScopedSandbox(Sandbox):
         function_budgets: Mapping[str, Budget] | None = None,
         caller_budget: Budget | None = None,
         caller_memory: int | str | None = None,
+        call_timeout: float | None = CALL_TIMEOUT,
     ) -> Library | McpConfig | str | Skill:
         """The twin of `serve`."""
         options = ServeOptions(
@@ -230,6 +241,7 @@ class ScopedSandbox(Sandbox):
             function_budgets=dict(function_budgets or {}),
             caller_budget=caller_budget,
             caller_memory=caller_memory,
+            call_timeout=call_timeout,
         )
         return await on_loop(self._serve(Path(file_path), expose_as, name, options))
 

@@ -13,6 +13,7 @@ from seer.rpc._budget import Budget
 from seer.rpc._pool import DEFAULT_ALLOWANCE
 from seer.rpc.server._config import (
     MAX_REPLICAS,
+    check_call_timeout,
     check_replicas,
     check_tracebacks,
 )
@@ -29,6 +30,7 @@ class ServeOptions:
     function_budgets: Mapping[str, Budget]
     caller_budget: Budget | None
     caller_memory: int | str | None
+    call_timeout: float | None
 
     def request(self, file: Path, name: str | None, running: Started) -> ServeRequest:
         """What to serve in a sandbox that runs.
@@ -45,6 +47,12 @@ class ServeOptions:
         except ValueError:
             raise ConfigError(
                 "serve(tracebacks=)", self.tracebacks, "must be 'names', True or False"
+            ) from None
+        try:
+            check_call_timeout(self.call_timeout)
+        except ValueError:
+            raise ConfigError(
+                "serve(call_timeout=)", self.call_timeout, "must be a number of seconds, or None"
             ) from None
         check_budget("serve(budget=)", self.budget)
         check_budget("serve(caller_budget=)", self.caller_budget)
@@ -69,6 +77,7 @@ class ServeOptions:
             restart=self.restart,
             tracebacks=False if running.hidden_names else self.tracebacks,
             replicas=self.replicas,
+            call_timeout=self.call_timeout,
             origins=running.origins,
             packages=running.packages,
         )

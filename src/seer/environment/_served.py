@@ -36,6 +36,7 @@ from seer.rpc._control import CallFollow, GateControl
 from seer.rpc._pool import DEFAULT_ALLOWANCE
 from seer.rpc._schema import Schema
 from seer.rpc._ship import interface_files
+from seer.rpc.server._config import CALL_TIMEOUT
 from seer.workspace import Dependent
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,8 @@ class ServeRequest:
     tracebacks: Tracebacks = "names"
     replicas: int = 1
     """How many copies to begin with."""
+    call_timeout: float | None = CALL_TIMEOUT
+    """Seconds that a call may run of a function that has no timeout of its own."""
     record: bool = True
     """Whether every call is written down, for the records of runs."""
     origins: tuple[ModelOrigin, ...] = ()
@@ -289,6 +292,7 @@ class Served:
             "tracebacks": request.tracebacks,
             "restart": request.restart,
             "caller_memory": request.caller_memory,
+            "call_timeout": request.call_timeout,
             "budget": _limits(request.budget),
             "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
             "record": f"{self.folder}/record" if request.record else "",

@@ -93,7 +93,7 @@ class Meter:
         flat: Whether a call counts as one here, whatever its cost.
     """
 
-    __slots__ = ("_base", "_cells", "budget", "flat", "whose")
+    __slots__ = ("base", "budget", "cells", "flat", "whose")
 
     def __init__(
         self, whose: str, budget: Budget, cells: memoryview[float], base: int, *, flat: bool = False
@@ -101,20 +101,49 @@ class Meter:
         self.flat = flat
         self.whose = whose
         self.budget = budget
-        self._cells = cells
-        self._base = base
+        self.cells = cells
+        self.base = base
 
     def used(self) -> dict[str, float]:
         """What was used so far."""
-        base = self._base
-        return dict(zip(FIELDS, self._cells[base : base + WIDTH].tolist(), strict=True))
+        base = self.base
+        return dict(zip(FIELDS, self.cells[base : base + WIDTH].tolist(), strict=True))
 
     def left(self) -> dict[str, float]:
         """What is left of each limit that there is."""
         used = self.used()
         return {name: max(limit - used[name], 0) for name, limit in self.budget.to_json().items()}
 
-    def over(self, field: str) -> BudgetExceededError:
+    def check(self, calls: float) -> None:
+        """Check that a call may be made that counts as `calls`.
+
+        Raises:
+            BudgetExceededError: One of the limits is used up.
+        """
+        budget, cells, base = self.budget, self.cells, self.base
+        if budget.calls is not None and cells[base] + calls > budget.calls:
+            raise self._over("calls")
+        if budget.seconds is not None and cells[base + 1] >= budget.seconds:
+            raise self._over("seconds")
+        if budget.gpu_seconds is not None and cells[base + 2] >= budget.gpu_seconds:
+            raise self._over("gpu_seconds")
+        if budget.bytes is not None and cells[base + 3] >= budget.bytes:
+            raise self._over("bytes")
+
+    def check_bytes(self, size: int, what: str) -> None:
+        """Check that there is room for `size` more bytes.
+
+        Raises:
+            BudgetExceededError: There is not.
+        """
+        limit = self.budget.bytes
+        if limit is not None and self.cells[self.base + 3] + size > limit:
+            raise BudgetExceededError(
+                f"the budget of {self.whose} allows {limit:g} bytes and has no room for {what}"
+                f" ({size} bytes)"
+            )
+
+    def _over(self, field: str) -> BudgetExceededError:
         """The error that says this limit is used up."""
         limit = getattr(self.budget, field)
         what = {"seconds": "s of running time", "gpu_seconds": "s of GPU time"}.get(field, field)
@@ -124,125 +153,89 @@ class Meter:
         )
 
 
-def admit(meters: tuple[Meter, ...], cost: float) -> None:
-    """Take one call of `cost` from all meters, or from none.
-
-    Raises:
-        BudgetExceededError: One of them has not enough left.
-    """
-    with _lock:
-        for meter in meters:
-            budget = meter.budget
-            if not budget.limited:
-                continue
-            cells, base = meter._cells, meter._base  # pyright: ignore[reportPrivateUsage]
-            calls = 1.0 if meter.flat else cost
-            if budget.calls is not None and cells[base] + calls > budget.calls:
-                raise meter.over("calls")
-            if budget.seconds is not None and cells[base + 1] >= budget.seconds:
-                raise meter.over("seconds")
-            if budget.gpu_seconds is not None and cells[base + 2] >= budget.gpu_seconds:
-                raise meter.over("gpu_seconds")
-            if budget.bytes is not None and cells[base + 3] >= budget.bytes:
-                raise meter.over("bytes")
-        _count(meters, cost, 1.0)
-
-
-def give_back(meters: tuple[Meter, ...], cost: float) -> None:
-    """Undo `admit`, for a call that was never executed."""
-    with _lock:
-        _count(meters, cost, -1.0)
-
-
-def _count(meters: tuple[Meter, ...], cost: float, sign: float) -> None:
-    for meter in meters:
-        calls = sign if meter.flat else sign * cost
-        meter._cells[meter._base] += calls  # pyright: ignore[reportPrivateUsage]
-
-
-def charge(
-    meters: tuple[Meter, ...], seconds: float, gpu_seconds: float = 0.0, size: float = 0.0
-) -> None:
-    """Count what a call has used, beyond what `admit` took."""
-    with _lock:
-        for meter in meters:
-            cells, base = meter._cells, meter._base  # pyright: ignore[reportPrivateUsage]
-            cells[base + 1] += seconds
-            if gpu_seconds:
-                cells[base + 2] += gpu_seconds
-            cells[base + 3] += size
-
-
-def check_bytes(meters: tuple[Meter, ...], size: int) -> None:
-    """Refuse to send `size` bytes that some meter has no room for.
-
-    Raises:
-        BudgetExceededError: With the first meter that has not enough left.
-    """
-    for meter in meters:
-        limit = meter.budget.bytes
-        if limit is None:
-            continue
-        left = max(limit - meter.used()["bytes"], 0)
-        if size > left:
-            raise BudgetExceededError(
-                f"the budget of {meter.whose} has room for {left:g} bytes more; this call's"
-                f" arguments and result have {size}"
-            )
-
-
-def seconds_left(meters: tuple[Meter, ...], *, gpu: bool) -> tuple[float, Meter | None]:
-    """How long a call may run before some meter is used up, and which one that is."""
-    least, which = float("inf"), None
-    for meter in meters:
-        budget = meter.budget
-        if budget.seconds is None and budget.gpu_seconds is None:
-            continue
-        left = meter.left()
-        names = ("seconds", "gpu_seconds") if gpu else ("seconds",)
-        for name in names:
-            if name in left and left[name] < least:
-                least, which = left[name], meter
-    return least, which
-
-
 class Tally:
-    """What one caller uses of one function.
+    """Counts what one caller uses of one function, on every meter that its calls pass.
 
-    Where one of the meters has a limit, every call is admitted and counted at once. Where none has,
-    nothing depends on the figures, so they are only added up here and passed on now and then.
+    Each figure is added to the shared memory at once, so that it is exact whenever somebody reads
+    it, also after a crash.
+
+    Args:
+        meters: The interface's, the function's and the caller's.
+        cost: What one call takes of `calls`.
 
     Attributes:
-        meters: The interface's, the function's and the caller's.
-        limited: Whether one of them has a limit; see `look`.
+        limited: Whether one of the meters has a limit; see `look`.
     """
 
-    __slots__ = ("_cost", "calls", "gpu_seconds", "limited", "meters", "seconds", "size")
+    __slots__ = ("_bases", "_calls", "_cells", "_meters", "limited")
 
     def __init__(self, meters: tuple[Meter, Meter, Meter], cost: float) -> None:
-        self.meters = meters
-        self._cost = cost
-        self.calls = 0
-        self.seconds = 0.0
-        self.gpu_seconds = 0.0
-        self.size = 0
+        self._meters = meters
+        self._cells = meters[0].cells
+        self._bases = tuple(meter.base for meter in meters)
+        self._calls = tuple(1.0 if meter.flat else cost for meter in meters)
         self.limited = False
         self.look()
 
     def look(self) -> None:
-        """Look at the budgets anew, after one was changed."""
-        self.limited = any(meter.budget.limited for meter in self.meters)
-        self.pass_on()
+        """Look at the budgets again, after one was changed."""
+        self.limited = any(meter.budget.limited for meter in self._meters)
 
-    def pass_on(self) -> None:
-        """Pass on to the meters what was added up."""
-        calls, self.calls = self.calls, 0
-        seconds, self.seconds = self.seconds, 0.0
-        gpu_seconds, self.gpu_seconds = self.gpu_seconds, 0.0
-        size, self.size = self.size, 0
-        if calls:
-            with _lock:
-                for meter in self.meters:
-                    cells, base = meter._cells, meter._base  # pyright: ignore[reportPrivateUsage]
-                    cells[base] += calls if meter.flat else calls * self._cost
-            charge(self.meters, seconds, gpu_seconds, size)
+    def admit(self) -> None:
+        """Take one call from all meters, or from none.
+
+        Raises:
+            BudgetExceededError: One of them has not enough left.
+        """
+        first, second, third = self._bases
+        one, two, three = self._calls
+        cells = self._cells
+        with _lock:
+            if self.limited:
+                for meter, calls in zip(self._meters, self._calls, strict=True):
+                    meter.check(calls)
+            cells[first] += one
+            cells[second] += two
+            cells[third] += three
+
+    def give_back(self) -> None:
+        """Undo `admit`, for a call that was never executed."""
+        with _lock:
+            for base, calls in zip(self._bases, self._calls, strict=True):
+                self._cells[base] -= calls
+
+    def charge(self, seconds: float, gpu_seconds: float = 0.0, size: float = 0.0) -> None:
+        """Count what a call has used, beyond what `admit` took."""
+        first, second, third = self._bases
+        cells = self._cells
+        with _lock:
+            cells[first + 1] += seconds
+            cells[second + 1] += seconds
+            cells[third + 1] += seconds
+            if gpu_seconds:
+                for base in self._bases:
+                    cells[base + 2] += gpu_seconds
+            if size:
+                cells[first + 3] += size
+                cells[second + 3] += size
+                cells[third + 3] += size
+
+    def take_bytes(self, size: int, what: str) -> None:
+        """Count `size` bytes that are about to be sent, if all meters have room for them.
+
+        Raises:
+            BudgetExceededError: One of them has not; nothing is counted.
+        """
+        cells = self._cells
+        with _lock:
+            if self.limited:
+                for meter in self._meters:
+                    meter.check_bytes(size, what)
+            for base in self._bases:
+                cells[base + 3] += size
+
+    def seconds_left(self, *, gpu: bool) -> float:
+        """How long a call may run before some meter is used up."""
+        names = ("seconds", "gpu_seconds") if gpu else ("seconds",)
+        found = [meter.left() for meter in self._meters if meter.budget.limited]
+        return min((left[n] for left in found for n in names if n in left), default=float("inf"))

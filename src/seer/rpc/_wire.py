@@ -21,10 +21,6 @@ from .client._wire import (
     parse_pieces,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .server._entries import Entry
-
 REASONS = {
     100: b"Continue",
     102: b"Processing",
@@ -86,16 +82,13 @@ class Request:
         shared: Whether the caller can receive descriptors.
         expects: Whether it waits for `100 Continue` before it sends the body.
         close: Whether it wants the connection closed after the answer.
-        entry: The function that it calls; only where calls like this can go by the shortest way.
         unusual: Whether it has one of release, free and close.
-        usual: Whether it is a call with an id and nothing that most calls do without.
     """
 
     __slots__ = (
         "call",
         "close",
         "deadline",
-        "entry",
         "epoch",
         "expects",
         "frames",
@@ -110,7 +103,6 @@ class Request:
         "release",
         "shared",
         "unusual",
-        "usual",
     )
 
     method: str
@@ -132,8 +124,6 @@ class Request:
         self.expects = False
         self.close = False
         self.unusual = False
-        self.usual = False
-        self.entry: Entry | None = None
 
 
 def parse_request(head: bytes, *, max_body: int) -> Request:
@@ -198,8 +188,6 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
     if value is not None and value.lower() == b"close":
         request.close = True
     request.unusual = request.close or request.release is not None or request.free is not None
-    plain = request.deadline is None and request.pieces is None and not request.expects
-    request.usual = plain and request.frames and bool(request.call) and not request.unusual
     return request
 
 

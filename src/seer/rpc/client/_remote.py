@@ -25,6 +25,7 @@ from ...errors import (
     ProtocolError,
     RemoteError,
     ResultError,
+    StillRunningError,
     UnknownFunctionError,
 )
 from .._values import parse_json
@@ -48,6 +49,7 @@ _KNOWN: dict[str, type[GateError]] = {
         InterfaceRestartedError,
         ProtocolError,
         ResultError,
+        StillRunningError,
         UnknownFunctionError,
     )
 }

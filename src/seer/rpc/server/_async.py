@@ -9,9 +9,9 @@ from inspect import isasyncgen
 
 from seer.errors import GateError
 
+from ._calls import DONE
 from ._failures import Stopped
 from ._queue import FairQueue
-from ._shared import LANES
 from ._streams import LOOK_AGAIN, Pace
 
 TYPE_CHECKING = False
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
     from ._calls import Call
     from ._execute import Executor
-    from ._streams import Streamer
+    from ._shared import Marks
 
-FIRST_LANE = 64
+MAX_TASKS = 64
+"""Calls of async functions that run at once."""
 _monotonic = time.monotonic
 
 
@@ -41,10 +42,9 @@ class _Line:
 class AsyncLane:
     """Runs calls of async functions concurrently."""
 
-    def __init__(self, executor: Executor, streamer: Streamer) -> None:
+    def __init__(self, executor: Executor, marks: Marks) -> None:
         self._executor = executor
-        self._streamer = streamer
-        self._lanes = list(range(FIRST_LANE, LANES))
+        self._marks = marks
         self._tasks: dict[Call, asyncio.Task[None]] = {}
         self._lines: dict[tuple[str, int], _Line] = {}
         self._loop = asyncio.new_event_loop()
@@ -52,7 +52,13 @@ class AsyncLane:
 
     def submit(self, call: Call) -> None:
         """Start a call, or queue it where its function is at its bound."""
+        call.queue = self
         self._loop.call_soon_threadsafe(self._start, call)
+
+    def discard(self, call: Call) -> None:
+        """Forget a call that will not run."""
+        for line in list(self._lines.values()):
+            line.queue.discard(call)
 
     def blocking(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
         """A plain function that runs an async one on the loop and waits until it has ended."""
@@ -92,8 +98,10 @@ class AsyncLane:
             task.cancel()
 
     def _start(self, call: Call) -> None:
+        if call.state == DONE:
+            return
         # A file that was loaded again may say another number.
-        bound = (call.entry.name, call.entry.options.max_concurrency or FIRST_LANE)
+        bound = (call.entry.name, call.entry.options.max_concurrency or MAX_TASKS)
         line = self._lines.get(bound)
         if line is None:
             line = self._lines[bound] = _Line(bound[1])
@@ -103,60 +111,60 @@ class AsyncLane:
     def _fill(self) -> None:
         """Run what waits while there is room, a call of each function in turn."""
         begun = True
-        while begun and self._lanes:
+        while begun and len(self._tasks) < MAX_TASKS:
             begun = False
             for line in self._lines.values():
-                if self._lanes and line.running < line.most:
+                if len(self._tasks) < MAX_TASKS and line.running < line.most:
                     call = line.queue.pop()
                     if call is not None:
                         self._begin(call, line)
                         begun = True
 
     def _begin(self, call: Call, line: _Line) -> None:
-        lane = self._lanes.pop()
+        mark = self._marks.take()
         line.running += 1
-        task = self._tasks[call] = self._loop.create_task(self._run(call, lane))
+        task = self._tasks[call] = self._loop.create_task(self._run(call, mark))
 
         def ended(_task: asyncio.Task[None]) -> None:
             del self._tasks[call]
-            self._lanes.append(lane)
+            self._marks.give(mark)
             line.running -= 1
             self._fill()
 
         task.add_done_callback(ended)
 
-    async def _run(self, call: Call, lane: int) -> None:
+    async def _run(self, call: Call, mark: int) -> None:
         executor = self._executor
-        if not executor.begin(call, lane, self):
+        if not executor.begin(call, mark, self):
             return
         try:
             args, kwargs = executor.arguments(call)
         except GateError as error:
-            executor.finish(call, lane, executor.refusal(error), _monotonic())
+            executor.finish(call, executor.refusal(error), _monotonic())
             return
         try:
             if call.cause:
                 raise Stopped
             started = call.entry.target(*args, **kwargs)
             if isasyncgen(started):
-                await self._stream(call, lane, started)
+                await self._stream(call, started)
                 return
             value = await started
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and call.cause:
                 error = Stopped()
             ended = _monotonic()
-            executor.finish(call, lane, executor.failure(call, error), ended)
+            executor.finish(call, executor.failure(call, error), ended)
             executor.check_poisoned(error)
             return
-        ended = _monotonic()
-        executor.complete(call, lane, value, ended)
+        executor.complete(call, value, _monotonic())
 
-    async def _stream(self, call: Call, lane: int, items: Any) -> None:
+    async def _stream(self, call: Call, items: Any) -> None:
+        streamer = self._executor.streamer
         error: BaseException | None = None
         try:
             async for item in items:
-                self._streamer.send(call, item)
+                streamer.send(call, item)
                 await self._room(call)
         except BaseException as problem:
             cancelled = isinstance(problem, asyncio.CancelledError) and call.cause
@@ -165,7 +173,7 @@ class AsyncLane:
             await items.aclose()
         except BaseException as problem:
             error = error or problem
-        self._streamer.end(call, lane, error)
+        streamer.end(call, error)
 
     async def _room(self, call: Call) -> None:
         pace = Pace(call, self._executor.gate)

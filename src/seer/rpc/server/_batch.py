@@ -3,7 +3,8 @@
 Calls gather until there are `batch` of them, the oldest has waited for `batch_wait`, or nobody is
 left who could join (a connection carries one call at a time); meanwhile the main thread is free for
 others. Those that agree in all shared arguments run together. Each has its own result, error,
-deadline and share of the time.
+deadline and share of the time. If the function raises, it is called again for each call alone, so
+that nobody gets an error that another's arguments caused, or reads them in it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from seer.rpc._values import encode
 
 from ._calls import DONE
 from ._failures import Stopped
-from ._lanes import MAIN_LANE
 from ._queue import FairQueue
+from ._replies import Reply
+from ._shared import MAIN_MARK
 from ._stopping import stop_error
 
 TYPE_CHECKING = False
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from ._entries import Entry
     from ._execute import Executor
     from ._lanes import MainLane
-    from ._replies import Reply
+    from ._shared import Marks
 
 _monotonic = time.monotonic
 
@@ -40,18 +42,24 @@ class Gather:
         entry: The function.
         executor: For what all lanes share.
         lane: The main thread's.
+        marks: Gives each call of a batch a mark.
         ready: Queues this object for the main thread, which then calls `run`.
     """
 
     def __init__(
-        self, entry: Entry, executor: Executor, lane: MainLane, ready: Callable[[Gather], None]
+        self,
+        entry: Entry,
+        executor: Executor,
+        lane: MainLane,
+        marks: Marks,
+        ready: Callable[[Gather], None],
     ) -> None:
         self._entry = entry
         self._executor = executor
         self._lane = lane
+        self._marks = marks
         self._ready = ready
         self._queue = FairQueue()
-        self._count = 0
         self._queued = False
         self._running = False
         self._due = float("inf")
@@ -73,14 +81,14 @@ class Gather:
 
     def submit(self, call: Call) -> None:
         """Add a call; on the leading thread."""
-        self._queue.put(call.owner, call)
-        self._count += 1
+        self._queue.put_call(call)
         options = self._entry.options
-        if self._count >= options.batch or options.batch_wait <= 0 or self._is_complete():
+        count = self._queue.count
+        if count >= options.batch or options.batch_wait <= 0 or self._is_complete():
             self._go()
-        elif self._count == 1:
+        elif count == 1:
             self._due = _monotonic() + options.batch_wait
-            self._executor.gate.loop.wake_at = min(self._executor.gate.loop.wake_at, self._due)
+            self._executor.gate.loop.wake_by(self._due)
 
     def due(self, now: float) -> float:
         """Go if the oldest call has waited long enough; else say when. On the leading thread."""
@@ -113,9 +121,8 @@ class Gather:
             call = self._queue.pop()
             if call is None:
                 break
-            self._count -= 1
             calls.append(call)
-        if self._count > 0:
+        if self._queue.count > 0:
             # Who is left has waited already: the next batch goes as soon as it is its turn.
             self._go()
         self._running = True
@@ -124,29 +131,35 @@ class Gather:
                 group.run()
         finally:
             self._running = False
-        if self._count and self._is_complete():
+        if self._queue.count and self._is_complete():
             self._go()
 
     def _groups(self, calls: list[Call]) -> list[Batch]:
         groups: dict[Any, Batch] = {}
         for call in calls:
-            # The lane's place in shared memory is the batch's, noted when it runs.
-            if not self._executor.begin(call, MAIN_LANE, None):
-                continue
+            executor = self._executor
+            executor.watch(call, MAIN_MARK, _monotonic())
             try:
-                args, kwargs = self._executor.arguments(call)
+                args, kwargs = executor.arguments(call)
             except GateError as error:
-                self._executor.finish(call, MAIN_LANE, self._executor.refusal(error), _monotonic())
+                if executor.begin(call, MAIN_MARK, None):
+                    executor.finish(call, executor.refusal(error), _monotonic())
                 continue
+            finally:
+                executor.shared.end(MAIN_MARK)
             given = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
             shared = {k: v for k, v in given.items() if k not in self._batched}
             key = (frozenset(given), _key(shared, call))
             batch = groups.get(key)
             if batch is None:
                 batch = groups[key] = Batch(
-                    self._entry, self._executor, self._lane, shared, self._positional_only
+                    self._entry,
+                    self._executor,
+                    self._lane,
+                    self._marks,
+                    shared,
+                    self._positional_only,
                 )
-            call.runner = batch
             batch.add(call, {k: v for k, v in given.items() if k in self._batched})
         return list(groups.values())
 
@@ -171,44 +184,110 @@ class Batch:
         entry: Entry,
         executor: Executor,
         lane: MainLane,
+        marks: Marks,
         shared: dict[str, Any],
         positional_only: list[str],
     ) -> None:
         self._entry = entry
         self._executor = executor
         self._lane = lane
+        self._marks = marks
         self._shared = shared
         self._positional_only = positional_only
-        self._calls: list[Call] = []
-        self._items: list[dict[str, Any]] = []
+        self._items: dict[Call, dict[str, Any]] = {}
+        self._together: list[Call] = []
+        """The calls that the function runs for at the moment."""
 
     def add(self, call: Call, items: dict[str, Any]) -> None:
         """Add a call with its arguments for the batched parameters."""
-        self._calls.append(call)
-        self._items.append(items)
+        self._items[call] = items
 
     def interrupt(self, call: Call) -> None:
-        """Answer one call at once; stop the function if it was the last that anybody waits for."""
-        reply = self._executor.refusal(stop_error(call, _monotonic()))
-        self._executor.settle(call, reply, _monotonic(), 0.0)
-        if all(c.state == DONE or c.cause for c in self._calls):
+        """Stop the function if nobody waits for it any more; else answer this call at once."""
+        if any(not other.cause for other in self._together):
+            # It runs on for the others, which its caller is not to blame for.
+            call.blocks = False
+            call.detach_at = _monotonic()
+        else:
             self._lane.interrupt(self)
 
     def run(self) -> None:
-        """Call the function once and give each call its part of the result."""
-        executor, calls = self._executor, self._calls
-        first = calls[0]
-        executor.shared.begin(MAIN_LANE, first.place, first.id, _monotonic())
-        latest = max(call.expires for call in calls)
-        if latest != float("inf"):
-            executor.shared.kill_after(MAIN_LANE, latest + executor.grace)
-        arguments: dict[str, Any] = dict(self._shared)
-        for name in self._items[0]:
-            arguments[name] = [item[name] for item in self._items]
-        args = [arguments.pop(name) for name in self._positional_only]
+        """Call the function for all calls; where that fails, for each call alone."""
+        calls = self._begin()
+        if not calls:
+            return
         started = _monotonic()
-        error: BaseException | None = None
-        values: list[Any] = []
+        error, values = self._call(calls)
+        ended = _monotonic()
+        share = (ended - started) / len(calls)
+        alone = len(calls) > 1 and error is not None and not isinstance(error, Stopped)
+        for index, call in enumerate(calls):
+            if not alone:
+                self._end(call, self._reply(call, error, values, index), ended, share)
+        if error is not None:
+            self._executor.check_poisoned(error)
+        if alone:
+            del error
+            for call in calls:
+                self._wait_alone(call, started)
+            for call in calls:
+                self._run_alone(call, share)
+
+    def _begin(self) -> list[Call]:
+        """Mark the calls as running; those that are to be run."""
+        executor = self._executor
+        # A call that is stopped from now on is seen in one of the two places.
+        self._together = list(self._items)
+        count = len(self._items)
+        calls: list[Call] = []
+        for call in self._items:
+            mark = self._marks.try_take()
+            if executor.begin(call, mark, self, count):
+                calls.append(call)
+            else:
+                self._marks.give(mark)
+        for call in calls:
+            call.batch = len(calls)
+        self._together = calls
+        return calls
+
+    def _wait_alone(self, call: Call, since: float) -> None:
+        """A call waits again: the time of others is not its own."""
+        with call.owner.lock:
+            call.timeout_at = float("inf")
+            call.expires = float("inf") if call.cause else call.deadline_at
+            call.limit = "deadline"
+        if call.mark >= 0:
+            shared = self._executor.shared
+            shared.begin(call.mark, call.place, call.id, since, 0.0, call.batch)
+
+    def _run_alone(self, call: Call, before: float) -> None:
+        """Call the function for one call, after it failed for several; `before` was its share."""
+        self._together = [call]
+        started = _monotonic()
+        if self._executor.begin_again(call, started, before):
+            error, values = self._call([call])
+        else:
+            error, values = Stopped(), []
+        ended = _monotonic()
+        self._end(call, self._reply(call, error, values, 0), ended, before + ended - started)
+        if error is not None:
+            self._executor.check_poisoned(error)
+
+    def _end(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
+        mark = call.mark
+        if mark >= 0:
+            self._executor.shared.end(mark)
+        self._executor.gate.finish(call, reply, ended, seconds)
+        self._marks.give(mark)
+
+    def _call(self, calls: list[Call]) -> tuple[BaseException | None, list[Any]]:
+        """Call the function; what it raised, or its results."""
+        items = [self._items[call] for call in calls]
+        arguments: dict[str, Any] = dict(self._shared)
+        for name in items[0]:
+            arguments[name] = [item[name] for item in items]
+        args = [arguments.pop(name) for name in self._positional_only]
         try:
             try:
                 self._lane.enter(self)
@@ -216,25 +295,15 @@ class Batch:
                     raise Stopped
                 result = self._entry.target(*args, **arguments)
                 self._lane.leave(self)
-                values = self._check(result)
+                return None, self._check(result, len(calls))
             except BaseException as problem:
                 self._lane.leave(self)
-                error = problem
+                return problem, []
         except Stopped as stopped:
-            error = stopped
-        ended = _monotonic()
-        executor.shared.end(MAIN_LANE)
-        share = (ended - started) / len(calls)
-        for i, call in enumerate(calls):
-            call.batch = len(calls)
-            if call.state == DONE:
-                continue
-            executor.settle(call, self._reply(call, error, values, i), ended, share)
-        if error is not None:
-            executor.check_poisoned(error)
+            self._lane.leave(self)
+            return stopped, []
 
-    def _check(self, result: Any) -> list[Any]:
-        count = len(self._calls)
+    def _check(self, result: Any, count: int) -> list[Any]:
         values: list[Any] | None
         try:
             values = None if type(result) in (str, bytes, dict) else list(result)
@@ -252,13 +321,15 @@ class Batch:
         self, call: Call, error: BaseException | None, values: list[Any], index: int
     ) -> Reply:
         executor = self._executor
-        if call.cause:
-            return executor.refusal(stop_error(call, _monotonic()))
-        if error is None:
+        if call.state == DONE:
+            return Reply(200, b"")
+        if error is None and not call.cause:
             value = values[index]
             if isinstance(value, Exception):
                 return executor.failure(call, value)
             return executor.result(call, value)
+        if error is None or call.cause:
+            return executor.refusal(stop_error(call, _monotonic()))
         if isinstance(error, ResultError):
             return executor.refusal(error)
         return executor.failure(call, error)

@@ -81,6 +81,8 @@ class Callers:
             connection.close()
         for call in list(caller.calls.values()):
             self._gate.stop_call(call, "gone")
+            # Nobody waits, and nobody looks at the times of its calls any more.
+            self._gate.detach_call(call, time.monotonic())
         caller.handles.clear()
 
     def _accept(self, caller: Caller) -> None:

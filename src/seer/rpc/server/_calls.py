@@ -7,7 +7,35 @@ from _thread import allocate_lock
 from seer.errors import GateBusyError
 from seer.rpc._handles import HandleTable
 from seer.rpc._pool import Allowance
-from seer.rpc.client._wire import KEEP_ALIVE
+from seer.rpc.client._wire import     def reads_enough(self) -> bool:
+        """Whether it leaves no more answers unread than one caller may."""
+        return not self.clogged or self._unread() <= self._most_unread()
+
+    def check_unread(self) -> None:
+        """Refuse a call of a caller that does not read its answers.
+
+        Raises:
+            GateBusyError: It leaves too many bytes unread.
+        """
+        if not self.reads_enough():
+            raise GateBusyError(
+                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
+                f" have {self._most_unread()}: read them first"
+            )
+
+    def _unread(self) -> int:
+        return sum(connection.unsent for connection in tuple(self.clogged))
+
+    def _most_unread(self) -> int:
+        return min(MAX_UNREAD, self.allowance.limit // 4)
+
+    def room(self) -> int:
+        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
+        return self.allowance.limit - self.bytes_pending - self.handles.size
+
+    def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
+        """Keep the reply of a call, and forget the call; who waits for it."""
+_ALIVE
 
 from ._results import Results
 from ._shared import first_place
@@ -36,17 +64,30 @@ SMALL = 65536
 class Call:
     """One call of one function. Its state changes under the caller's lock.
 
+    `Gate` has the transitions: a call is made there, told to stop there and ends there, in
+    `Gate.finish`. Between them, what runs it says when it begins (`Executor.begin`).
+
     Attributes:
         owner: The caller.
         tally: What counts it.
         entry: The function.
         target: The handle that is fetched, for that kind of call.
-        expires: When it must be over (monotonic); infinite where nobody said.
-        by_budget: Whether `expires` comes from a budget, not from a deadline.
+        state: QUEUED, RUNNING or DONE: its caller was answered. Its function may run on.
+        queue: Where it waits; has `discard(call)`.
+        deadline_at: When its caller stops waiting (monotonic); infinite where it did not say.
+        timeout_at: When its function's own timeout is over; infinite until it runs.
+        expires: When it must be told to stop: the earliest of these and what budgets allow.
+        limit: Which of them that is: `deadline`, `timeout` or `budget`.
+        detach_at: When its caller is answered although its function has not stopped; infinite until
+            it was told to.
+        blocks: Whether its caller starts no other call while its function runs on.
         lost_at: When the last connection that waits for it was lost; 0 while there is one.
         beat_at: When its connections get the next sign of life.
-        cause: Why it was told to stop: `deadline`, `budget`, `cancel` or `gone`; else empty.
+        cause: Why it was told to stop: `deadline`, `timeout`, `budget`, `cancel` or `gone`; else
+            empty.
         runner: What runs it, once it runs; has `interrupt(call)`.
+        mark: Where the supervisor sees that it runs; -1 for nowhere.
+        paid: Seconds that were charged for it already.
         connections: Who waits for its answer.
         streaming: Whether parts of the answer are on their way.
         items: What was streamed, chunk by chunk; only where calls are recorded.
@@ -61,39 +102,80 @@ class Call:
 
     # What most calls leave as it is stands on the class: setting it each time would cost.
     batch = 1
+    blocks = True
     buffers: Sequence[Any] = ()
-    by_budget = False
     cause = ""
     copy = 0
+    detach_at = _NEVER
     freight: Freight | None = None
     gpu = False
     items: list[bytes] | tuple[()] = ()
     left_out = 0
+    limit = "deadline"
     lost_at = 0.0
+    mark = -1
+    paid = 0.0
     pristine: Callable[[], list[memoryview]] | None = None
+    queue: Any = None
     ran = 0.0
     runner: Any = None
     started_at = 0.0
     state = QUEUED
     streaming = False
     target = ""
+    timeout_at = _NEVER
     waited = 0.0
 
     def __init__(
-        self, owner: Caller, entry: Entry, request: Request, tally: Tally, now: float
+        self,
+        connection: Connection,
+        entry: Entry,
+        request: Request,
+        body: bytes | bytearray | memoryview,
+        tally: Tally,
+        now: float,
     ) -> None:
-        self.owner = owner
+        self.owner = connection.caller
         self.entry = entry
         self.tally = tally
         self.id = request.call
         self.frames = request.frames
         self.shared = request.shared
         self.linger = request.linger
-        self.expires = _NEVER if request.deadline is None else now + request.deadline
+        deadline = request.deadline
+        self.expires = self.deadline_at = _NEVER if deadline is None else now + deadline
         self.queued_at = now
-        self.beat_at = now + KEEP_ALIVE
-        self.connections: list[Connection] = []
-        self.body: bytes | bytearray | memoryview = b""
+        self.beat_at = now +     def reads_enough(self) -> bool:
+        """Whether it leaves no more answers unread than one caller may."""
+        return not self.clogged or self._unread() <= self._most_unread()
+
+    def check_unread(self) -> None:
+        """Refuse a call of a caller that does not read its answers.
+
+        Raises:
+            GateBusyError: It leaves too many bytes unread.
+        """
+        if not self.reads_enough():
+            raise GateBusyError(
+                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
+                f" have {self._most_unread()}: read them first"
+            )
+
+    def _unread(self) -> int:
+        return sum(connection.unsent for connection in tuple(self.clogged))
+
+    def _most_unread(self) -> int:
+        return min(MAX_UNREAD, self.allowance.limit // 4)
+
+    def room(self) -> int:
+        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
+        return self.allowance.limit - self.bytes_pending - self.handles.size
+
+    def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
+        """Keep the reply of a call, and forget the call; who waits for it."""
+_ALIVE
+        self.connections = [connection]
+        self.body = body
         self.bytes_in = request.length
 
     @property
@@ -104,23 +186,6 @@ class Call:
     def pristine_buffers(self) -> list[memoryview]:
         """The arguments' buffers as they came, whatever the function did to its arrays."""
         return [] if self.pristine is None else self.pristine()
-
-
-Begun = tuple["Connection", "Request", "bytes", str, "Entry", "Tally", float]
-"""A call that was begun by the shortest way: its connection, request, body, id, function and tally,
-and when. It is made into a `Call` only where somebody wants to see one."""
-
-
-def call_of(begun: Begun) -> Call:
-    """A running call, made of what is known of it."""
-    connection, request, body, identifier, entry, tally, now = begun
-    call = Call(connection.caller, entry, request, tally, now)
-    call.id = identifier
-    call.body = body
-    call.bytes_in = len(body)
-    call.state = RUNNING
-    call.started_at = now
-    return call
 
 
 class Caller:
@@ -134,6 +199,7 @@ class Caller:
         "clogged",
         "connections",
         "describe",
+        "detached",
         "first_place",
         "handles",
         "index",
@@ -165,6 +231,8 @@ class Caller:
         self.tallies: dict[Entry, Tally] = {}
         self.bytes_pending = 0
         """Bytes of request bodies that were announced and are not yet used up."""
+        self.detached: dict[Call, None] = {}
+        """Calls that it was answered for and whose functions still run; see `Gate.finish`."""
 
     def reads_enough(self) -> bool:
         """Whether it leaves no more answers unread than one caller may."""
@@ -192,19 +260,15 @@ class Caller:
         """Bytes that it may have more in arguments and handles; slots have as many of their own."""
         return self.allowance.limit - self.bytes_pending - self.handles.size
 
-    def finish(self, call: Call, reply: Reply | bytes, now: float) -> list[Connection]:
-        """Mark `call` as done and keep its reply; who waits for it, or nobody if it was done."""
+    def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
+        """Keep the reply of a call, and forget the call; who waits for it."""
         with self.lock:
-            if call.state == DONE:
-                return []
-            call.state = DONE
-            call.runner = None
-            if call.bytes_in > SMALL:
-                self.bytes_pending -= call.bytes_in
             waiting = call.connections
             call.connections = []
             if call.id[0] != "~":
-                kept = None if call.streaming else reply
+                # Most are plain results, of which the text is all there is to keep.
+                plain = reply.status == 200 and not reply.pieces
+                kept = None if call.streaming else reply.text if plain else reply
                 self.results.add(call.id, call.entry.name, kept, now)
             # Last: who reads requests looks at both without the lock, here first, and an id that
             # is in neither is executed.

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TAIL_BYTES = 8192
+OVERDUE = "a call ran past its function's timeout and did not stop when told to"
+"""Why a process is killed. The timeout is the owner's; no caller has a way to this."""
 STOPPED_FOR = 5.0
 """Seconds that a stopped process (SIGSTOP) is given to go on before it is killed."""
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_REPLICAS = 256
 RESTARTS = ("never", "on-failure")
+CALL_TIMEOUT = 600.0
+"""Seconds that a call may run where nobody said otherwise."""
 
 
 def check_replicas(replicas: object) -> None:
@@ -39,6 +41,18 @@ def check_tracebacks(tracebacks: object) -> None:
     """
     if tracebacks != "names" and type(tracebacks) is not bool:
         raise ValueError(f"tracebacks={tracebacks!r}: it must be 'names', True or False")
+
+
+def check_call_timeout(seconds: object) -> None:
+    """Check how long calls may run.
+
+    Raises:
+        ValueError: It is neither None nor a time.
+    """
+    if seconds is None:
+        return
+    if type(seconds) not in (int, float) or not 0 < float(seconds) < float("inf"):  # pyright: ignore[reportArgumentType]
+        raise ValueError(f"call_timeout={seconds!r}: it must be a number of seconds, or None")
 
 
 class CallerConfig:
@@ -86,7 +100,9 @@ class ServerConfig:
         record: Folder to record calls in; empty for no record.
         follows: Who follows the calls, by id; not a part of the file.
         record_results: Whether the record holds results too, or digests of them only.
-        grace: Seconds between telling a function to stop and killing the process.
+        call_timeout: Seconds that a call of a function without `timeout=` may run; None for no
+            limit.
+        grace: Seconds between telling a function to stop at its timeout and killing the process.
         max_body: Bytes one request may have.
         caller_memory: Bytes of the interface's process that one caller may hold by handles and
             arguments in use, and as many by arrays of results that it has not let go of.
@@ -98,6 +114,7 @@ class ServerConfig:
     __slots__ = (
         "blind",
         "budget",
+        "call_timeout",
         "caller_memory",
         "callers",
         "changed_budgets",
@@ -134,6 +151,7 @@ class ServerConfig:
         function_budgets: dict[str, Budget] | None = None,
         record: str = "",
         record_results: bool = True,
+        call_timeout: float | None = CALL_TIMEOUT,
         grace: float = 2.0,
         max_body: int = 1 << 30,
         caller_memory: int = DEFAULT_ALLOWANCE,
@@ -144,6 +162,7 @@ class ServerConfig:
             raise ValueError(f"restart={restart!r}: it must be one of {', '.join(RESTARTS)}")
         check_replicas(replicas)
         check_tracebacks(tracebacks)
+        check_call_timeout(call_timeout)
         self.name = name
         self.file = file
         self.control = control
@@ -159,6 +178,7 @@ class ServerConfig:
         self.follows: dict[str, Follow] = {}
         self.record = record
         self.record_results = record_results
+        self.call_timeout = call_timeout
         self.grace = grace
         self.max_body = max_body
         self.caller_memory = caller_memory

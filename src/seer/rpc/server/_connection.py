@@ -21,7 +21,7 @@ from seer.rpc.client._wire import CANNOT_PASS, MAX_DESCRIPTORS, MAX_HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Protocol
 
     from seer.rpc._pool import Pool
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     class Server(Protocol):
         """What a connection needs of what is behind it."""
-
-        direct: Callable[[Connection, Request, bytes], bool]
 
         def handle(self, connection: Connection, request: Request, body: bytes | bytearray) -> None:
             """Work on a whole request and, sooner or later, answer it."""
@@ -154,9 +152,8 @@ class Connection:
                     return
                 request = self._heads.request
                 self._buffer = b""
-                if request.entry is None or not self._server.direct(self, request, body):
-                    self.busy = True
-                    self._server.handle(self, request, body)
+                self.busy = True
+                self._server.handle(self, request, body)
         except WireError as error:
             self._server.refuse(self, error)
         except OSError:
@@ -167,10 +164,6 @@ class Connection:
 
             sys.stderr.write(traceback.format_exc())
             self.close()
-
-    def forget_entry(self) -> None:
-        """Have the function of the next request looked up anew."""
-        self._heads.request.entry = None
 
     def _take(self, data: bytes) -> None:
         """Take the bytes of a request from its first on."""
@@ -266,12 +259,6 @@ class Connection:
             rest = data if self._out else self._offer(data)
             if rest:
                 self._queue(memoryview(rest), ())
-
-    def send_alone(self, data: bytes) -> None:
-        """Like `send`; on the leading thread, while nobody else has something to send."""
-        rest = data if self._out or self.closed else self._offer(data)
-        if rest:
-            self.send(rest)
 
     def _offer(self, data: bytes) -> bytes:
         """Send what the socket takes at once; the rest. A broken connection takes all."""

@@ -28,7 +28,7 @@ class Entry:
         meter: Counts what it uses.
         place: Its number, by which the supervisor knows it.
         lane: `main`, `threads`, `async` or `batch`.
-        usual: Whether its calls can go by the shortest way; see `Direct`.
+        timeout: Seconds that one call may run; None for no limit.
         returns_handle: Whether its result stays on the server.
         runner: What runs its calls, where that is not the main thread.
         source: The digest of the file that it came from, for the record.
@@ -48,7 +48,7 @@ class Entry:
         "source",
         "streams",
         "target",
-        "usual",
+        "timeout",
     )
 
     def __init__(
@@ -61,6 +61,7 @@ class Entry:
         function: Function | None = None,
         place: int = 0,
         source: str = "",
+        call_timeout: float | None = None,
     ) -> None:
         self.name = name
         self.target = target
@@ -69,6 +70,7 @@ class Entry:
         self.meter = meter
         self.function = function
         self.place = place
+        self.timeout = call_timeout if options.timeout is None else options.timeout
         self.source = source.encode()
         self.returns_handle = function is not None and function.returns.kind == "handle"
         self.streams = function is not None and function.is_generator
@@ -81,11 +83,6 @@ class Entry:
             self.lane = "threads"
         else:
             self.lane = "main"
-        self.usual = (
-            self.lane == "main"
-            and options.timeout is None
-            and not (self.returns_handle or self.streams)
-        )
 
 
 def make_entries(
@@ -95,6 +92,7 @@ def make_entries(
     budget_of: Callable[[Function], Budget],
     shared: Shared,
     places: dict[str, int],
+    call_timeout: float | None,
 ) -> dict[str, Entry]:
     """Entries for all functions of an interface.
 
@@ -104,13 +102,24 @@ def make_entries(
         budget_of: Gives the limits of a function.
         shared: Where meters count.
         places: Numbers of the functions' meters, kept over reloads and restarts; grows here.
+        call_timeout: Seconds that a call of a function may run that has no `timeout` of its own.
     """
     entries: dict[str, Entry] = {}
     for name, function in functions.items():
         meter, place = function_meter(function, budget_of(function), shared=shared, places=places)
         assert function.target is not None
         bind = function.binder(plain=False)
-        entry = Entry(name, function.target, bind, function.options, meter, function, place, source)
+        entry = Entry(
+            name,
+            function.target,
+            bind,
+            function.options,
+            meter,
+            function,
+            place,
+            source,
+            call_timeout,
+        )
         entry.bind_plain = function.binder(plain=True)
         entries[name] = entry
     return entries

@@ -15,17 +15,17 @@ from seer.errors import (
     ProtocolError,
     ResultError,
 )
-from seer.rpc._budget import charge, check_bytes, seconds_left
 from seer.rpc._handles import Handle, part_of
 from seer.rpc._pack import Unsendable
 from seer.rpc._pool import Pool
-from seer.rpc._values import decode, encode, unsendable_result
+from seer.rpc._values import decode, decode_plain_call, encode, unsendable_result
 from seer.rpc.client._wire import RAISED
 
-from ._calls import QUEUED, RUNNING
-from ._failures import Stopped, gate_failure, raised_text, render, render_names
+from ._calls import DONE, QUEUED, RUNNING
+from ._failures import Stopped, gate_failure, raised_text, render, render_names, uses_gpu
 from ._replies import Reply
-from ._stopping import stop_error
+from ._stopping import still_running, stop_error
+from ._streams import Streamer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from seer.rpc._blind import Scrubber
-    from seer.rpc._budget import Tally
 
     from ._calls import Call
     from ._config import Tracebacks
@@ -43,14 +42,34 @@ if TYPE_CHECKING:
     from ._shared import Shared
 
 _FIELDS = frozenset({"args", "kwargs"})
-_NEVER = float("inf")
-PASS_ON = 64
-"""Calls of one function by one caller that are added up before the meters are told."""
 _monotonic = time.monotonic
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Lane(Protocol):
+        """A thread that runs functions, and how it is told to stop."""
+
+        def enter(self, call: Any, /) -> None:
+            """Note that the calling thread goes into user code for `call`."""
+            ...
+
+        def leave(self, call: Any, /) -> None:
+            """Note that it has come out."""
+            ...
+
+        def interrupt(self, call: Any, /) -> None:
+            """Raise in the function of `call`, if it runs; from another thread."""
+            ...
 
 
 class Executor:
     """Runs calls on whatever lane asks it to."""
+
+    streamer_kind: type[Streamer] = Streamer
+    kills = True
+    """Whether this process may be killed for a call that runs past its function's timeout."""
 
     def __init__(
         self,
@@ -73,36 +92,110 @@ class Executor:
         """Whether whole tracebacks are made for the record where callers do not see them."""
         self.grace = grace
         self._poisoned = poisoned
+        self.streamer = self.streamer_kind(self)
 
-    def begin(self, call: Call, lane: int, runner: Any) -> bool:
-        """Mark `call` as running on `lane` and set its time limits; False if it was stopped."""
+    def begin(self, call: Call, mark: int, runner: Any, shared_by: int = 1) -> bool:
+        """Mark `call` as running and set its time limits; False if it is not to be run.
+
+        Args:
+            call: The call.
+            mark: Where the supervisor sees that it runs; -1 for nowhere.
+            runner: Interrupts it.
+            shared_by: How many calls of a batch share its time.
+        """
         now = _monotonic()
         owner, entry = call.owner, call.entry
         with owner.lock:
             if call.state != QUEUED or call.cause:
                 return False
-            call.state = RUNNING
-            call.runner = runner
-            call.started_at = now
-        if self.recorder is not None or call.tally.limited:
-            # Who must know about a call that dies with the process: the record, and a budget.
-            self.shared.begin(lane, call.place, call.id, now)
-        else:
-            self.shared.enter(lane, call.place)
-        timeout = entry.options.timeout
-        if timeout is not None and now + timeout < call.expires:
-            call.expires = now + timeout
-        if call.tally.limited:
-            left, meter = seconds_left(call.tally.meters, gpu=uses_gpu())
-            if meter is not None and now + left < call.expires:
-                call.expires = now + left
-                call.by_budget = True
-        if call.expires != _NEVER:
-            self.shared.kill_after(lane, call.expires + self.grace)
-            if call.expires < self.gate.loop.wake_at:
-                self.gate.loop.wake_at = call.expires
-                self.gate.loop.ring()
+            before = next(iter(owner.detached)) if owner.detached else None
+            if before is None:
+                call.state = RUNNING
+                call.runner = runner
+                call.started_at = now
+                call.mark = mark
+        if before is not None:
+            self.gate.refuse_call(call, still_running(entry.name, before, now))
+            return False
+        if shared_by > 1:
+            call.batch = shared_by
+        if mark >= 0:
+            self.watch(call, mark, now, shared_by)
+        self._set_limits(call, now)
         return True
+
+    def begin_again(self, call: Call, now: float, before: float) -> bool:
+        """Begin a call of a batch anew, which has used `before` seconds; False if it is over."""
+        with call.owner.lock:
+            if call.state == DONE or call.cause:
+                return False
+            call.batch = 1
+            call.started_at = now - before
+        if call.mark >= 0:
+            self.watch(call, call.mark, now - before)
+        self._set_limits(call, now)
+        return True
+
+    def _set_limits(self, call: Call, now: float) -> None:
+        """Say when a call that runs from now on must be told to stop."""
+        expires = call.deadline_at
+        timeout = call.entry.timeout
+        if timeout is not None:
+            call.timeout_at = until = now + timeout
+            if until < expires:
+                expires = until
+                call.limit = "timeout"
+        if call.tally.limited:
+            until = now + call.tally.seconds_left(gpu=self._uses_gpu())
+            if until < expires:
+                expires = until
+                call.limit = "budget"
+        call.expires = expires
+        if expires < self.gate.loop.wake_at:
+            self.gate.loop.wake_by(expires)
+
+    def watch(self, call: Call, mark: int, now: float, shared_by: int = 1) -> None:
+        """Let the supervisor see that a call runs from now on, and when it may kill for it."""
+        timeout = call.entry.timeout
+        kill_at = 0.0 if timeout is None or not self.kills else now + timeout + self.grace
+        self.shared.begin(mark, call.place, call.id, now, kill_at, shared_by)
+
+    def _uses_gpu(self) -> bool:
+        return uses_gpu()
+
+    def run(self, call: Call, mark: int, lane: Lane) -> None:
+        """Run one call to its end on the calling thread."""
+        if not self.begin(call, mark, lane):
+            return
+        try:
+            try:
+                args, kwargs = self.arguments(call)
+            except GateError as error:
+                self.finish(call, self.refusal(error), _monotonic())
+                return
+            if call.entry.streams:
+                self.streamer.run(call, lane, call.entry.target(*args, **kwargs))
+                return
+            try:
+                lane.enter(call)
+                if call.cause:
+                    raise Stopped
+                value = call.entry.target(*args, **kwargs)
+                lane.leave(call)
+            except BaseException as error:
+                # Whatever a function raises, SystemExit too, is its caller's to see.
+                lane.leave(call)
+                ended = _monotonic()
+                self.finish(call, self.failure(call, error), ended)
+                self.check_poisoned(error)
+                return
+            self.complete(call, value, _monotonic())
+        except Stopped as stopped:
+            # The interrupt came between the function's last step and ours.
+            lane.leave(call)
+            self.finish(call, self.failure(call, stopped), _monotonic())
+        except Exception as error:
+            self.finish(call, self.fault(error), _monotonic())
 
     def arguments(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
         """Decode and check the arguments.
@@ -114,33 +207,39 @@ class Executor:
         if call.owner.clogged:
             call.owner.check_unread()
         try:
-            value: Any
-            if call.buffers:
-                torch = "torch" in sys.modules
-                value = decode(call.body, call.buffers, torch=torch, extra=call.owner.restorers)
-            else:
-                value = decode(call.body, extra=call.owner.restorers)
-            args: Any
-            kwargs: Any
+            value: Any = None
             # Libraries send a list. An object was written by hand or by a peer that has only JSON.
             plain = not call.frames
-            if value.__class__ is list and len(value) == 2:
-                args, kwargs = value
-            elif value.__class__ is dict and _FIELDS.issuperset(value):
-                args, kwargs = value.get("args", []), value.get("kwargs", {})
-                plain = True
-            else:
-                raise ProtocolError(
-                    'a call\'s body is {"args": [...], "kwargs": {...}}, with nothing else in it'
-                )
-            if args.__class__ is not list or kwargs.__class__ is not dict:
-                raise ProtocolError("a call's args must be a list and its kwargs an object")
+            if type(call.body) is bytes and not call.buffers:
+                value = decode_plain_call(call.body)
+            if value is None:
+                value, listed = self._decode(call)
+                plain = plain or not listed
+            args, kwargs = value
             if call.target:
                 args = [call.owner.handles.get(call.target), *args]
             bind = call.entry.bind_plain if plain else call.entry.bind
             return bind(args, kwargs)
         except BaseException as error:
             raise self.misfit(call.entry, error) from None
+
+    def _decode(self, call: Call) -> tuple[tuple[list[Any], dict[str, Any]], bool]:
+        """The arguments, and whether they came as a list."""
+        torch = bool(call.buffers) and "torch" in sys.modules
+        value: Any = decode(call.body, call.buffers, torch=torch, extra=call.owner.restorers)
+        args: Any
+        kwargs: Any
+        if value.__class__ is list and len(value) == 2:
+            args, kwargs = value
+        elif value.__class__ is dict and _FIELDS.issuperset(value):
+            args, kwargs = value.get("args", []), value.get("kwargs", {})
+        else:
+            raise ProtocolError(
+                'a call\'s body is {"args": [...], "kwargs": {...}}, with nothing else in it'
+            )
+        if args.__class__ is not list or kwargs.__class__ is not dict:
+            raise ProtocolError("a call's args must be a list and its kwargs an object")
+        return (args, kwargs), value.__class__ is list
 
     def misfit(self, entry: Entry, error: BaseException) -> GateError:
         """The error for arguments of which checking them raised `error`."""
@@ -178,7 +277,7 @@ class Executor:
             if buffers:
                 reply.add_buffers(buffers, self._pool(call))
         except Exception as error:  # memory, a GPU's copy
-            self._give_up(reply)
+            reply.give_up()
             return self.unsendable(call, error)
         return reply
 
@@ -233,43 +332,19 @@ class Executor:
         """The text without the names of hidden models."""
         return text if self.scrubber is None else self.scrubber.data(text)
 
-    def finish(self, call: Call, lane: int, reply: Reply, ended: float) -> None:
-        """Do the accounting, send the reply, record the call."""
-        self.shared.end(lane)
-        self.settle(call, reply, ended, ended - call.started_at)
+    def finish(self, call: Call, reply: Reply, ended: float) -> None:
+        """Note that a call's function has ended, and settle the call."""
+        if call.mark >= 0:
+            self.shared.end(call.mark)
+        self.gate.finish(call, reply, ended, ended - call.started_at)
 
-    def settle(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
-        """Account `seconds` of running to a call, send its reply, record it."""
-        size = call.bytes_in + reply.size
-        if call.tally.limited:
-            try:
-                check_bytes(call.tally.meters, size)
-            except GateError as error:
-                self._give_up(reply)
-                reply = self.refusal(error)
-                size = 0
-        self._count(call, seconds, size)
-        recorder = self.recorder
-        if recorder is None:
-            self.gate.finish(call, reply)
-            return
-        recorder.hold(reply)
-        # Before the answer: who has it may ask at once for everything that was answered.
-        recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
-        self.gate.finish(call, reply)
-
-    def _count(self, call: Call, seconds: float, size: int) -> None:
-        gpu_seconds = seconds if "torch" in sys.modules and uses_gpu() else 0.0
-        count(call.tally, seconds, gpu_seconds, size)
-
-    def complete(self, call: Call, lane: int, value: Any, ended: float) -> None:
+    def complete(self, call: Call, value: Any, ended: float) -> None:
         """Send a function's result."""
-        self.finish(call, lane, self.result(call, value), ended)
-
-    def _give_up(self, reply: Reply) -> None:
-        if reply.slot is not None and reply.pool is not None:
-            reply.slot.lent = False
-            reply.pool.let_go(reply.slot)
+        if call.state == DONE:
+            # Its caller was answered; nothing is made of what nobody gets.
+            self.finish(call, Reply(200, b""), ended)
+        else:
+            self.finish(call, self.result(call, value), ended)
 
     def check_poisoned(self, error: BaseException) -> None:
         """End the process if a CUDA error has made it unusable; every further call would fail."""
@@ -285,26 +360,6 @@ class Executor:
             sys.modules["torch"].cuda.synchronize()
         except RuntimeError as sticky:
             self._poisoned(str(sticky).partition("\n")[0])
-
-
-def count(tally: Tally, seconds: float, gpu_seconds: float, size: int) -> None:
-    """Count what a call has used: at once where there are limits, else some calls at a time."""
-    if tally.limited:
-        charge(tally.meters, seconds, gpu_seconds, size)
-        return
-    tally.calls += 1
-    tally.seconds += seconds
-    tally.gpu_seconds += gpu_seconds
-    tally.size += size
-    if tally.calls >= PASS_ON:
-        tally.pass_on()
-
-
-def uses_gpu() -> bool:
-    """Whether this process has a GPU in use."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    return cuda is not None and cuda.is_initialized()
 
 
 def bind_fetch(args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import sys
 from json.encoder import encode_basestring_ascii as _quoted
 
 from seer.errors import (
@@ -22,8 +23,11 @@ from seer.errors import (
     InterfaceRestartedError,
     ProtocolError,
     ResultError,
+    StillRunningError,
     UnknownFunctionError,
 )
+
+from ._replies import Reply
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ STATUS: dict[type[BaseException], int] = {
     InterfaceRestartedError: 409,
     ProtocolError: 400,
     ResultError: 500,
+    StillRunningError: 409,
     UnknownFunctionError: 404,
 }
 
@@ -68,6 +73,19 @@ def error_text(kind: str, message: str, **more: object) -> bytes:
 def gate_failure(error: GateError) -> tuple[int, bytes]:
     """Status and text for an error that the gate itself raised."""
     return STATUS.get(type(error), 500), error_text(type(error).__name__, str(error))
+
+
+def refusal(error: GateError) -> Reply:
+    """The reply that carries an error of the gate itself."""
+    status, text = gate_failure(error)
+    return Reply(status, text, type(error).__name__)
+
+
+def uses_gpu() -> bool:
+    """Whether this process has a GPU in use."""
+    torch = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda is not None and cuda.is_initialized()
 
 
 def raised_text(error: BaseException, trace: str) -> bytes:

@@ -7,9 +7,11 @@ the leading thread; the functions' own work is done by the executor and its lane
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 from seer.errors import (
+    BudgetExceededError,
     CallLostError,
     GateBusyError,
     GateError,
@@ -17,7 +19,7 @@ from seer.errors import (
     ProtocolError,
     UnknownFunctionError,
 )
-from seer.rpc._budget import Meter, Tally, admit, give_back
+from seer.rpc._budget import Meter, Tally
 from seer.rpc._pool import Allowance, Pool, Spares
 from seer.rpc._schema import for_callers
 from seer.rpc._wire import Request, WireError
@@ -27,10 +29,11 @@ from seer.rpc.client._wire import KEEP_ALIVE
 from ._answers import Answers
 from ._attached import Attached
 from ._calls import DONE, QUEUED, SMALL, Call, Caller
-from ._failures import error_text, gate_failure
+from ._failures import error_text, refusal, uses_gpu
 from ._replies import Reply
 from ._routes import ROUTES
-from ._stopping import stop_error
+from ._stopping import still_running, stop_error
+from ._streams import finish_stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from ._connection import Connection
     from ._entries import Entry
     from ._loop import Loop
+    from ._recorder import Recorder
+    from ._shared import Shared
 
 _PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
 _STILL_STREAMING = b"%x\r\n%s\r\n" % (len(ALIVE), ALIVE)
@@ -74,7 +79,10 @@ class Gate(Answers):
         submit: Hands a call to its lane.
         loop: For timers.
         spares: Makes array slots ahead.
-        observe: Told of every refused request: caller, what, error.
+        shared: Where the supervisor sees what runs.
+        patience: Seconds that a function which was told to stop is given before its caller is
+            answered without it.
+        recorder: Writes down every call and every refused request.
     """
 
     def __init__(
@@ -86,9 +94,11 @@ class Gate(Answers):
         submit: Callable[[Call], None],
         loop: Loop,
         spares: Spares,
-        observe: Callable[[Caller, str, str, str], None] | None,
+        shared: Shared,
+        patience: float,
+        recorder: Recorder | None,
     ) -> None:
-        super().__init__(epoch, loop, observe)
+        super().__init__(epoch, loop, None if recorder is None else recorder.refused)
         self.schema = b""
         self.entries: dict[str, Entry] = {}
         self._paths: dict[str, Entry] = {}
@@ -99,9 +109,10 @@ class Gate(Answers):
         self._fetch = fetch
         self._submit = submit
         self._spares = spares
+        self._shared = shared
+        self._patience = patience
+        self._recorder = recorder
         self._anonymous = 0
-        self.direct: Callable[[Connection, Request, bytes], bool] = _never
-        """Runs a call at once and gives True, if it can; see `Direct`."""
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -113,8 +124,6 @@ class Gate(Answers):
                 self._note_unusual(connection, request)
             entry = self._paths.get(path)
             if entry is not None and request.method == "POST":
-                if request.usual and entry.usual and request.epoch == self.epoch:
-                    request.entry = entry
                 self._call(connection, request, body, entry)
             else:
                 self._route(connection, request, body)
@@ -132,27 +141,21 @@ class Gate(Answers):
             for handle in request.free:
                 connection.caller.handles.free(handle)
 
-    def pass_on(self) -> None:
-        """Have all meters up to date, and notice budgets that were changed."""
+    def look_at_budgets(self) -> None:
+        """Notice budgets that were changed."""
         for caller in list(self.callers.values()):
             for tally in list(caller.tallies.values()):
                 tally.look()
 
     def expose(self, entries: dict[str, Entry], schema: dict[str, Any]) -> None:
         """Serve these functions from now on; `schema` is the JSON form that describes them."""
-        for entry in self.entries.values():
-            # Another thread may be reading a request that found it a moment ago.
-            entry.usual = False
         self.entries = entries
         self.schema = json.dumps({"result": for_callers(schema)}).encode()
         self._paths = {_CALL + name: entry for name, entry in entries.items()}
         for caller in list(self.callers.values()):
             for entry in list(caller.tallies):
                 if entry is not self._fetch and entries.get(entry.name) is not entry:
-                    caller.tallies.pop(entry).pass_on()
-            for connection in tuple(caller.connections):
-                # One at rest would keep the old module, and all that it has loaded.
-                connection.forget_entry()
+                    del caller.tallies[entry]
 
     def _unknown(self, name: str) -> UnknownFunctionError:
         known = ", ".join(sorted(self.entries)) or "none"
@@ -182,36 +185,44 @@ class Gate(Answers):
             request.call = f"~{self._anonymous}"
         if caller.clogged or len(caller.calls) >= MAX_CALLS:
             _check_load(caller)
+        now = _monotonic()
+        if caller.detached:
+            self._check_detached(caller, entry, now)
         tally = caller.tallies.get(entry)
         if tally is None:
             meters = (self.meter, entry.meter, caller.meter)
             tally = caller.tallies[entry] = Tally(meters, entry.options.cost)
-        if tally.limited:
-            admit(tally.meters, entry.options.cost)
-        call = Call(caller, entry, request, tally, _monotonic())
+        tally.admit()
+        call = Call(connection, entry, request, body, tally, now)
         if target:
             call.target = target
-        if request.pieces is None:
-            call.body = body
-        else:
+        if request.pieces is not None:
             try:
                 self._take_buffers(connection, request, body, call)
             except ProtocolError:
-                if tally.limited:
-                    give_back(tally.meters, entry.options.cost)
+                tally.give_back()
                 raise
-        call.connections.append(connection)
         connection.call = call
         caller.calls[call.id] = call
         if call.bytes_in > SMALL:
             with caller.lock:
                 caller.bytes_pending += call.bytes_in
         loop = self.loop
-        if call.expires < loop.wake_at:
-            loop.wake_at = call.expires
-        if call.beat_at < loop.wake_at:
-            loop.wake_at = call.beat_at
+        first = call.beat_at if call.beat_at < call.expires else call.expires
+        if first < loop.wake_at:
+            loop.wake_by(first)
         self._submit(call)
+
+    def _check_detached(self, caller: Caller, entry: Entry, now: float) -> None:
+        """Start no call of a caller of whom a function runs that nobody waits for.
+
+        Raises:
+            StillRunningError: There is one.
+        """
+        with caller.lock:
+            before = next(iter(caller.detached), None)
+        if before is not None:
+            raise still_running(entry.name, before, now)
 
     def fetch(
         self, connection: Connection, request: Request, body: bytes | bytearray, handle: str
@@ -271,7 +282,7 @@ class Gate(Answers):
         call.body = taken.text
         call.buffers = taken.buffers
         call.bytes_in = taken.size
-        if self._observe is not None:
+        if self._recorder is not None:
             call.pristine = taken.keep()
         else:
             taken.close()
@@ -360,7 +371,7 @@ class Gate(Answers):
         if call.linger <= 0:
             self.stop_call(call, "gone")
         else:
-            self.loop.wake_at = min(self.loop.wake_at, call.lost_at + call.linger)
+            self.loop.wake_by(call.lost_at + call.linger)
 
     # --- time --------------------------------------------------------------------------------
 
@@ -371,45 +382,158 @@ class Gate(Answers):
             next_at = min(next_at, gather.due(now))
         for caller in list(self.callers.values()):
             for call in list(caller.calls.values()):
-                if now >= call.expires:
-                    self.stop_call(call, "budget" if call.by_budget else "deadline")
-                    continue
                 if call.lost_at and now >= call.lost_at + call.linger:
                     self.stop_call(call, "gone")
+                if now >= call.expires:
+                    self.stop_call(call, call.limit)
+                if now >= call.detach_at:
+                    self.detach_call(call, now)
                     continue
                 if now >= call.beat_at:
                     call.beat_at = now + KEEP_ALIVE
                     _show_life(call)
-                next_at = min(next_at, call.expires, call.beat_at)
-                if call.lost_at:
+                next_at = min(next_at, call.expires, call.detach_at, call.beat_at)
+                if call.lost_at and not call.cause:
                     next_at = min(next_at, call.lost_at + call.linger)
-        self.loop.wake_at = min(self.loop.wake_at, next_at)
+            for call in list(caller.detached):
+                if now >= call.expires:
+                    self._interrupt(call)
+                next_at = min(next_at, call.expires)
+        self.loop.wake_by(next_at)
+
+    # --- how calls end -----------------------------------------------------------------------
 
     def stop_call(self, call: Call, cause: str) -> None:
-        """Stop a call: take it out of the queue, or raise in its function."""
+        """Stop a call: take it out of the queue, or raise in its function.
+
+        A caller that stops waiting never costs others the process. If the function does not stop,
+        the caller is answered anyway, a moment later: see `detach_call`.
+        """
         with call.owner.lock:
-            if call.cause or call.state == DONE:
+            if call.state == DONE:
                 return
-            call.cause = cause
-            call.expires = float("inf")
+            again = call.cause and cause != "timeout"
+            call.cause = call.cause or cause
+            call.expires = call.timeout_at
             queued = call.state == QUEUED
-            runner = call.runner
+        if again:
+            return
         if queued:
-            error = stop_error(call, time.monotonic())
-            if call.tally.limited:
-                give_back(call.tally.meters, call.entry.options.cost)
-            status, text = gate_failure(error)
-            self.finish(call, Reply(status, text, type(error).__name__))
-        elif runner is not None:
+            self.refuse_call(call, stop_error(call, _monotonic()))
+            return
+        call.detach_at = min(call.detach_at, _monotonic() + self._patience)
+        self._interrupt(call)
+        self.loop.wake_by(min(call.detach_at, call.expires))
+
+    def _interrupt(self, call: Call) -> None:
+        """Have what runs a call raise in its function."""
+        if _monotonic() >= call.timeout_at:
+            # The supervisor has the process if this does not help either.
+            call.expires = float("inf")
+        runner = call.runner
+        if runner is not None:
             runner.interrupt(call)
 
-    def finish(self, call: Call, reply: Reply) -> None:
-        """Send the reply of a call to whoever waits for it, and keep it; on any thread."""
-        waiting = call.owner.finish(call, reply, _monotonic())
-        for connection in waiting:
+    def detach_call(self, call: Call, now: float) -> None:
+        """Answer the caller of a function that was told to stop and has not; it runs on."""
+        reply = refusal(stop_error(call, now, runs_on=True))
+        self.finish(call, reply, now, self._ran_for(call, now), runs_on=True)
+
+    def abort(self, call: Call, error: GateError) -> None:
+        """Answer a call that runs with an error, and have it stopped."""
+        now = _monotonic()
+        with call.owner.lock:
+            call.cause = call.cause or "budget"
+        self.finish(call, refusal(error), now, self._ran_for(call, now), runs_on=True)
+        self._interrupt(call)
+
+    def _ran_for(self, call: Call, now: float) -> float:
+        """What a call that runs is charged for up to now."""
+        return (now - call.started_at) / call.batch
+
+    def refuse_call(self, call: Call, error: GateError) -> None:
+        """End a call that was not executed."""
+        self.finish(call, refusal(error), _monotonic(), 0.0)
+
+    def finish(
+        self, call: Call, reply: Reply, ended: float, seconds: float, *, runs_on: bool = False
+    ) -> None:
+        """Settle the budget, the record and the reply of a call, however it ends; on any thread.
+
+        A call whose function runs on after its caller was answered comes here twice: with
+        `runs_on`, and when the function has ended, which then only counts what it used since.
+
+        Args:
+            call: The call.
+            reply: What its caller is told.
+            ended: When its function was done, or its caller stopped waiting (monotonic).
+            seconds: How long the function ran for it up to then, in all.
+            runs_on: Whether the function still runs.
+        """
+        owner = call.owner
+        with owner.lock:
+            answered = call.state == DONE
+            if answered and runs_on:
+                # It has ended just now.
+                return
+            call.state = DONE
+            if runs_on:
+                if call.blocks:
+                    owner.detached[call] = None
+            else:
+                call.runner = None
+                if owner.detached:
+                    owner.detached.pop(call, None)
+                if call.bytes_in > SMALL:
+                    owner.bytes_pending -= call.bytes_in
+        self._charge(call, seconds - call.paid)
+        call.paid = seconds
+        if runs_on and call.mark >= 0:
+            self._shared.answered(call.mark, seconds)
+        if not answered:
+            self._answer(call, reply, ended, seconds)
+        if not runs_on:
+            self._forget(call)
+
+    def _charge(self, call: Call, seconds: float) -> None:
+        """Count the time that a call has run."""
+        if seconds > 0.0:
+            gpu = call.gpu or ("torch" in sys.modules and uses_gpu())
+            call.tally.charge(seconds, seconds if gpu else 0.0)
+
+    def _answer(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
+        """Send the reply of a call to whoever waits for it, keep it and record it."""
+        size = call.bytes_in + reply.size
+        if not call.started_at:
+            call.tally.give_back()
+            if call.queue is not None:
+                call.queue.discard(call)
+        else:
+            try:
+                call.tally.take_bytes(size, "the arguments and the result of this call")
+            except BudgetExceededError as error:
+                reply.give_up()
+                call.tally.charge(0.0, 0.0, call.bytes_in)
+                reply = refusal(error)
+        if call.streaming or (call.entry.streams and call.started_at):
+            finish_stream(call, reply, self.prefix)
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.hold(reply)
+        for connection in call.owner.answer(call, reply, ended):
             if reply.slot is not None and reply.pool is connection.pool:
                 connection.slot_calls[reply.slot.index] = call.id
-            self.send_reply(connection, reply)
+            self._send(connection, call, reply)
+        if recorder is not None:
+            recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
+
+    def _send(self, connection: Connection, _call: Call, reply: Reply) -> None:
+        self.send_reply(connection, reply)
+
+    def _forget(self, call: Call) -> None:
+        """Let go of what a call held that neither runs nor waits any more."""
+        if call.buffers:
+            call.buffers = ()
 
 
 def _show_life(call: Call) -> None:
@@ -419,7 +543,3 @@ def _show_life(call: Call) -> None:
         if call.state != DONE:
             for connection in call.connections:
                 connection.send(_STILL_STREAMING if call.streaming else _PROCESSING)
-
-
-def _never(*_request: object) -> bool:
-    return False

@@ -18,7 +18,7 @@ from seer.rpc._options import Options
 
 from ._entries import Entry
 from ._follows import Follow
-from ._shared import FIRST_FUNCTION
+from ._shared import FETCH_METER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ._recorder import Recorder
     from ._shared import Shared
 
-_FETCH_METER = FIRST_FUNCTION + 2000
+DETACH_AFTER = 0.5
+"""Seconds at most that a function which was told to stop is given before its caller is answered."""
 
 
 def settle_process() -> None:
@@ -96,16 +97,29 @@ class GateProcess:
         """A gate of `kind`; `fetch` is what fetching a handle runs and what binds its arguments."""
         cells = shared.cells
         target, bind = fetch
-        counts = Meter("fetching", Budget(), cells, shared.meter_base(_FETCH_METER))
+        counts = Meter("fetching", Budget(), cells, shared.meter_base(FETCH_METER))
         return kind(
             epoch=epoch,
-            fetch=Entry("handle.fetch", target, bind, Options(), counts),
+            fetch=Entry(
+                "handle.fetch",
+                target,
+                bind,
+                Options(),
+                counts,
+                call_timeout=self._config.call_timeout,
+            ),
             meter=Meter("the interface", self._config.budget, cells, shared.meter_base(0)),
             submit=submit,
             loop=self.loop,
             spares=spares,
-            observe=None if self._recorder is None else self._recorder.refused,
+            shared=shared,
+            patience=self._detach_after(),
+            recorder=self._recorder,
         )
+
+    def _detach_after(self) -> float:
+        # The caller of a function that is killed after its grace period is told before.
+        return min(DETACH_AFTER, self._config.grace / 2)
 
     def _notify(self, message: dict[str, Any]) -> None:
         """Tell the supervisor something; on any thread."""
@@ -159,7 +173,7 @@ class GateProcess:
             caller = self.gate.callers.get(message["name"])
             if caller is not None:
                 caller.meter.budget = budget
-        self.gate.pass_on()
+        self.gate.look_at_budgets()
         self._tell({"op": "answer", "to": message["n"]})
 
     def _do_flush(self, message: dict[str, Any], _descriptors: list[int]) -> None:

@@ -9,122 +9,79 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from _thread import allocate_lock, get_ident
 from queue import SimpleQueue
-
-from seer.errors import GateError
 
 from ._calls import Call
 from ._failures import Stopped
 from ._queue import FairQueue
+from ._shared import MAIN_MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from ._execute import Executor
-    from ._streams import Streamer
+    from ._shared import Marks
 
 STOP_SIGNAL = signal.SIGRTMIN + 6
-MAIN_LANE = 0
-_monotonic = time.monotonic
 
 
 class MainLane:
     """Runs calls on the main thread, one at a time."""
 
-    def __init__(self, executor: Executor, streamer: Streamer) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._streamer = streamer
         self._ident = get_ident()
-        self.inside: Any = None
+        self._inside: Any = None
         """What the main thread is inside of right now, in user code."""
         self._stop: Any = None
         signal.signal(STOP_SIGNAL, self._on_signal)
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         stop, self._stop = self._stop, None
-        if stop is not None and stop is self.inside:
-            self.inside = None
+        if stop is not None and stop is self._inside:
             raise Stopped
 
     def interrupt(self, call: Any) -> None:
         """Stop `call` if the main thread is inside of it; from another thread."""
-        if self.inside is call:
+        if self._inside is call:
             self._stop = call
             signal.pthread_kill(self._ident, STOP_SIGNAL)
 
-    def enter(self, what: Any) -> None:
-        """Note that the main thread goes into user code for `what`."""
-        self.inside = what
+    def enter(self, call: Any) -> None:
+        """Note that the main thread goes into user code for `call`."""
+        self._inside = call
 
-    def leave(self, _what: Any) -> None:
+    def leave(self, _call: Any) -> None:
         """Note that it has come out."""
-        self.inside = None
+        self._inside = None
 
     def run(self, job: Any) -> None:
         """Run one call to its end, or another job of the main thread."""
-        if type(job) is not Call:
+        if type(job) is Call:
+            self._executor.run(job, MAIN_MARK, self)
+        else:
             job.run()
-            return
-        call: Call = job
-        if self._executor.begin(call, MAIN_LANE, self):
-            self._run_begun(call)
-
-    def _run_begun(self, call: Call) -> None:
-        """Run a call that is marked as running."""
-        executor = self._executor
-        entry = call.entry
-        try:
-            try:
-                args, kwargs = executor.arguments(call)
-            except GateError as error:
-                executor.finish(call, MAIN_LANE, executor.refusal(error), _monotonic())
-                return
-            if entry.streams:
-                self._streamer.run(call, MAIN_LANE, self, entry.target(*args, **kwargs))
-                return
-            try:
-                self.inside = call
-                if call.cause:
-                    raise Stopped
-                value = entry.target(*args, **kwargs)
-                self.inside = None
-            except BaseException as error:
-                # Whatever a function raises, SystemExit too, is its caller's to see.
-                self.inside = None
-                ended = _monotonic()
-                executor.finish(call, MAIN_LANE, executor.failure(call, error), ended)
-                executor.check_poisoned(error)
-                return
-            executor.complete(call, MAIN_LANE, value, _monotonic())
-        except Stopped as stopped:
-            # The signal came between the function's last step and ours.
-            executor.finish(call, MAIN_LANE, executor.failure(call, stopped), _monotonic())
-        except Exception as error:
-            executor.finish(call, MAIN_LANE, executor.fault(error), _monotonic())
 
 
 class ThreadLanes:
     """Runs the calls of one function on threads of its own."""
 
-    def __init__(self, executor: Executor, streamer: Streamer, first: int, count: int) -> None:
+    def __init__(self, executor: Executor, marks: Marks, count: int, name: str) -> None:
         self._executor = executor
-        self._streamer = streamer
+        self._marks = marks
         self._queue = FairQueue()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._lock = allocate_lock()
         self._idents: dict[Call, int] = {}
         self._count = count
-        for lane in range(first, first + count):
-            threading.Thread(
-                target=self._work, args=(lane,), name=f"seer-lane-{lane}", daemon=True
-            ).start()
+        for number in range(count):
+            threading.Thread(target=self._work, name=f"seer-{name}-{number}", daemon=True).start()
 
     def submit(self, call: Call) -> None:
         """Queue a call."""
-        self._queue.put(call.owner, call)
+        self._queue.put_call(call)
         self._tokens.put(True)
 
     def close(self) -> None:
@@ -152,48 +109,14 @@ class ThreadLanes:
             if self._idents.pop(call, None) is not None and call.cause:
                 _raise_in(get_ident(), None)
 
-    def _work(self, lane: int) -> None:
-        while True:
-            if not self._tokens.get():
-                return
+    def _work(self) -> None:
+        while self._tokens.get():
             call = self._queue.pop()
-            try:
-                self._run(call, lane)
-            except Stopped as stopped:
-                # The interrupt came between the function's last step and ours.
-                self._executor.finish(
-                    call, lane, self._executor.failure(call, stopped), _monotonic()
-                )
-            except Exception as error:
-                self._executor.finish(call, lane, self._executor.fault(error), _monotonic())
-
-    def _run(self, call: Call, lane: int) -> None:
-        executor = self._executor
-        if not executor.begin(call, lane, self):
-            return
-        try:
-            args, kwargs = executor.arguments(call)
-        except GateError as error:
-            executor.finish(call, lane, executor.refusal(error), _monotonic())
-            return
-        entry = call.entry
-        if entry.streams:
-            self._streamer.run(call, lane, self, entry.target(*args, **kwargs))
-            return
-        try:
-            self.enter(call)
-            if call.cause:
-                raise Stopped
-            value = entry.target(*args, **kwargs)
-            self.leave(call)
-        except BaseException as error:
-            self.leave(call)
-            ended = _monotonic()
-            executor.finish(call, lane, executor.failure(call, error), ended)
-            executor.check_poisoned(error)
-            return
-        ended = _monotonic()
-        executor.complete(call, lane, value, ended)
+            # It may have been stopped while it waited.
+            if call is not None:
+                mark = self._marks.take()
+                self._executor.run(call, mark, self)
+                self._marks.give(mark)
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import time
 
-from seer.rpc._budget import Budget, Meter, charge
+from seer.rpc._budget import Budget, Meter, Tally
 
-from ._shared import FIRST_CALLER, FIRST_FUNCTION
+from ._shared import FETCH_METER, FIRST_CALLER, FIRST_FUNCTION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._shared import Shared
+    from ._shared import Running, Shared
 
 
 class LastMoments:
     """What a process did when it ended.
 
     Attributes:
-        running: Caller, function, id and start of the calls that ended with it.
+        lost: Caller, function, id and start of the calls that ended with it unanswered.
     """
 
     def __init__(self, shared: Shared, places: dict[str, int]) -> None:
@@ -31,9 +31,13 @@ class LastMoments:
             places: The number of each function there.
         """
         names = {place: name for name, place in places.items()}
-        self.running: list[tuple[int, str, str, float]] = [
-            (caller, names.get(place, "handle.fetch"), call, since)
-            for caller, place, call, since in shared.running()
+        self._running: list[tuple[Running, str]] = [
+            (found, names.get(found.function, "handle.fetch")) for found in shared.running()
+        ]
+        self.lost: list[tuple[int, str, str, float]] = [
+            (found.caller, name, found.call, found.since)
+            for found, name in self._running
+            if not found.paid
         ]
         self._last = [names[place] for place in shared.last() if place in names]
         self._shared = shared
@@ -46,8 +50,8 @@ class LastMoments:
             ended: How it ended.
             output: What it printed last; empty where that must not be told.
         """
-        if self.running:
-            names = ", ".join(sorted({f"{function}()" for _, function, _, _ in self.running}))
+        if self._running:
+            names = ", ".join(sorted({f"{name}()" for _, name in self._running}))
             ended += f", while it ran {names}"
         elif self._last:
             names = ", ".join(sorted({f"{function}()" for function in self._last}))
@@ -59,11 +63,16 @@ class LastMoments:
     def charge(self) -> None:
         """Count the time of calls that died with the process."""
         now = time.monotonic()
-        shared = self._shared
-        for index, function, _, since in self.running:
-            bases = [shared.meter_base(0), shared.meter_base(FIRST_CALLER + index)]
-            if function in self._places:
-                place = FIRST_FUNCTION + self._places[function]
-                bases.append(shared.meter_base(place))
-            meters = tuple(Meter("", Budget(), shared.cells, base) for base in bases)
-            charge(meters, now - since)
+        for found, name in self._running:
+            place = self._places.get(name)
+            function = FETCH_METER if place is None else FIRST_FUNCTION + place
+            meters = (
+                self._meter(0),
+                self._meter(function),
+                self._meter(FIRST_CALLER + found.caller),
+            )
+            ran = (now - found.since) / found.shared_by
+            Tally(meters, 0).charge(max(ran - found.paid, 0.0))
+
+    def _meter(self, index: int) -> Meter:
+        return Meter("", Budget(), self._shared.cells, self._shared.meter_base(index))

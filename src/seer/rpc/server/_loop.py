@@ -16,7 +16,7 @@ import os
 import select
 import threading
 import time
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from collections import deque
 
 TYPE_CHECKING = False
@@ -63,13 +63,13 @@ class Loop:
         self.batch = 0
         """How often events were taken; tells whether two came together."""
         self.wake_at = float("inf")
-        """When `due` must be called (monotonic). Only lowered by others than the leader."""
+        """When `due` must be called (monotonic); lowered by `wake_by`."""
+        self._wake_lock = allocate_lock()
+        self._leader = get_ident()
         self._handlers: dict[int, OnEvents] = {}
         self._next_job = next_job
         self.run_job: Callable[[Any], None] = _nothing
         """Runs a job, on the main thread; must not raise."""
-        self.taken_over: Callable[[], None] = _nobody
-        """Called when the relief takes over, before it does anything else; `leave` waits for it."""
         self.jobs = jobs
         """True while the main thread has something to run."""
         self._due = due
@@ -113,6 +113,20 @@ class Loop:
         """Have the leading thread call `action` soon; may be called on any thread."""
         self._posted.append(action)
         os.eventfd_write(self._doorbell, 1)
+
+    def wake_by(self, when: float) -> None:
+        """Have `due` called at `when` or before; may be called on any thread.
+
+        What `due` will look at then must be noted before this is called.
+        """
+        if when >= self.wake_at:
+            return
+        with self._wake_lock:
+            if when >= self.wake_at:
+                return
+            self.wake_at = when
+        if get_ident() != self._leader:
+            self.ring()
 
     def ring(self) -> None:
         """Make the leading thread look at jobs and timers again; may be called on any thread."""
@@ -160,7 +174,9 @@ class Loop:
         self.direct = False
         now = _monotonic()
         if now >= self.wake_at:
-            self.wake_at = float("inf")
+            with self._wake_lock:
+                self.wake_at = float("inf")
+            # It looks at everything that has a time, so what was noted before is not missed.
             self._due(now)
 
     def _look(self) -> list[tuple[int, int]]:
@@ -191,8 +207,10 @@ class Loop:
     def run(self) -> None:
         """Serve on the calling thread, the process's main one, until `stop`."""
         threading.Thread(target=self._relieve, name="seer-relief", daemon=True).start()
+        main = get_ident()
         while not self._stopping:
             if self._main_leads:
+                self._leader = main
                 self._step(block=not self.jobs)
                 if self.jobs:
                     self._work(_monotonic() + SLICE)
@@ -263,7 +281,6 @@ class Loop:
                     self._claim = seen
                     if self._running == seen and self._main_leads:
                         self._main_leads = False
-                        self.taken_over()
                 idle = idle + 1 if self._serial == seen else 0
                 seen = self._serial
                 leads = not self._main_leads
@@ -281,6 +298,7 @@ class Loop:
 
     def _lead(self) -> None:
         """Handle events until a job comes that finds the main thread waiting for one."""
+        self._leader = get_ident()
         while not self._stopping:
             with self._lock:
                 if self._main_waits and self.jobs:
@@ -292,8 +310,4 @@ class Loop:
 
 
 def _nothing(_job: Any) -> None:
-    return
-
-
-def _nobody() -> None:
     return

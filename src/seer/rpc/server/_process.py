@@ -19,17 +19,16 @@ from seer.rpc._pool import Spares
 
 from ._callers import Callers
 from ._calls import Caller
-from ._direct import Direct
 from ._entries import make_entries
-from ._execute import Executor, bind_fetch, fetch, uses_gpu
-from ._failures import forget_sources
+from ._execute import Executor, bind_fetch, fetch
+from ._failures import forget_sources, uses_gpu
 from ._forks import Withheld
 from ._gate import Gate
 from ._gate_process import GateProcess, settle_process
 from ._lanes import MainLane, ThreadLanes
 from ._loop import Loop
 from ._queue import FairQueue
-from ._streams import Streamer
+from ._shared import Marks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -107,7 +106,6 @@ class InterfaceProcess(GateProcess):
 
     gate_kind: type[Gate] = Gate
     executor_kind: type[Executor] = Executor
-    streamer_kind: type[Streamer] = Streamer
     caller_kind: type[Caller] = Caller
 
     def __init__(
@@ -125,7 +123,7 @@ class InterfaceProcess(GateProcess):
         self._queue = FairQueue()
         self._lanes: list[ThreadLanes] = []
         self._async: AsyncLane | None = None
-        self._next_lane = 1
+        self._marks = Marks()
         self._old: list[ref[Context]] = []
         """Of modules that were replaced, while calls still run their code."""
         self._patience = PATIENCE
@@ -152,10 +150,8 @@ class InterfaceProcess(GateProcess):
             grace=config.grace,
             poisoned=self._end_poisoned,
         )
-        self._streamer = self.streamer_kind(self._executor)
-        self._main = MainLane(self._executor, self._streamer)
+        self._main = MainLane(self._executor)
         self.loop.run_job = self._main.run
-        self._shorten()
         self.callers = Callers(self.gate, self.loop, shared, config, self.caller_kind)
         self._adopt(interface)
 
@@ -171,11 +167,6 @@ class InterfaceProcess(GateProcess):
             "places": self._places,
         }
 
-    def _shorten(self) -> None:
-        """Let usual calls go by the shortest way, where their results need no scrubbing."""
-        if self._executor.scrubber is None:
-            self.gate.direct = Direct(self.gate, self._executor, self._main).run
-
     # --- jobs --------------------------------------------------------------------------------
 
     def _submit(self, call: Call) -> None:
@@ -185,7 +176,7 @@ class InterfaceProcess(GateProcess):
             # A call is run as it is read, unless its caller had one among these events already:
             # then it waits for the others', as in the queue.
             if (owner.batch == batch and len(self.gate.callers) > 1) or not self.loop.run_now(call):
-                self._queue.put(owner, call)
+                self._queue.put_call(call)
             owner.batch = batch
         else:
             runner.submit(call)
@@ -210,13 +201,14 @@ class InterfaceProcess(GateProcess):
             budget_of=self._budget_of,
             shared=self._shared,
             places=self._places,
+            call_timeout=self._config.call_timeout,
         )
         old, self._lanes = self._lanes, []
         gathers: list[Gather] = []
         for entry in entries.values():
             if entry.lane == "threads":
                 count = min(entry.options.max_concurrency or 1, 63)
-                lanes = ThreadLanes(self._executor, self._streamer, self._take_lanes(count), count)
+                lanes = ThreadLanes(self._executor, self._marks, count, entry.name)
                 self._lanes.append(lanes)
                 entry.runner = lanes
             elif entry.lane == "async":
@@ -226,7 +218,7 @@ class InterfaceProcess(GateProcess):
 
                 if entry.function is not None and entry.function.is_async:
                     entry.target = self._async_lane().blocking(entry.target)
-                gather = Gather(entry, self._executor, self._main, self._gather_ready)
+                gather = Gather(entry, self._executor, self._main, self._marks, self._gather_ready)
                 gathers.append(gather)
                 entry.runner = gather
         self._interface = interface
@@ -242,16 +234,8 @@ class InterfaceProcess(GateProcess):
         if self._async is None:
             from ._async import AsyncLane
 
-            self._async = AsyncLane(self._executor, self._streamer)
+            self._async = AsyncLane(self._executor, self._marks)
         return self._async
-
-    def _take_lanes(self, count: int) -> int:
-        # Lanes only say who runs what; beyond 63 threads they are shared.
-        first = self._next_lane
-        if first + count > 64:
-            first = 1
-        self._next_lane = first + count
-        return first
 
     # --- what the supervisor says ------------------------------------------------------------
 

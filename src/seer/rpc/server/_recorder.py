@@ -18,11 +18,9 @@ from queue import Empty, SimpleQueue
 
 from seer.rpc.client._streams import split_chunk
 
-from ._calls import call_of
-from ._execute import uses_gpu
+from ._failures import uses_gpu
 from ._flood import Flood
 from ._follows import followers
-from ._replies import Reply
 from ._tracks import Blobs, Ring, Track
 
 TYPE_CHECKING = False
@@ -30,11 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ._calls import Begun, Call, Caller
+    from ._calls import Call, Caller
     from ._follows import Follow
+    from ._replies import Reply
     from ._shared import Shared
 
-    _Ended = tuple[Call | Begun, Reply | bytes, float, float, int]
+    _Ended = tuple[Call, Reply, float, float, int]
     _Noted = _Ended | tuple[str, bytes] | Callable[[], None]
     """A call, a refused request (caller and line), or what to do once all before is written."""
 
@@ -110,10 +109,8 @@ class Recorder:
         if reply.slot is not None and reply.pool is not None:
             reply.pool.hold(reply.slot)
 
-    def add(
-        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float, size: int
-    ) -> None:
-        """Note a call that was answered, with a plain result as its text.
+    def add(self, call: Call, reply: Reply, ended: float, seconds: float, size: int) -> None:
+        """Note a call that was answered.
 
         Args:
             call: The call.
@@ -261,9 +258,9 @@ class Recorder:
         self._made_count += 1
 
     def _keep_call(
-        self, call: Call | Begun, reply: Reply | bytes, ended: float, seconds: float, size: int
+        self, call: Call, reply: Reply, ended: float, seconds: float, size: int
     ) -> None:
-        caller = (call[0].caller if isinstance(call, tuple) else call.owner).name
+        caller = call.owner.name
         blobs = Blobs(self._next_file, keep=self._results)
         try:
             self._put(caller, self._line(call, reply, ended, seconds, blobs), blobs.found)
@@ -277,7 +274,7 @@ class Recorder:
         finally:
             self._next_file = blobs.next
             self._waiting -= size
-            if isinstance(reply, Reply) and reply.slot is not None and reply.pool is not None:
+            if reply.slot is not None and reply.pool is not None:
                 reply.pool.let_go(reply.slot)
 
     def _put(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:
@@ -323,19 +320,8 @@ class Recorder:
         self._cells[1] = self._made_count
 
     def _line(
-        self,
-        call: Call | Begun,
-        reply: Reply | bytes,
-        ended: float,
-        seconds: float,
-        blobs: Blobs,
+        self, call: Call, reply: Reply, ended: float, seconds: float, blobs: Blobs
     ) -> bytes:
-        if isinstance(call, tuple):
-            if isinstance(reply, bytes) and call[2].startswith(b"[[") and b"\n" not in call[2]:
-                return self._usual_line(call, reply, ended, seconds, blobs)
-            call = call_of(call)
-        if isinstance(reply, bytes):
-            reply = Reply(200, reply)
         streamed = sum(map(len, call.items))
         self._streamed -= streamed
         arguments, argument_buffers = _arguments(call, reply.outcome, blobs)
@@ -374,31 +360,6 @@ class Recorder:
             line += b',"argument_buffers":' + _dumps(argument_buffers).encode()
         if buffers:
             line += b',"result_buffers":' + _dumps(buffers).encode()
-        return line + b"}\n"
-
-    def _usual_line(
-        self, begun: Begun, text: bytes, ended: float, seconds: float, blobs: Blobs
-    ) -> bytes:
-        """The same for a call that went by the shortest way and gave a result."""
-        connection, _, body, identifier, entry, _, _ = begun
-        line = _LINE % (
-            ended + time.time() - time.monotonic(),
-            self._quoted(connection.caller.name),
-            entry.name.encode(),
-            identifier.encode(),
-            b"ok",
-            0.0,
-            seconds,
-            1,
-            len(body),
-            len(text),
-            entry.source,
-            hashlib.sha256(text).hexdigest().encode(),
-            blobs.text(body),
-            blobs.text(text),
-        )
-        if "torch" in sys.modules and uses_gpu():
-            line += b',"gpu":%.6f' % seconds
         return line + b"}\n"
 
     def _quoted(self, caller: str) -> bytes:

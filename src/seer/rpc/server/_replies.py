@@ -116,6 +116,12 @@ class Reply:
         self.kept_size = end
         self.size = end + offset
 
+    def give_up(self) -> None:
+        """Let go of the slot: this is not sent."""
+        if self.slot is not None and self.pool is not None:
+            self.slot.lent = False
+            self.pool.let_go(self.slot)
+
     def unshared(self) -> Reply:
         """The same answer without a slot, for a connection that does not have it."""
         if self.slot is None:

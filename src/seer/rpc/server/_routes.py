@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from seer.rpc._budget import Meter
     from seer.rpc._wire import Request
 
     from ._calls import Caller
@@ -23,13 +22,15 @@ if TYPE_CHECKING:
 def _get_health(
     gate: Gate, connection: Connection, _request: Request, _body: object, _argument: str
 ) -> None:
-    waiting = sum(len(caller.calls) for caller in gate.callers.values())
+    # What others do is none of a caller's business.
+    caller = connection.caller
     gate.answer(
         connection,
         {
             "epoch": gate.epoch,
             "seconds": time.monotonic() - gate.started,
-            "calls": waiting,
+            "calls": len(caller.calls),
+            "detached": len(caller.detached),
             "pid": os.getpid(),
         },
     )
@@ -48,20 +49,17 @@ def _get_budget(
 
 
 def _budget_of(gate: Gate, caller: Caller) -> dict[str, Any]:
-    """Limits and use of all meters that a caller's calls pass."""
-    gate.pass_on()
+    """The limits that a caller's calls have, and what it has used itself.
 
-    def show(meter: Meter) -> dict[str, Any]:
-        return {
-            "limit": meter.budget.to_json(),
-            "used": meter.used(),
-            "left": meter.left(),
-        }
-
+    What is left of a limit that it shares would tell what others do.
+    """
+    meter = caller.meter
     return {
-        "caller": show(caller.meter),
-        "interface": show(gate.meter),
-        "functions": {name: show(entry.meter) for name, entry in gate.entries.items()},
+        "caller": {"limit": meter.budget.to_json(), "used": meter.used(), "left": meter.left()},
+        "interface": {"limit": gate.meter.budget.to_json()},
+        "functions": {
+            name: {"limit": entry.meter.budget.to_json()} for name, entry in gate.entries.items()
+        },
     }
 
 

@@ -1,38 +1,66 @@
 """Memory that the supervisor and the interface process share over a fork.
 
 It holds what must outlive a crash or be seen while the interface cannot answer: the meters of all
-budgets, and, per lane (a thread that runs functions), which call runs and until when it may.
+budgets, and a mark for each call that runs, with the time at which the process may be killed for
+it.
 """
 
 from __future__ import annotations
 
 import mmap
+from queue import Empty, SimpleQueue
 from struct import Struct
 
 from seer.rpc._budget import WIDTH
 
-LANES = 128
-_LANE_BYTES = 256
-_LANE_CELLS = _LANE_BYTES // 8
-_TEXT = 64
-_pack_call = Struct(f"=dd40x{_TEXT}s").pack_into
-"""From a lane's second cell on: since when it runs, its place and, at byte 64, the call's id."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MARKS = 1024
+MAIN_MARK = 0
+"""The mark of what the main thread runs; the others are given out by `Marks`."""
+_MARK_BYTES = 256
+_MARK_CELLS = _MARK_BYTES // 8
+_KILL_AT, _SINCE, _PLACE, _PAID, _SHARED_BY = range(5)
+"""The cells of a mark; the call's id follows them."""
+_ID_AT = 64
+_ID_BYTES = 64
+_pack_call = Struct(f"=ddddd24x{_ID_BYTES}s").pack_into
 _FUNCTIONS = 4096
 METERS = 8192
 FIRST_FUNCTION = 1
 """Meter 0 is the interface's; those of the functions follow, then those of the callers."""
+FETCH_METER = FIRST_FUNCTION + 2000
 FIRST_CALLER = 2048
-_METER_BASE = LANES * _LANE_CELLS
-
-
-def turned_to(lane: int) -> int:
-    """The cell that holds the place that `lane` turned to last."""
-    return lane * _LANE_CELLS + 2
+_METER_BASE = MARKS * _MARK_CELLS
 
 
 def first_place(caller: int) -> int:
     """The place of a caller, by its number; those of its functions, by theirs, follow."""
     return caller * _FUNCTIONS
+
+
+class Running:
+    """A call that ran when its process ended.
+
+    Attributes:
+        caller: Its caller's number.
+        function: Its function's number.
+        call: Its id.
+        since: When it began (monotonic).
+        paid: Seconds that were charged for it already. Not 0 if its caller was answered.
+        shared_by: How many calls share its time.
+    """
+
+    __slots__ = ("call", "caller", "function", "paid", "shared_by", "since")
+
+    def __init__(self, cells: Sequence[float], call: str) -> None:
+        self.caller, self.function = divmod(int(cells[_PLACE]), _FUNCTIONS)
+        self.call = call
+        self.since = cells[_SINCE]
+        self.paid = cells[_PAID]
+        self.shared_by = int(cells[_SHARED_BY]) or 1
 
 
 class Shared:
@@ -41,7 +69,7 @@ class Shared:
     __slots__ = ("bytes", "cells", "recorded")
 
     def __init__(self) -> None:
-        memory = mmap.mmap(-1, LANES * _LANE_BYTES + METERS * WIDTH * 8 + 2 * 8)
+        memory = mmap.mmap(-1, MARKS * _MARK_BYTES + METERS * WIDTH * 8 + 2 * 8)
         self.bytes = memoryview(memory)
         self.cells = self.bytes.cast("d")
         self.recorded = self.cells[-2:]
@@ -63,49 +91,54 @@ class Shared:
         for cell in range(base, base + WIDTH):
             self.cells[cell] = 0.0
 
-    def enter(self, lane: int, place: int) -> None:
-        """Note what `lane` turned to last: the place of a function and its caller."""
-        self.cells[turned_to(lane)] = place
+    def begin(
+        self, mark: int, place: int, call: str, now: float, kill_at: float, shared_by: int = 1
+    ) -> None:
+        """Note that a call runs.
 
-    def begin(self, lane: int, place: int, call: str, now: float) -> None:
-        """The same, and that it is running, with the call's id."""
-        _pack_call(self.bytes, lane * _LANE_BYTES + 8, now, place, call.encode())
+        Args:
+            mark: Where to note it.
+            place: That of its function and caller.
+            call: Its id.
+            now: The time (monotonic).
+            kill_at: When the supervisor may kill the process if the call has not ended; 0 for
+                never.
+            shared_by: How many calls of a batch share its time.
+        """
+        _pack_call(
+            self.bytes, mark * _MARK_BYTES, kill_at, now, place, 0.0, shared_by, call.encode()
+        )
 
-    def end(self, lane: int) -> None:
-        """Note that `lane` runs nothing; needed where `begin` or `kill_after` was called."""
-        cell = lane * _LANE_CELLS
+    def answered(self, mark: int, paid: float) -> None:
+        """Note that a call's caller was answered, and charged for so many seconds."""
+        self.cells[mark * _MARK_CELLS + _PAID] = max(paid, 1e-9)
+
+    def end(self, mark: int) -> None:
+        """Note that the call has ended."""
+        cell = mark * _MARK_CELLS
         self.cells[cell] = 0.0
         self.cells[cell + 1] = 0.0
 
-    def kill_after(self, lane: int, when: float) -> None:
-        """Ask the supervisor to kill the process if `lane` is not done by then (monotonic)."""
-        self.cells[lane * _LANE_CELLS] = when
-
     def overdue(self, now: float) -> bool:
-        """Whether a lane is past the time it was given; asked by the supervisor."""
-        return any(0.0 < self.cells[i * _LANE_CELLS] < now for i in range(LANES))
+        """Whether a call has run past the time at which the process may be killed."""
+        times = self.cells[: MARKS * _MARK_CELLS : _MARK_CELLS].tolist()
+        return any(0.0 < when < now for when in times)
 
-    def running(self) -> list[tuple[int, int, str, float]]:
-        """What runs: caller and function by number, call's id, since when. For after a crash."""
-        found: list[tuple[int, int, str, float]] = []
-        for lane in range(LANES):
-            cell = lane * _LANE_CELLS
-            since = self.cells[cell + 1]
-            if since:
-                start = lane * _LANE_BYTES + 64
-                call = bytes(self.bytes[start : start + _TEXT]).rstrip(b"\0").decode()
-                caller, function = divmod(int(self.cells[cell + 2]), _FUNCTIONS)
-                found.append((caller, function, call, since))
+    def running(self) -> list[Running]:
+        """What runs. For after a crash."""
+        found: list[Running] = []
+        for mark in range(MARKS):
+            cell = mark * _MARK_CELLS
+            if self.cells[cell + _SINCE]:
+                start = mark * _MARK_BYTES + _ID_AT
+                call = bytes(self.bytes[start : start + _ID_BYTES]).rstrip(b"\0").decode()
+                found.append(Running(self.cells[cell : cell + _SHARED_BY + 1].tolist(), call))
         return found
 
     def last(self) -> list[int]:
-        """The numbers of the functions that lanes turned to last, whether they run or not."""
-        found: list[int] = []
-        for lane in range(LANES):
-            code = int(self.cells[lane * _LANE_CELLS + 2])
-            if code:
-                found.append(code % _FUNCTIONS)
-        return found
+        """The numbers of the functions that were noted last at each mark, running or not."""
+        places = self.cells[_PLACE : MARKS * _MARK_CELLS : _MARK_CELLS].tolist()
+        return [int(place) % _FUNCTIONS for place in places if place]
 
     def take_unrecorded(self) -> int:
         """How many calls a process that has ended had answered and not written down."""
@@ -113,6 +146,31 @@ class Shared:
         self.recorded[0] = self.recorded[1] = 0.0
         return int(noted - written)
 
-    def reset_lanes(self) -> None:
+    def reset_marks(self) -> None:
         """Forget what ran, before a new interface process starts."""
-        self.bytes[: LANES * _LANE_BYTES] = bytes(LANES * _LANE_BYTES)
+        self.bytes[: MARKS * _MARK_BYTES] = bytes(MARKS * _MARK_BYTES)
+
+
+class Marks:
+    """Gives out marks, so that no two calls that run at the same time share one."""
+
+    def __init__(self) -> None:
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for mark in range(MAIN_MARK + 1, MARKS):
+            self._free.put(mark)
+
+    def take(self) -> int:
+        """A mark; waits while more than a thousand calls run."""
+        return self._free.get()
+
+    def try_take(self) -> int:
+        """A mark, or -1 where none is free."""
+        try:
+            return self._free.get_nowait()
+        except Empty:
+            return -1
+
+    def give(self, mark: int) -> None:
+        """Give a mark back."""
+        if mark > MAIN_MARK:
+            self._free.put(mark)

@@ -15,10 +15,9 @@ from seer.errors import CallCancelledError, GateError
 from seer.rpc._values import encode
 from seer.rpc.client._wire import INLINE_ALIGN, STREAM_TYPE, aligned
 
-from ._calls import QUEUED
+from ._calls import DONE, QUEUED
 from ._failures import Stopped
 from ._replies import Reply
-from ._stopping import stop_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from ._calls import Call
     from ._connection import Connection
-    from ._execute import Executor
+    from ._execute import Executor, Lane
     from ._gate import Gate
 
 MAX_UNSENT = 4 << 20
@@ -49,30 +48,30 @@ class Streamer:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def run(self, call: Call, lane: int, runner: Any, items: Generator[Any]) -> None:
+    def run(self, call: Call, lane: Lane, items: Generator[Any]) -> None:
         """Run a generator to its end, or until its caller is gone."""
         error: BaseException | None = None
         try:
             while True:
                 try:
-                    runner.enter(call)
+                    lane.enter(call)
                     if call.cause:
                         raise Stopped
                     item = next(items)
-                    runner.leave(call)
+                    lane.leave(call)
                 except StopIteration:
-                    runner.leave(call)
+                    lane.leave(call)
                     break
                 self.send_item(call, item)
         except BaseException as problem:
-            runner.leave(call)
+            lane.leave(call)
             error = problem
         try:
-            runner.enter(None)
+            lane.enter(None)
             items.close()
         except BaseException as problem:
             error = error or problem
-        self.end(call, lane, error)
+        self.end(call, error)
 
     def send_item(self, call: Call, item: Any) -> None:
         """Send one item, and wait until its caller has read enough of what came before.
@@ -91,10 +90,29 @@ class Streamer:
         """Send one item, however much the caller has not read, and note it for the record.
 
         Raises:
-            GateError: It cannot be sent.
+            GateError: It cannot be sent, or a budget has no room for it.
         """
-        data = self._chunk(call, item)
-        self._send_chunk(call, data)
+        self.send_chunk(call, self._chunk(call, item))
+
+    def send_chunk(self, call: Call, data: bytes) -> None:
+        """Count, send and note one chunk; with the head of the answer before the first one.
+
+        Raises:
+            BudgetExceededError: A budget has no room for it.
+        """
+        if call.state == DONE:
+            return
+        call.tally.take_bytes(len(data), f"one more item of what {call.entry.name}() streams")
+        framed = b"%x\r\n%s\r\n" % (len(data), data)
+        with call.owner.lock:
+            if call.state == DONE:
+                # Its caller was answered, and has the end of the stream.
+                return
+            if not call.streaming:
+                call.streaming = True
+                framed = self._head() + framed
+            for connection in call.connections[:1]:
+                connection.send(framed)
         recorder = self._executor.recorder
         if recorder is not None:
             recorder.item(call, data)
@@ -117,32 +135,19 @@ class Streamer:
         sizes = json.dumps([_size(b) for b in buffers]).encode()
         return _laid_out(b'{"item":%s,"buffers":%s' % (text, sizes), buffers)
 
-    def _send_chunk(self, call: Call, data: bytes) -> None:
-        """Send a chunk, and the head before the first one."""
-        framed = b"%x\r\n%s\r\n" % (len(data), data)
-        with call.owner.lock:
-            if not call.streaming:
-                call.streaming = True
-                framed = self._head() + framed
-            for connection in call.connections[:1]:
-                connection.send(framed)
-
     def _head(self) -> bytes:
         return stream_head(self._executor.gate.prefix)
 
-    def end(self, call: Call, lane: int, error: BaseException | None) -> None:
-        """Send the last chunk and settle the call."""
+    def end(self, call: Call, error: BaseException | None) -> None:
+        """Settle a call whose generator has ended; its reply is the last chunk."""
         executor = self._executor
         if error is None:
             reply = Reply(200, b'{"end":null}')
-        elif isinstance(error, Stopped) and call.cause:
-            reply = executor.refusal(stop_error(call, _monotonic()))
         elif isinstance(error, GateError) and not call.cause:
             reply = executor.refusal(error)
         else:
             reply = executor.failure(call, error)
-        finish_stream(call, reply, executor.gate.prefix)
-        executor.finish(call, lane, reply, _monotonic())
+        executor.finish(call, reply, _monotonic())
 
 
 def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:

@@ -17,7 +17,7 @@ import time
 
 from seer.rpc._wire import Request
 
-from ._child import Child, new_epoch
+from ._child import OVERDUE, Child, new_epoch
 from ._control import Control
 from ._failures import error_text
 from ._last_moments import LastMoments
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .replicas._supervision import Replicas
 
 TICK = 0.2
-"""Seconds between two looks at deadlines."""
+"""Seconds between two looks at timeouts."""
 
 
 class Supervisor:
@@ -150,7 +150,7 @@ class Supervisor:
     # --- the interface process ---------------------------------------------------------------
 
     def _start(self) -> None:
-        self.shared.reset_lanes()
+        self.shared.reset_marks()
         self.sockets.answer(True)
         self._recent.started(time.monotonic())
         if self.replicas is None:
@@ -288,7 +288,7 @@ class Supervisor:
             self.replicas.end_all("the process that serves their callers has ended")
         self._questions.fail(f"the interface has ended: {self.explained}")
         if not self._stopping:
-            self._after_end(last.running, child.tail())
+            self._after_end(last.lost, child.tail())
 
     def fail_to_start(self, failure: dict[str, Any] | None, ended: str, tail: str) -> None:
         """The copies could not be started, so that nothing can be served."""
@@ -307,7 +307,7 @@ class Supervisor:
 
         self.ask({"op": "give_up", "why": f"the interface is not running: {why}"}, told)
 
-    def _after_end(self, running: list[tuple[int, str, str, float]], tail: str) -> None:
+    def _after_end(self, lost: list[tuple[int, str, str, float]], tail: str) -> None:
         """What comes after the end: nothing, a new start, or the reason for who asks."""
         if self.state == "starting":
             self.state = "failed"
@@ -320,7 +320,7 @@ class Supervisor:
                 }
             self._control.wake_ready()
             return
-        self._control.record_lost(running, self.ended, self._output)
+        self._control.record_lost(lost, self.ended, self._output)
         restart_at = None
         if self.config.restart == "on-failure" and self.failure is None:
             restart_at = self._recent.next(time.monotonic())
@@ -369,7 +369,7 @@ class Supervisor:
             self.replicas.tick(now)
         if child is not None:
             if self.shared.overdue(now):
-                child.kill("a call ran past its deadline and did not stop when told to")
+                child.kill(OVERDUE)
             else:
                 child.check_stopped(now)
         elif self.state == "restarting" and now >= self._restart_at:

@@ -105,11 +105,12 @@ class Copies(Dispatch):
                 self._unbegin(call)
                 if freight.bound:
                     told.add(guest)
-                    self._executor.refuse(call, restarted(why))
+                    self._executor.gate.refuse_call(call, restarted(why))
                 else:
                     self._loop.post(lambda call=call: self._again(call))
             elif self._may_repeat(call, freight):
-                self._executor.charge_lost(call, seconds)
+                # A run that came to nothing; the next one is counted by itself.
+                call.tally.charge(seconds)
                 self._unbegin(call)
                 if freight.bound:
                     # As with one process that is started again: who made it again knows.
@@ -120,10 +121,6 @@ class Copies(Dispatch):
                     told.add(guest)
                 self._passing.fail(call, _lost(call, why), seconds)
         return told
-
-    def _unbegin(self, call: Call) -> None:
-        with call.owner.lock:
-            call.state, call.runner, call.copy, call.started_at = QUEUED, None, 0, 0.0
 
     def _may_repeat(self, call: Call, freight: Freight) -> bool:
         if call.streaming or not call.entry.options.idempotent or freight.tries >= MAX_TRIES:
@@ -151,7 +148,7 @@ class Copies(Dispatch):
         for call in waited:
             guest = guest_of(call)
             guest.lost = ""
-            self._executor.refuse(call, restarted(why))
+            self._executor.gate.refuse_call(call, restarted(why))
 
     def drain(self, wanted: int) -> list[int]:
         """Let so many copies go, those that the fewest callers depend on; their numbers."""
@@ -186,7 +183,7 @@ class Copies(Dispatch):
         self._place_anew(copy)
         at_home = any(g.home is copy or g.places.at(copy) for g in self._guests())
         if copy.calls or at_home:
-            self._loop.wake_at = min(self._loop.wake_at, now + DRAIN_EVERY)
+            self._loop.wake_by(now + DRAIN_EVERY)
         elif self._copies.pop(copy.number, None) is not None:
             copy.close()
             self._drained(copy.number)
@@ -213,14 +210,14 @@ class Copies(Dispatch):
         self._homeless = []
         for call in waiting:
             if call.state == QUEUED and not call.cause:
-                self._executor.refuse(call, InterfaceDiedError(why))
+                self._executor.gate.refuse_call(call, InterfaceDiedError(why))
 
     def due(self, now: float) -> None:
         """Look at what depends on time: slow readers, lost connections, copies that shall go."""
         self._look_at_streams()
         for call, until in list(self._orphans.items()):
             if now < until:
-                self._loop.wake_at = min(self._loop.wake_at, until)
+                self._loop.wake_by(until)
                 continue
             seconds = now - call.started_at
             self._vacate(call)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import select
 import socket
-import time
 
 from seer.rpc._budget import Budget
 from seer.rpc.server._calls import Caller
 from seer.rpc.server._channel import Channel
-from seer.rpc.server._execute import Executor, uses_gpu
+from seer.rpc.server._execute import Executor
+from seer.rpc.server._failures import uses_gpu
 from seer.rpc.server._forks import Withheld
 from seer.rpc.server._gate import Gate
 from seer.rpc.server._gate_process import settle_process
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from seer.rpc._schema import Function
     from seer.rpc.server._calls import Call
     from seer.rpc.server._config import ServerConfig
+    from seer.rpc.server._connection import Connection
     from seer.rpc.server._replies import Reply
     from seer.rpc.server._shared import Shared
 
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 MAX_EARLY = 1024
-_monotonic = time.monotonic
 
 
 def serve_copy(
@@ -100,43 +100,25 @@ class _Known(Caller):
 class CopyGate(Gate):
     """Answers the front, and says with each answer how the call ran."""
 
-    def finish(self, call: Call, reply: Reply) -> None:
-        """Send the reply of a call; on any thread."""
-        for connection in call.owner.finish(call, reply, _monotonic()):
-            connection.busy = False
-            connection.call = None
-            if reply.last_chunk:
-                connection.send(reply.last_chunk)
-                continue
+    def finish(
+        self, call: Call, reply: Reply, ended: float, seconds: float, *, runs_on: bool = False
+    ) -> None:
+        """Settle a call; on any thread."""
+        call.ran = seconds
+        super().finish(call, reply, ended, seconds, runs_on=runs_on)
+
+    def _send(self, connection: Connection, call: Call, reply: Reply) -> None:
+        connection.busy = False
+        connection.call = None
+        if reply.last_chunk:
+            connection.send(reply.last_chunk)
+        else:
             self.send_whole(connection, reply, self.prefix + ran(call))
 
 
 def ran(call: Call) -> bytes:
     """The header line that says how a call ran."""
     return b"%s: %.6f %d %d\r\n" % (RAN, call.ran, uses_gpu(), call.batch)
-
-
-class CopyExecutor(Executor):
-    """Runs calls, and leaves the accounting to the front."""
-
-    def begin(self, call: Call, lane: int, runner: Any) -> bool:
-        """Mark `call` as running on `lane`, also for the supervisor; False if it was stopped."""
-        begun = super().begin(call, lane, runner)
-        if begun:
-            self.shared.begin(lane, call.place, call.id, call.started_at)
-        return begun
-
-    def raised(self, error: BaseException) -> Reply:
-        """The reply that carries what a function raised; the front takes out what it records."""
-        reply = super().raised(error)
-        if reply.traceback:
-            reply.text = with_traceback(reply.text, reply.traceback)
-        return reply
-
-    def settle(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
-        """Send the reply of a call, with the time that it took."""
-        call.ran = seconds
-        self.gate.finish(call, reply)
 
 
 class CopyStreamer(Streamer):
@@ -146,12 +128,24 @@ class CopyStreamer(Streamer):
         return stream_head(self._executor.gate.prefix + b"%s: 0 %d 1\r\n" % (RAN, uses_gpu()))
 
 
+class CopyExecutor(Executor):
+    """Runs calls; budgets and the record are the front's."""
+
+    streamer_kind = CopyStreamer
+
+    def raised(self, error: BaseException) -> Reply:
+        """The reply that carries what a function raised; the front takes out what it records."""
+        reply = super().raised(error)
+        if reply.traceback:
+            reply.text = with_traceback(reply.text, reply.traceback)
+        return reply
+
+
 class CopyProcess(InterfaceProcess):
     """Everything of one copy, put together."""
 
     gate_kind = CopyGate
     executor_kind = CopyExecutor
-    streamer_kind = CopyStreamer
     caller_kind = _Known
 
     def __init__(self, *arguments: Any) -> None:
@@ -167,8 +161,9 @@ class CopyProcess(InterfaceProcess):
         self.loop.watch(front.fileno(), select.EPOLLIN, self._on_front)
         self.run()
 
-    def _shorten(self) -> None:
-        """There is no shorter way: the front must hear how a call ran."""
+    def _patience(self) -> float:
+        # The front answers callers, and this process says when a function has really ended.
+        return float("inf")
 
     def _make_recorder(self, source_hash: str, shared: Shared) -> None:
         return None

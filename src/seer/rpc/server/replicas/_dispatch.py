@@ -17,6 +17,7 @@ from seer.errors import (
     InterfaceDiedError,
     InterfaceRestartedError,
 )
+from seer.rpc.server._calls import QUEUED
 
 from ._copy_link import CopyLink, lane_of, room_of
 from ._freight import Freight, freight_of
@@ -70,7 +71,7 @@ class Dispatch:
         if freight is None:
             freight = call.freight = Freight()
         if self._dead:
-            self._executor.refuse(call, InterfaceDiedError(self._dead))
+            self._executor.gate.refuse_call(call, InterfaceDiedError(self._dead))
             return
         copy = self._place(call, guest, freight)
         if copy is None and freight.bound:
@@ -89,7 +90,16 @@ class Dispatch:
         if waiting is None:
             waiting = self._waiting[lane] = Waiting()
         waiting.room = room_of(call.entry)
+        call.queue = self
         waiting.put(ANYWHERE if copy is None else copy.number, guest, call)
+
+    def discard(self, call: Call) -> None:
+        """Forget a call that waits and will not run."""
+        if call in self._homeless:
+            self._homeless.remove(call)
+        waiting = self._waiting.get(lane_of(call.entry))
+        if waiting is not None:
+            waiting.discard(guest_of(call), call)
 
     def _place(self, call: Call, guest: Guest, freight: Freight) -> CopyLink | None:
         """The one copy that can run a call, where only one can; None and `bound` if not now."""
@@ -100,7 +110,7 @@ class Dispatch:
             if found is None:
                 # It was freed, or lost, since the call came.
                 freight.bound = True
-                self._executor.refuse(
+                self._executor.gate.refuse_call(
                     call, HandleError(f"there is no handle {call.target!r} any more")
                 )
                 return None
@@ -113,11 +123,12 @@ class Dispatch:
         freight.bound = True
         if guest.lost:
             lost, guest.lost = guest.lost, ""
-            self._executor.refuse(call, restarted(lost))
+            self._executor.gate.refuse_call(call, restarted(lost))
             return None
         if found is None:
             found = self._home_of(guest)
             if found is None:
+                call.queue = self
                 self._homeless.append(call)
         return found
 
@@ -142,17 +153,17 @@ class Dispatch:
             link = copy.link_for(guest)
         except OSError as error:
             words = f"there is no way to a copy of the interface: {error.strerror}; use fewer calls"
-            self._executor.refuse(call, GateBusyError(words))
+            self._executor.gate.refuse_call(call, GateBusyError(words))
             return
         try:
             guest.check_unread()
         except GateBusyError as error:
             copy.keep(link)
-            self._executor.refuse(call, error)
+            self._executor.gate.refuse_call(call, error)
             return
-        lane = self._executor.take_lane(call)
-        if not self._executor.begin(call, lane, self):
-            self._executor.give_lane(lane)
+        mark = self._executor.take_mark()
+        if not self._executor.begin(call, mark, self):
+            self._executor.give_mark(mark)
             copy.keep(link)
             return
         guest.turn = copy.used = next(self._turns)
@@ -162,7 +173,7 @@ class Dispatch:
         guest.running[copy] = guest.running.get(copy, 0) + 1
         link.call = call
         call.copy = copy.number
-        freight.copy, freight.link, freight.lane = copy, link, lane
+        freight.copy, freight.link = copy, link
         freight.tries += 1
         freight.number = next(self._numbers)
         try:
@@ -171,8 +182,14 @@ class Dispatch:
             link.call = None
             link.close()
             self._release(call)
+            self._unbegin(call)
             words = f"arrays cannot be passed to a copy just now: {error.strerror}; try again"
-            self._executor.refuse(call, GateBusyError(words))
+            self._executor.gate.refuse_call(call, GateBusyError(words))
+
+    def _unbegin(self, call: Call) -> None:
+        """Note that a call waits again: no copy has executed it."""
+        with call.owner.lock:
+            call.state, call.runner, call.copy, call.started_at = QUEUED, None, 0, 0.0
 
     def interrupt(self, call: Call) -> None:
         """Have a call stopped that a copy has."""
@@ -189,7 +206,8 @@ class Dispatch:
             return None
         freight.copy = None
         self._orphans.pop(call, None)
-        self._executor.give_lane(freight.lane)
+        self._executor.give_mark(call.mark)
+        call.mark = -1
         copy.calls.discard(call)
         copy.busy[lane_of(call.entry)] -= 1
         guest.running[copy] -= 1
@@ -282,7 +300,7 @@ class Dispatch:
         link.call = None
         until = _monotonic() + UNEXPLAINED
         self._orphans[call] = until
-        self._loop.wake_at = min(self._loop.wake_at, until)
+        self._loop.wake_by(until)
 
     def _learn(self, call: Call, text: bytes | memoryview, copy: CopyLink) -> None:
         guest = guest_of(call)

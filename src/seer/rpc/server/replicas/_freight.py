@@ -27,7 +27,6 @@ class Freight:
         tries: How often it was handed to a copy.
         copy: The copy that has it.
         link: The connection to that copy.
-        lane: Where the supervisor reads that it runs; -1 for nowhere.
         number: Its id on the link.
     """
 
@@ -36,7 +35,6 @@ class Freight:
         "bound",
         "copy",
         "headers",
-        "lane",
         "link",
         "memfds",
         "number",
@@ -51,7 +49,6 @@ class Freight:
         self.tries = 0
         self.copy: CopyLink | None = None
         self.link: Link | None = None
-        self.lane = -1
         self.number = 0
 
     @classmethod

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from seer.rpc.server._channel import Channel
     from seer.rpc.server._config import ServerConfig
     from seer.rpc.server._connection import Connection
-    from seer.rpc.server._replies import Reply
     from seer.rpc.server._shared import Shared
 
 
@@ -90,9 +89,8 @@ class FrontGate(Gate):
             call.freight.close()
             raise
 
-    def finish(self, call: Call, reply: Reply) -> None:
-        """Send the reply of a call to whoever waits for it, and keep it; on any thread."""
-        super().finish(call, reply)
+    def _forget(self, call: Call) -> None:
+        super()._forget(call)
         if call.freight is not None:
             call.freight.close()
 
@@ -159,6 +157,7 @@ class Front(GateProcess):
                 function,
                 place,
                 schema.source_hash,
+                self._config.call_timeout,
             )
         if self._recorder is not None:
             self._recorder.source_hash = schema.source_hash

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from seer.errors import BudgetExceededError
+from seer.rpc.server._calls import DONE
 from seer.rpc.server._replies import Reply
-from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, Pace, finish_stream, stream_head
+from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, Pace
 
 from ._errors import split_error
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from ._front_execute import FrontExecutor
     from ._link import Link
 
-_NEVER = float("inf")
 _END = b'{"end"'
 _ITEM = b'{"item"'
 _monotonic = time.monotonic
@@ -45,13 +46,10 @@ class Passing:
         accept = b"shared" if call.shared else b"frames"
         body = freight.body or call.body
         head = (
-            b"POST %s HTTP/1.1\r\nhost: gate\r\n%s%s%s%sseer-call: %d\r\ncontent-length: %d\r\n\r\n"
+            b"POST %s HTTP/1.1\r\nhost: gate\r\n%s%s%sseer-call: %d\r\ncontent-length: %d\r\n\r\n"
             % (
                 path,
                 b"seer-accept: %s\r\n" % accept if call.frames else b"",
-                b""
-                if call.expires == _NEVER
-                else b"seer-deadline: %.6f\r\n" % max(call.expires - _monotonic(), 0.0),
                 link.take_released(),
                 freight.headers,
                 freight.number,
@@ -91,21 +89,16 @@ class Passing:
             reply = self._ends[call] = Reply(200, text, outcome)
             reply.traceback = traceback
             return
-        self._send(call, chunk)
-        recorder = self._executor.recorder
-        if recorder is not None:
-            recorder.item(call, chunk)
+        if call.state == DONE:
+            return
+        try:
+            self._executor.streamer.send_chunk(call, chunk)
+        except BudgetExceededError as error:
+            self._executor.gate.abort(call, error)
+            return
         if call.connections and call.connections[0].unsent > MAX_UNSENT:
             self.held[link] = Pace(call, self._executor.gate)
             self.look_at(link)
-
-    def _send(self, call: Call, chunk: bytes) -> None:
-        framed = b"%x\r\n%s\r\n" % (len(chunk), chunk)
-        if not call.streaming:
-            call.streaming = True
-            framed = stream_head(self._executor.gate.prefix) + framed
-        for connection in call.connections[:1]:
-            connection.send(framed)
 
     def end_stream(self, call: Call) -> None:
         """The stream is over."""
@@ -120,9 +113,7 @@ class Passing:
         self._finish(call, self._executor.refusal(error), seconds)
 
     def _finish(self, call: Call, reply: Reply, seconds: float) -> None:
-        if call.entry.streams:
-            finish_stream(call, reply, self._executor.gate.prefix)
-        self._executor.settle(call, reply, _monotonic(), seconds)
+        self._executor.gate.finish(call, reply, _monotonic(), seconds)
 
     def look_at(self, link: Link) -> None:
         """Go on reading a stream whose caller has read, or look again later.
@@ -135,4 +126,4 @@ class Passing:
         link.hold(waits)
         if waits:
             self.held[link] = pace
-            self._loop.wake_at = min(self._loop.wake_at, _monotonic() + LOOK_AGAIN)
+            self._loop.wake_by(_monotonic() + LOOK_AGAIN)

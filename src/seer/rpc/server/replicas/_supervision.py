@@ -13,7 +13,7 @@ import socket
 import time
 from itertools import count
 
-from seer.rpc.server._child import Child, new_epoch
+from seer.rpc.server._child import OVERDUE, Child, new_epoch
 from seer.rpc.server._last_moments import LastMoments
 from seer.rpc.server._shared import Shared
 
@@ -125,12 +125,12 @@ class Replicas:
         self.copies = {}
 
     def tick(self, now: float) -> None:
-        """Look at deadlines, stopped processes, and what is to be started."""
+        """Look at timeouts, stopped processes, and what is to be started."""
         for copy in list(self.copies.values()):
             if copy.state == ENDING:
                 continue
             if copy.shared.overdue(now):
-                copy.child.kill("a call ran past its deadline and did not stop when told to")
+                copy.child.kill(OVERDUE)
             else:
                 copy.child.check_stopped(now)
         if now >= self._start_at:

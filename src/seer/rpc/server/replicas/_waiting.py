@@ -68,6 +68,19 @@ class Waiting:
             if call.state != DONE:
                 return call
 
+    def discard(self, guest: Guest, call: Call) -> None:
+        """Take out a call that will not run, if it is here."""
+        for number, line in list(self._lines.items()):
+            queue = line.queues.get(guest)
+            if queue is None or call not in queue:
+                continue
+            queue.remove(call)
+            if not queue:
+                del line.queues[guest]
+                line.turns.remove(guest)
+                if not line.queues:
+                    del self._lines[number]
+
     def empty(self, line: int) -> list[Call]:
         """Take all calls of a line, those of each caller in their order."""
         found = self._lines.pop(line, None)
