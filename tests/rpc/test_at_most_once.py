@@ -125,7 +125,7 @@ def test_a_stream_that_runs_is_read_by_one(served: Served) -> None:
         with sent(served, b"GET /v1/result/once HTTP/1.1\r\n\r\n") as other:
             assert read_answer(other)[0] == 400
         assert b"item" in connected.recv(65536)
-    wait_until(lambda: served.gate().health()["calls"] == 0)
+    wait_until(lambda: served.calls() == 0)
     assert served.gate().call("executed") == ["items"]
 
 

@@ -137,8 +137,7 @@ def in_flight(served: Served, function: str, *args: object) -> Callable[[], Base
 
     thread = threading.Thread(target=call)
     thread.start()
-    gate = served.gate()
-    wait_until(lambda: gate.health()["calls"] >= 1)
+    wait_until(lambda: served.calls() >= 1)
 
     def result() -> BaseException:
         thread.join(timeout=SOON)
@@ -408,7 +407,7 @@ def test_half_a_request_and_a_closed_socket_harm_nobody() -> None:
                 connected.connect(str(served.socket_path("a")))
                 connected.sendall(message)
         assert served.gate().call("small", (1,)) == 2
-        wait_until(lambda: served.gate().health()["calls"] == 0)
+        wait_until(lambda: served.calls() == 0)
 
 
 def test_a_peer_that_never_reads_does_not_hold_up_others() -> None:

@@ -66,7 +66,7 @@ def test_a_call_that_runs_finishes_with_what_it_began_with() -> None:
         results: list[int] = []
         thread = threading.Thread(target=lambda: results.append(gate.call("slow", (1.0,))))
         thread.start()
-        wait_until(lambda: gate.health()["calls"] == 1)
+        wait_until(lambda: served.calls() == 1)
         served.write(SECOND)
         served.control("POST", "/v1/reload")
         assert gate.call("slow", (0.0,)) == 2

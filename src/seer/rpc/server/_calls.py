@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from seer.errors import GateError
     from seer.rpc._budget import Meter, Tally
     from seer.rpc._wire import Request
 
@@ -85,6 +86,7 @@ class Call:
         beat_at: When its connections get the next sign of life.
         cause: Why it was told to stop: `deadline`, `timeout`, `budget`, `cancel` or `gone`; else
             empty.
+        over: The error for its caller where a budget has no room for what it streams.
         runner: What runs it, once it runs; has `interrupt(call)`.
         mark: Where the supervisor sees that it runs; -1 for nowhere.
         paid: Seconds that were charged for it already.
@@ -114,6 +116,7 @@ class Call:
     limit = "deadline"
     lost_at = 0.0
     mark = -1
+    over: GateError | None = None
     paid = 0.0
     pristine: Callable[[], list[memoryview]] | None = None
     queue: Any = None

@@ -439,14 +439,6 @@ class Gate(Answers):
         reply = refusal(stop_error(call, now, runs_on=True))
         self.finish(call, reply, now, self._ran_for(call, now), runs_on=True)
 
-    def abort(self, call: Call, error: GateError) -> None:
-        """Answer a call that runs with an error, and have it stopped."""
-        now = _monotonic()
-        with call.owner.lock:
-            call.cause = call.cause or "budget"
-        self.finish(call, refusal(error), now, self._ran_for(call, now), runs_on=True)
-        self._interrupt(call)
-
     def _ran_for(self, call: Call, now: float) -> float:
         """What a call that runs is charged for up to now."""
         return (now - call.started_at) / call.batch

@@ -24,6 +24,8 @@ def stop_error(call: Call, now: float, *, runs_on: bool = False) -> GateError:
         runs_on: Whether its function has not stopped.
     """
     name = call.entry.name
+    if call.over is not None:
+        return call.over
     if call.started_at:
         state = f"it had run for {now - call.started_at:.3g} s"
         state += f", after {call.started_at - call.queued_at:.3g} s in the queue"

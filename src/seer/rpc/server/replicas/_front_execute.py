@@ -115,6 +115,6 @@ class FrontExecutor(Executor):
 
     def stopped(self, call: Call, outcome: str, now: float) -> Reply | None:
         """The reply to a call that was told to stop and did; None for one that ended by itself."""
-        if not call.cause or outcome not in _STOPPED:
+        if call.over is None and (not call.cause or outcome not in _STOPPED):
             return None
         return self.refusal(stop_error(call, now))

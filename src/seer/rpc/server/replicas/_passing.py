@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from seer.errors import BudgetExceededError
-from seer.rpc.server._calls import DONE
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, Pace
 
@@ -89,12 +88,13 @@ class Passing:
             reply = self._ends[call] = Reply(200, text, outcome)
             reply.traceback = traceback
             return
-        if call.state == DONE:
+        if call.over is not None:
             return
         try:
             self._executor.streamer.send_chunk(call, chunk)
         except BudgetExceededError as error:
-            self._executor.gate.abort(call, error)
+            call.over = error
+            self._executor.gate.stop_call(call, "budget")
             return
         if call.connections and call.connections[0].unsent > MAX_UNSENT:
             self.held[link] = Pace(call, self._executor.gate)
