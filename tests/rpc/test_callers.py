@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.rpc._budget import Budget, Meter, charge
+from seer.rpc._budget import Budget, Meter, Tally
 from seer.rpc.server._config import CallerConfig, ServerConfig
 from seer.rpc.server._shared import FIRST_CALLER, METERS
 from seer.rpc.server._supervisor import Supervisor
@@ -29,7 +29,7 @@ def test_a_gate_has_room_for_a_new_caller_after_thousands_have_gone(tmp_path: Pa
         base = shared.meter_base(FIRST_CALLER + place)
         meter = Meter("", Budget(), shared.cells, base)
         assert not any(meter.used().values()), "it has what another caller has used"
-        charge((meter,), 1.0, 1.0, 1)
+        Tally((meter, meter, meter), 1).charge(1.0, 1.0, 1)
         supervisor.remove_caller(f"caller-{number}")
         places.append(place)
     assert stays not in places

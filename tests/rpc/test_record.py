@@ -389,33 +389,35 @@ def test_calls_that_a_crash_left_unwritten_are_counted(tmp_path: Path) -> None:
         told = served.control("POST", f"/v1/flush/{followed.name}")
         assert told["lost"] == 5
         assert "before it could write them down" in told["why"]
+
+
 @pytest.mark.parametrize("replicas", [1, 2], ids=["one process", "copies"])
 def test_calls_stopped_while_queued_are_recorded_and_leave_no_memory(
     tmp_path: Path, replicas: int
 ) -> None:
     count = 24
     with serving(SOURCE, record=str(tmp_path / "record"), replicas=replicas) as served:
+        served.follow("a")
         gate = served.gate()
         gate.call("double", (np.ones(1 << 18),))
-        wait_until(lambda: len(written(tmp_path)) == 1)
+        assert len(lines(served, 1)) == 1
 
         def call() -> None:
             with pytest.raises(DeadlineExceededError, match="not executed"), deadline(1.0):
                 served.gate().call("double", (np.ones(1 << 18),))
 
         def memfds() -> int:
-            """Of the arguments; the array that came back has another name."""
+            """Of arguments; slots for results have another name."""
             folder = Path(f"/proc/{served.pid}/fd")
             found = [str(entry.readlink()) for entry in folder.iterdir() if entry.is_symlink()]
-            return sum("memfd" in name for name in found)
+            return sum("memfd" in name and "seer-slot" not in name for name in found)
 
-        before = memfds()
         with holding(served):
             run_together(call, count)
             # What they held is gone although what they waited for still runs.
-            wait_until(lambda: len(written(tmp_path)) == count + 1)
-            wait_until(lambda: memfds() <= before)
-        found = [line for line in written(tmp_path) if line["function"] == "double"]
+            assert len(lines(served, count + 1)) == count + 1
+            wait_until(lambda: memfds() == 0)
+        found = [line for line in lines(served, count + 1) if line["function"] == "double"]
         assert [line["outcome"] for line in found[1:]] == ["DeadlineExceededError"] * count
         assert all(line["run"] == 0 and line["argument_buffers"] for line in found[1:])
         assert len({line["call"] for line in found}) == count + 1
@@ -424,19 +426,14 @@ def test_calls_stopped_while_queued_are_recorded_and_leave_no_memory(
 
 def test_a_detached_call_is_recorded_once_also_if_the_interface_dies(tmp_path: Path) -> None:
     with serving(SOURCE, record=str(tmp_path / "record")) as served:
+        served.follow("a")
         gate = served.gate()
         with pytest.raises(DeadlineExceededError), deadline(0.3):
             gate.call("stubborn", (str(tmp_path / "release"),))
-        wait_until(lambda: len(written(tmp_path)) == 1)
+        assert len(lines(served, 1)) == 1
         served.kill_interface()
-        (line,) = written(tmp_path)
+        (line,) = lines(served, 1)
         assert (line["function"], line["outcome"]) == ("stubborn", "DeadlineExceededError")
         assert line["run"] >= 0.3
         used = served.control("GET", "/v1/budget")["callers"]["a"]
         assert used["calls"] == 1 and used["seconds"] > line["run"]
-
-
-def written(tmp_path: Path) -> list[dict[str, Any]]:
-    """The record as it is now."""
-    path = tmp_path / "record" / "calls.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

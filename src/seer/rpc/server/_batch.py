@@ -77,7 +77,7 @@ class Gather:
     @property
     def idle(self) -> bool:
         """Whether no call waits here or runs."""
-        return not (self._count or self._queued or self._running)
+        return not (self._queue.count or self._queued or self._running)
 
     def submit(self, call: Call) -> None:
         """Add a call; on the leading thread."""

@@ -7,35 +7,7 @@ from _thread import allocate_lock
 from seer.errors import GateBusyError
 from seer.rpc._handles import HandleTable
 from seer.rpc._pool import Allowance
-from seer.rpc.client._wire import     def reads_enough(self) -> bool:
-        """Whether it leaves no more answers unread than one caller may."""
-        return not self.clogged or self._unread() <= self._most_unread()
-
-    def check_unread(self) -> None:
-        """Refuse a call of a caller that does not read its answers.
-
-        Raises:
-            GateBusyError: It leaves too many bytes unread.
-        """
-        if not self.reads_enough():
-            raise GateBusyError(
-                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
-                f" have {self._most_unread()}: read them first"
-            )
-
-    def _unread(self) -> int:
-        return sum(connection.unsent for connection in tuple(self.clogged))
-
-    def _most_unread(self) -> int:
-        return min(MAX_UNREAD, self.allowance.limit // 4)
-
-    def room(self) -> int:
-        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
-        return self.allowance.limit - self.bytes_pending - self.handles.size
-
-    def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
-        """Keep the reply of a call, and forget the call; who waits for it."""
-_ALIVE
+from seer.rpc.client._wire import KEEP_ALIVE
 
 from ._results import Results
 from ._shared import first_place
@@ -148,35 +120,7 @@ class Call:
         deadline = request.deadline
         self.expires = self.deadline_at = _NEVER if deadline is None else now + deadline
         self.queued_at = now
-        self.beat_at = now +     def reads_enough(self) -> bool:
-        """Whether it leaves no more answers unread than one caller may."""
-        return not self.clogged or self._unread() <= self._most_unread()
-
-    def check_unread(self) -> None:
-        """Refuse a call of a caller that does not read its answers.
-
-        Raises:
-            GateBusyError: It leaves too many bytes unread.
-        """
-        if not self.reads_enough():
-            raise GateBusyError(
-                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
-                f" have {self._most_unread()}: read them first"
-            )
-
-    def _unread(self) -> int:
-        return sum(connection.unsent for connection in tuple(self.clogged))
-
-    def _most_unread(self) -> int:
-        return min(MAX_UNREAD, self.allowance.limit // 4)
-
-    def room(self) -> int:
-        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
-        return self.allowance.limit - self.bytes_pending - self.handles.size
-
-    def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
-        """Keep the reply of a call, and forget the call; who waits for it."""
-_ALIVE
+        self.beat_at = now + KEEP_ALIVE
         self.connections = [connection]
         self.body = body
         self.bytes_in = request.length

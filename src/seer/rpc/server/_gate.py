@@ -469,6 +469,9 @@ class Gate(Answers):
                 # It has ended just now.
                 return
             call.state = DONE
+            # Before anybody can see that it has ended.
+            self._charge(call, seconds - call.paid)
+            call.paid = seconds
             if runs_on:
                 if call.blocks:
                     owner.detached[call] = None
@@ -478,8 +481,6 @@ class Gate(Answers):
                     owner.detached.pop(call, None)
                 if call.bytes_in > SMALL:
                     owner.bytes_pending -= call.bytes_in
-        self._charge(call, seconds - call.paid)
-        call.paid = seconds
         if runs_on and call.mark >= 0:
             self._shared.answered(call.mark, seconds)
         if not answered:
@@ -512,12 +513,12 @@ class Gate(Answers):
         recorder = self._recorder
         if recorder is not None:
             recorder.hold(reply)
+            # Before the answer: who has it may ask at once for everything that was answered.
+            recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
         for connection in call.owner.answer(call, reply, ended):
             if reply.slot is not None and reply.pool is connection.pool:
                 connection.slot_calls[reply.slot.index] = call.id
             self._send(connection, call, reply)
-        if recorder is not None:
-            recorder.add(call, reply, ended, seconds, call.bytes_in + reply.size)
 
     def _send(self, connection: Connection, _call: Call, reply: Reply) -> None:
         self.send_reply(connection, reply)

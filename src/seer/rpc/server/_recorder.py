@@ -257,9 +257,7 @@ class Recorder:
             self._keep_call(*noted)
         self._made_count += 1
 
-    def _keep_call(
-        self, call: Call, reply: Reply, ended: float, seconds: float, size: int
-    ) -> None:
+    def _keep_call(self, call: Call, reply: Reply, ended: float, seconds: float, size: int) -> None:
         caller = call.owner.name
         blobs = Blobs(self._next_file, keep=self._results)
         try:
@@ -319,9 +317,7 @@ class Recorder:
                 self._notify({"op": "lost", "follow": name, "calls": calls, "why": track.why})
         self._cells[1] = self._made_count
 
-    def _line(
-        self, call: Call, reply: Reply, ended: float, seconds: float, blobs: Blobs
-    ) -> bytes:
+    def _line(self, call: Call, reply: Reply, ended: float, seconds: float, blobs: Blobs) -> bytes:
         streamed = sum(map(len, call.items))
         self._streamed -= streamed
         arguments, argument_buffers = _arguments(call, reply.outcome, blobs)
