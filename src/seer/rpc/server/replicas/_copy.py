@@ -161,7 +161,7 @@ class CopyProcess(InterfaceProcess):
         self.loop.watch(front.fileno(), select.EPOLLIN, self._on_front)
         self.run()
 
-    def _patience(self) -> float:
+    def _detach_after(self) -> float:
         # The front answers callers, and this process says when a function has really ended.
         return float("inf")
 
