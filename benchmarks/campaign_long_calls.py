@@ -77,7 +77,7 @@ def main() -> int:
         file.write_text(_INTERFACE)
         config = SandboxConfig(gpu=None, provider="local", timeout=int(seconds) + 3600)
         with ScopedSandbox(config).start() as scoped:
-            workspace = Workspace(libraries=[scoped.serve(file)])
+            workspace = Workspace(libraries=[scoped.serve(file, call_timeout=None)])
 
             def call(name: str) -> None:
                 code, _ = _CALLS[name]
