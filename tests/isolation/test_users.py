@@ -85,3 +85,9 @@ def test_a_folder_that_is_written_to_already_decides_the_user(tmp_path: Path) ->
     assert same == uid != different
     for held in (fd, shared, third):
         os.close(held)
+
+
+def test_a_folder_for_locks_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_users, "_FOLDER", Path("/proc/seer-users"))
+    with pytest.raises(IsolationError, match="'/proc/seer-users' cannot be written to"):
+        take_user()

@@ -32,14 +32,20 @@ def take_user(folders: Iterable[Path] = ()) -> tuple[int, int]:
     Raises:
         IsolationError: All of them are in use.
     """
-    _FOLDER.mkdir(mode=0o700, exist_ok=True)
     found = [folder.stat() for folder in folders]
     written = {f"{status.st_dev}:{status.st_ino}" for status in found}
+    try:
+        _FOLDER.mkdir(mode=0o700, exist_ok=True)
+        everyone = _open("lock")
+    except OSError as error:
+        raise IsolationError(
+            f"a user for the machine cannot be taken, because {str(_FOLDER)!r} cannot be written "
+            f"to ({error.strerror}); make /run writable"
+        ) from None
     # Anywhere among them, so that one just freed is seldom taken at once.
     start = secrets.randbelow(len(MACHINE_UIDS))
     order = [*MACHINE_UIDS[start:], *MACHINE_UIDS[:start]]
     order[:0] = [status.st_uid for status in found if status.st_uid in MACHINE_UIDS]
-    everyone = _open("lock")
     try:
         # Two at once could both see a lock free that one of them is about to have.
         fcntl.flock(everyone, fcntl.LOCK_EX)
@@ -60,11 +66,12 @@ def _take(fd: int, written: set[str]) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        if written.isdisjoint(os.pread(fd, 65536, 0).decode().split()):
+        others = set(os.pread(fd, 65536, 0).decode().split())
+        if written.isdisjoint(others):
             return False
-    else:
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, " ".join(sorted(written)).encode(), 0)
+        written = written | others
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, " ".join(sorted(written)).encode(), 0)
     fcntl.flock(fd, fcntl.LOCK_SH)
     return True
 
