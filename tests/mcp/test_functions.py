@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.shared.exceptions import MCPError
 
+from seer._sync import on_loop
 from seer.environment import SandboxConfig, ScopedSandbox
+from seer.errors import ServeError
 from seer.execution import acreate_local_session
+from seer.mcp import open_loading_door
 from seer.workspace import Library, Workspace
+
+from .raw_client import RawClient, shown_in
 
 pytestmark = pytest.mark.full
 
@@ -326,6 +332,70 @@ async def test_a_handle_that_a_tool_gave_can_be_given_to_another(client: Client)
     assert text_of(await call(client, "held", value=only)) == "10"
     unknown = await call(client, "held", value={"$seer": "handle", "id": "h999"})
     assert unknown.is_error and "handle" in text_of(unknown).lower()
+
+
+async def test_a_client_is_answered_while_the_interface_loads(
+    scoped: ScopedSandbox, interface: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codex waits 30 s for `initialize`, `claude -p` 5 s, and a model may take longer."""
+    monkeypatch.setattr("seer.mcp._tools._LIST_PATIENCE", 0.2)
+    library: Any = await scoped.aserve(interface)
+    served = library.gate
+
+    async def check(known: Any) -> None:
+        loading: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        door = await open_loading_door("lab", known, loading)
+
+        def listed(client: RawClient) -> set[str]:
+            tools = client.ask("tools/list")["result"]["tools"]
+            return {tool["name"] for tool in tools}
+
+        def before(client: RawClient) -> int:
+            client.initialize()
+            assert listed(client) == (set() if known is None else {*known.functions, "lab_result"})
+            return client.request("tools/call", {"name": "add", "arguments": {"a": 40}})
+
+        def after(client: RawClient, early: int) -> None:
+            messages = [client.next() for _ in range(1 if known is not None else 2)]
+            (answer,) = [one["result"] for one in messages if one.get("id") == early]
+            assert shown_in(answer) == "42"
+            told = [one["method"] for one in messages if "method" in one]
+            assert told == ([] if known is not None else ["notifications/tools/list_changed"])
+            assert "add" in listed(client)
+
+        try:
+            (entry,) = door.mcp_config.values()
+            client = RawClient(entry)
+            try:
+                early = await asyncio.to_thread(before, client)
+                loading.set_result(served)
+                await asyncio.to_thread(after, client, early)
+            finally:
+                await asyncio.to_thread(client.close)
+        finally:
+            await door.close()
+
+    await on_loop(check(None))
+    await on_loop(check(served.schema))
+
+
+async def test_an_interface_that_cannot_be_loaded_is_an_answer(tmp_path: Path) -> None:
+    async def check() -> None:
+        loading: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loading.set_exception(ServeError("lab.py:3: there is no model"))
+        door = await open_loading_door("lab", None, loading)
+        try:
+            (entry,) = door.mcp_config.values()
+            server = StdioServerParameters(command=entry["command"], args=entry["args"])
+            async with Client(server) as client:
+                with pytest.raises(MCPError, match="could not be loaded: lab.py:3: there is no"):
+                    await client.list_tools()
+                failed = await client.call_tool("add", {})
+                assert failed.is_error and "there is no model" in text_of(failed)
+        finally:
+            await door.close()
+
+    await on_loop(check())
 
 
 async def test_a_served_library_is_imported_and_connected_alike(

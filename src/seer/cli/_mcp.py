@@ -4,18 +4,27 @@ The printed configuration starts `seer mcp TARGET --stdio`, which serves the int
 as the client keeps it running.
 """
 
+import asyncio
+import contextlib
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import click
 
+from seer._places import cache_dir
+from seer._sync import background_loop, run_sync
 from seer.cli._options import machine_options
 from seer.cli._target import Around, opened
 from seer.console import say
+from seer.rpc._schema import Schema
 
 _WARNING = (
     "note: {client} has a shell and file tools of its own on this machine, so it is NOT scoped: "
@@ -60,6 +69,8 @@ def command(target: str, name: str | None, client: str, stdio: bool, **around: A
         # A JSON text or list is a TOML value as it stands.
         say(f"[mcp_servers.{json.dumps(label)}]")
         say(f"command = {json.dumps(entry['command'])}\nargs = {json.dumps(entry['args'])}")
+        # Codex goes on without servers that are not there in time, unless it is told otherwise.
+        say("required = true\nstartup_timeout_sec = 120")
     else:
         kind = {"type": "stdio"} if client == "claude-code" else {}
         say(json.dumps({"mcpServers": {label: {**kind, **entry}}}, indent=2))
@@ -68,10 +79,81 @@ def command(target: str, name: str | None, client: str, stdio: bool, **around: A
 
 
 def _serve(target: str, name: str | None, around: Around) -> int:
-    with opened(target, around, name=name) as served:
-        (entry,) = served.mcp_config().values()
+    """Answer the client at once, and load the interface meanwhile.
+
+    Agents' programs give a server seconds to come up; a model may take minutes. A client that goes
+    before the end ends this process, and with it what was being loaded.
+    """
+    from seer.mcp import open_loading_door
+
+    loading = _Loading(_absolute(target), name, around)
+    label = name or (Path(target).stem if target.endswith(".py") else "seer")
+    interface = asyncio.wrap_future(loading.served, loop=background_loop())
+    door = run_sync(open_loading_door(label, loading.known, interface))
+    loading.start()
+    (entry,) = door.mcp_config.values()
+    try:
         # The relay takes this process's streams; what is served, and its end, stay with us.
-        return subprocess.run([entry["command"], *entry["args"]], check=False).returncode
+        code = subprocess.run([entry["command"], *entry["args"]], check=False).returncode
+    finally:
+        run_sync(door.close())
+        loading.stop()
+    return code
+
+
+class _Loading(threading.Thread):
+    """Serves the target on a thread of its own until it is told to stop.
+
+    Attributes:
+        served: Gives the interface.
+        known: Its schema when it was last served, if the file is still the same.
+    """
+
+    def __init__(self, target: str, name: str | None, around: Around) -> None:
+        super().__init__(name="seer-mcp-loading", daemon=True)
+        self._target, self._name, self._around = target, name, around
+        self._stopping = threading.Event()
+        self.served: Future[Any] = Future()
+        file = Path(target)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+        self._note = cache_dir() / "schemas" / f"{digest[:32]}.json" if digest else None
+        self.known = self._read()
+
+    def run(self) -> None:
+        """Load, note the schema, and wait."""
+        try:
+            with opened(self._target, self._around, name=self._name) as found:
+                served: Any = found.library.gate
+                self._write(served.schema)
+                self.served.set_result(served)
+                self._stopping.wait()
+        except BaseException as error:  # for whoever waits for it
+            if self.served.done():
+                raise
+            self.served.set_exception(error)
+
+    def stop(self) -> None:
+        """End the interface; one that is still being loaded ends with this process."""
+        self._stopping.set()
+        if self.served.done():
+            self.join()
+
+    def _read(self) -> Schema | None:
+        try:
+            return (
+                None if self._note is None else Schema.from_json(json.loads(self._note.read_text()))
+            )
+        except (OSError, ValueError):
+            return None
+
+    def _write(self, schema: Schema) -> None:
+        if self._note is not None:
+            # A note for the next time, which also works without it.
+            with contextlib.suppress(OSError):
+                self._note.parent.mkdir(exist_ok=True)
+                part = self._note.with_suffix(f".{os.getpid()}")
+                part.write_text(json.dumps(schema.to_json()))
+                part.replace(self._note)
 
 
 def _absolute(target: str) -> str:

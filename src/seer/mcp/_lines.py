@@ -14,6 +14,7 @@ from typing import Any, cast
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 """An escape that may be half a character (a lone surrogate), which could be sent on to nobody."""

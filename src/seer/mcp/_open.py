@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import importlib
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -25,17 +25,19 @@ from seer.mcp._python_tools import python_tools
 from seer.mcp._sdk import load_sdk
 from seer.mcp._shell_tools import shell_tools
 from seer.mcp._streams import Pipes
-from seer.mcp._tools import Tool, ToolSet
+from seer.mcp._tools import LoadingTools, Tool, ToolSet, ToolSource
 from seer.mcp._values import Save
 from seer.rpc._schema import Schema
 from seer.rpc.client import connect
 from seer.workspace import Gate
 
+Closer = Callable[[], Awaitable[None]]
+
 
 class _Server(Protocol):
     """The module that imports the MCP SDK, which takes more than a second."""
 
-    def serve_client(self, tools: ToolSet, pipes: Pipes) -> Awaitable[None]: ...
+    def serve_client(self, source: ToolSource, pipes: Pipes) -> Awaitable[None]: ...
 
 
 class ServedInterface(Gate, Protocol):
@@ -65,15 +67,54 @@ async def open_interface_door(served: ServedInterface) -> Door:
     Raises:
         GateError: The gate gives no caller.
     """
+    closers: list[Closer] = []
+    door = await open_door(await _function_tools(served, closers))
+    for closer in closers:
+        door.on_close(closer)
+    return door
+
+
+async def open_loading_door(
+    name: str, known: Schema | None, loading: Awaitable[ServedInterface]
+) -> Door:
+    """Open a door to an interface that is still being loaded; whoever opens the door closes it.
+
+    Args:
+        name: What agents call the server.
+        known: The interface's schema when it was last served, to list its tools by meanwhile.
+        loading: Gives the interface.
+    """
+    closers: list[Closer] = []
+
+    async def load() -> ToolSet:
+        return await _function_tools(await loading, closers)
+
+    async def close() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        for closer in closers:
+            await closer()
+
+    earlier = None
+    if known is not None:
+        # For their descriptions alone: calls wait for the interface itself.
+        tools = FunctionTools(known, connect(known.name, ""), _save_for).tools()
+        earlier = ToolSet(name=name, tools=tools, instructions=known.doc)
+    task = asyncio.create_task(load())
+    # Where it fails, those who wait for it are told.
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    door = await open_door(LoadingTools(name, earlier, task))
+    door.on_close(close)
+    return door
+
+
+async def _function_tools(served: ServedInterface, closers: list[Closer]) -> ToolSet:
+    """The tools of an interface, and what is to be closed with them, in this order."""
     schema = served.schema
     socket = await served.open_caller(f"{schema.name}-mcp")
-    gate = connect(schema.name, socket.address)
-    functions = FunctionTools(schema, gate, _save_for)
-    tools = ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
-    door = await open_door(tools)
-    door.on_close(functions.aclose)
-    door.on_close(socket.aclose)
-    return door
+    functions = FunctionTools(schema, connect(schema.name, socket.address), _save_for)
+    closers += [functions.aclose, socket.aclose]
+    return ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
 
 
 def _save_for(session_id: str) -> Save:
@@ -98,8 +139,8 @@ def _save_for(session_id: str) -> Save:
     return save
 
 
-async def open_door(tools: ToolSet) -> Door:
-    """Open a door to a set of tools."""
+async def open_door(tools: ToolSource) -> Door:
+    """Open a door to a server's tools."""
     # Started now, the import is over before most agents have come up.
     threading.Thread(target=_load_server, name="seer-mcp-import", daemon=True).start()
 

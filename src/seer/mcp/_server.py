@@ -6,42 +6,54 @@ that on a thread of its own (`warm_up`), and once per process.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
 import logging
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp import types
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 
 import seer
 from seer.errors import SeerError
-from seer.mcp._lines import INVALID_PARAMS, INVALID_REQUEST, Refusal, read_line
+from seer.mcp._lines import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Refusal,
+    read_line,
+)
 from seer.mcp._streams import Pipes
-from seer.mcp._tools import ToolResult, ToolSet
+from seer.mcp._tools import ToolResult, ToolSet, ToolSource
 
 logger = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Any]
+_KEEP_ALIVE = 1.0
 
 
-async def serve_client(tools: ToolSet, pipes: Pipes) -> None:
+async def serve_client(source: ToolSource, pipes: Pipes) -> None:
     """Speak MCP with one client until it goes."""
-    server = _make_server(tools, pipes.session)
-    async with _message_streams(pipes) as (incoming, outgoing):
-        await server.run(incoming, outgoing, server.create_initialization_options())
+    async with _message_streams(pipes) as (incoming, outgoing), anyio.create_task_group() as tasks:
+        server = _make_server(source, pipes.session, tasks)
+        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
+        await server.run(incoming, outgoing, options)
+        tasks.cancel_scope.cancel()
 
 
-def _make_server(tools: ToolSet, session: str) -> Server[Any]:
-    listing = types.ListToolsResult(
+def _listing(tools: ToolSet) -> types.ListToolsResult:
+    return types.ListToolsResult(
         tools=[
             types.Tool(
                 name=tool.name,
@@ -56,24 +68,42 @@ def _make_server(tools: ToolSet, session: str) -> Server[Any]:
         ]
     )
 
+
+def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[Any]:
+    async def announce(listed: types.ListToolsResult, context: Context) -> None:
+        """Tell the client once the tools are others than those that it was told of."""
+        with contextlib.suppress(SeerError):
+            if _listing(await source.ready()) != listed:
+                await context.session.send_tool_list_changed()
+
     async def list_tools(
         context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         if params is not None and params.cursor is not None:
             raise MCPError(INVALID_PARAMS, f"cursor={params.cursor!r:.100}: there is one page only")
-        return listing
+        try:
+            tools = await source.listed()
+        except SeerError as error:
+            raise MCPError(INTERNAL_ERROR, f"the tools could not be loaded: {error}") from None
+        found = _listing(tools)
+        tasks.start_soon(announce, found, context)
+        return found
 
     async def call_tool(
         context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        tool = tools.by_name.get(params.name)
-        if tool is None:
-            known = ", ".join(tools.by_name)
-            raise MCPError(
-                INVALID_PARAMS, f"there is no tool {params.name!r:.100}; there are: {known}"
-            )
+        caller = _Caller(context, session)
         try:
-            return _content(await tool.handler(params.arguments or {}, _Caller(context, session)))
+            tools = await _loaded(source, caller)
+            tool = tools.by_name.get(params.name)
+            if tool is None:
+                known = ", ".join(tools.by_name)
+                raise MCPError(
+                    INVALID_PARAMS, f"there is no tool {params.name!r:.100}; there are: {known}"
+                )
+            return _content(await tool.handler(params.arguments or {}, caller))
+        except MCPError:
+            raise
         except (SeerError, LookupError, ValueError) as error:
             return _failure(str(error))
         except Exception as error:
@@ -82,12 +112,27 @@ def _make_server(tools: ToolSet, session: str) -> Server[Any]:
             return _failure(f"internal error: {type(error).__name__}: {error}")
 
     return Server(
-        tools.name,
+        source.name,
         version=seer.__version__,
-        instructions=tools.instructions or None,
+        instructions=source.instructions or None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
+
+
+async def _loaded(source: ToolSource, caller: _Caller) -> ToolSet:
+    """The tools, once they can be called; the client hears that it still waits for them."""
+    ready = asyncio.ensure_future(source.ready())
+    start = time.monotonic()
+    try:
+        while True:
+            done, _ = await asyncio.wait([ready], timeout=_KEEP_ALIVE)
+            if done:
+                return ready.result()
+            if caller.wants_progress:
+                await caller.report(time.monotonic() - start, "loading the interface")
+    finally:
+        ready.cancel()
 
 
 class _Caller:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,6 +12,9 @@ from typing import Any, Protocol, get_type_hints
 
 from seer.errors import SeerError
 from seer.execution import Image
+
+_LIST_PATIENCE = 20.0
+"""Seconds; a client waits thirty for a server to come up."""
 
 
 class ToolFailure(SeerError):
@@ -70,6 +75,74 @@ class ToolSet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {tool.name: tool for tool in self.tools})
+
+    async def listed(self) -> ToolSet:
+        """See `ToolSource`."""
+        return self
+
+    async def ready(self) -> ToolSet:
+        """See `ToolSource`."""
+        return self
+
+
+class ToolSource(Protocol):
+    """The tools of one server, which may still be loading."""
+
+    @property
+    def name(self) -> str:
+        """What agents call the server."""
+        ...
+
+    @property
+    def instructions(self) -> str:
+        """What agents are told about it."""
+        ...
+
+    async def listed(self) -> ToolSet:
+        """The tools to list, soon, as far as they are known."""
+        ...
+
+    async def ready(self) -> ToolSet:
+        """The tools, once they can be called.
+
+        Raises:
+            SeerError: They could not be loaded.
+        """
+        ...
+
+
+class LoadingTools:
+    """Tools that are still loading: a client is answered at once, and its early calls wait."""
+
+    def __init__(self, name: str, known: ToolSet | None, loading: asyncio.Task[ToolSet]) -> None:
+        """Offer them.
+
+        Args:
+            name: What agents call the server.
+            known: The tools as they were the last time, for clients that ask before the end.
+            loading: Gives the tools.
+        """
+        self.name = name
+        self._known = known
+        self._loading = loading
+
+    @property
+    def instructions(self) -> str:
+        """See `ToolSource`."""
+        return "" if self._known is None else self._known.instructions
+
+    async def listed(self) -> ToolSet:
+        """See `ToolSource`."""
+        if self._known is not None and not self._loading.done():
+            return self._known
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LIST_PATIENCE):
+                return await self.ready()
+        return ToolSet(name=self.name, tools=())
+
+    async def ready(self) -> ToolSet:
+        """See `ToolSource`."""
+        return await asyncio.shield(self._loading)
 
 
 def typed_tool(function: Callable[..., Awaitable[ToolResult]], *, read_only: bool = False) -> Tool:
