@@ -172,7 +172,7 @@ def _kill_with_client(server: StdioServerParameters) -> None:
         start_new_session=True,
     )
     assert process.stdin is not None and process.stdout is not None
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    about: dict[str, Any] = {"protocolVersion": "2025-06-18", "capabilities": {}}
     params = {**about, "clientInfo": {"name": "t", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     process.stdin.write(json.dumps(hello) + "\n")

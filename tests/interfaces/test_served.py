@@ -122,9 +122,9 @@ async def test_steering_and_probes_work_as_tools_of_an_agent(both: Both) -> None
     async with Client(server) as client:
 
         async def call(name: str, **arguments: Any) -> Any:
-            result = await client.call_tool(name, arguments)
+            result: Any = await client.call_tool(name, arguments)
             assert not result.is_error, result.content
-            return (result.structured_content or {})["result"]
+            return result.structured_content["result"]
 
         steering = [{"layer": 2, "direction": [3.0] * 32, "scale": 4.0}]
         steered = await call("generate", prompt=TEXTS[0], steering=steering, max_new_tokens=4)

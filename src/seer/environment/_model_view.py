@@ -29,7 +29,7 @@ from seer.errors import ModelError
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 2
+_FORMAT = 3
 _FICLONE = 0x40049409
 _LARGEST_COPY = 2 * 10**9
 _STALE_AFTER = 7 * 24 * 3600.0
