@@ -13,6 +13,7 @@ from seer.errors import (
     BudgetExceededError,
     CallLostError,
     ConfigError,
+    DeadlineExceededError,
     HandleError,
     InterfaceRestartedError,
     SandboxStateError,
@@ -195,3 +196,29 @@ def test_an_interface_that_died_is_started_again_and_callers_hear_of_it(
     with pytest.raises(InterfaceRestartedError):
         other.count()
     assert [cause.count(), other.count()] == [1, 2]
+
+
+def test_the_owner_says_how_long_calls_may_run(sandbox: ScopedSandbox, tmp_path: Path) -> None:
+    for wrong in (0, -1, float("nan"), "long"):
+        with pytest.raises(ConfigError, match=r"serve\(call_timeout=\)"):
+            serve(sandbox, tmp_path, COUNTER, "misspelt_time", call_timeout=wrong)
+    source = (
+        COUNTER
+        + """
+@expose
+def hang() -> None:
+    import time
+    while True:
+        try:
+            time.sleep(1)
+        except BaseException:
+            pass
+"""
+    )
+    library = serve(sandbox, tmp_path, source, "hangs", call_timeout=0.5)
+    tools: Any = library.connect()
+    with pytest.raises(DeadlineExceededError, match="its timeout of 0.5 s"):
+        tools.hang()
+    other: Any = library.connect()
+    with pytest.raises(ConnectionError):
+        other.count()

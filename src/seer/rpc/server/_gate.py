@@ -385,7 +385,7 @@ class Gate(Answers):
                 if call.lost_at and now >= call.lost_at + call.linger:
                     self.stop_call(call, "gone")
                 if now >= call.expires:
-                    self.stop_call(call, call.limit)
+                    self.stop_call(call, "timeout" if now >= call.timeout_at else call.limit)
                 if now >= call.detach_at:
                     self.detach_call(call, now)
                     continue
