@@ -219,7 +219,12 @@ async def sandbox(folder: Path) -> AsyncGenerator[Sandbox]:
     file = folder / "tools.py"
     if not file.exists():
         file.write_text(_INTERFACE)
-    config = SandboxConfig(gpu=None, provider="local", env={"SOAK_FILE": "/tmp/executed"})
+    config = SandboxConfig(
+        gpu=None,
+        provider="local",
+        python_packages=["numpy"],
+        env={"SOAK_FILE": "/tmp/executed"},
+    )
     scoped = ScopedSandbox(config)
     await scoped.astart()
     try:

@@ -69,7 +69,7 @@ class Place:
 async def place(folder: Path, **options: Any) -> AsyncGenerator[Place]:
     file = folder / "tools.py"
     file.write_text(INTERFACE)
-    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local", python_packages=["numpy"]))
     await scoped.astart()
     try:
         library: Any = await scoped.aserve(file, name="tools", **options)

@@ -120,7 +120,7 @@ async def program(
 ) -> tuple[str, list[Event]]:
     """A user's program: serve, open a session, run an agent in it."""
     interface = write_interface(folder)
-    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider=provider))
+    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider=provider, python_packages=["numpy"]))
     await scoped.astart()
     try:
         library: Any = await scoped.aserve(interface, name="tools", replicas=replicas)
@@ -258,7 +258,7 @@ async def test_a_run_with_copies_is_replayed_and_goes_on_live(
 
 
 async def test_a_call_is_in_the_record_of_one_run_only(tmp_path: Path) -> None:
-    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local", python_packages=["numpy"]))
     await scoped.astart()
     try:
         library: Any = await scoped.aserve(write_interface(tmp_path), name="tools")
@@ -364,7 +364,7 @@ async def test_tools_of_a_served_interface_are_recorded_and_replayed(
     )
 
     async def with_tools(agent: Agent) -> tuple[str, list[Event]]:
-        scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+        scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local", python_packages=["numpy"]))
         await scoped.astart()
         try:
             interface = write_interface(tmp_path / "code")
@@ -398,7 +398,7 @@ async def test_tools_of_a_served_interface_are_recorded_and_replayed(
 async def ten_agents(folder: Path, agent: Callable[[int], Agent]) -> list[tuple[str, list[Event]]]:
     """A program with ten agents at once, in sessions of one name, on one sandbox."""
     interface = write_interface(folder)
-    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local"))
+    scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local", python_packages=["numpy"]))
     await scoped.astart()
 
     async def one(number: int) -> tuple[str, list[Event]]:
@@ -509,7 +509,7 @@ async def test_a_replay_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 KILLED = """
 import os, sys
 from seer.environment import SandboxConfig, ScopedSandbox
-scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local")).start()
+scoped = ScopedSandbox(SandboxConfig(gpu=None, provider="local", python_packages=["numpy"])).start()
 scoped.serve(sys.argv[1], name="tools")
 print("ready", flush=True)
 sys.stdin.read()
