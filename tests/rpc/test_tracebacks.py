@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from seer.errors import RemoteError
-from tests.rpc.serving import Served, serving, wait_until
+from tests.rpc.serving import Served, serving
 
 pytestmark = pytest.mark.full
 
@@ -49,9 +49,8 @@ def raised(served: Served, function: str) -> str:
 
 
 def recorded(served: Served) -> dict[str, Any]:
-    path = Path(served.config["record"]) / "calls.jsonl"
-    wait_until(lambda: path.exists() and path.read_bytes().endswith(b"\n"))
-    return json.loads(path.read_text().splitlines()[-1])
+    """The last call in the record."""
+    return served.recorded(served.followed)[-1]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -61,6 +60,7 @@ def test_source_lines_and_paths_stay_on_the_server_and_in_the_record(
 ) -> None:
     record = str(tmp_path / "record")
     with serving(SOURCE, record=record, replicas=replicas) as served:
+        served.follow("a")
         shown = raised(served, function)
         assert ", in inner\n" in shown
         assert f", in {function}\n" in shown
@@ -82,5 +82,6 @@ def test_source_lines_are_shown_where_the_owner_says_so() -> None:
 
 def test_nothing_is_shown_where_tracebacks_are_off(tmp_path: Path) -> None:
     with serving(SOURCE, tracebacks=False, record=str(tmp_path / "record")) as served:
+        served.follow("a")
         assert raised(served, "fail") == ""
         assert "the secret of the source" in recorded(served)["traceback"]
