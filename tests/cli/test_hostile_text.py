@@ -140,6 +140,8 @@ def test_no_command_passes_escape_sequences_on_to_a_terminal(tmp_path: Path) -> 
         "SEER_PROGRESS": "auto",
         "SEER_PROVIDER": "local",
         "TERM": "xterm",
+        # Wide, so that no table cuts or wraps what was planted.
+        "COLUMNS": "400",
         "HF_ENDPOINT": HOSTILE,
         "PATH": f"{fake.parent}:{os.environ['PATH']}",
     }
