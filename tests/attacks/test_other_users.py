@@ -153,7 +153,7 @@ def attack(pid: int, home: Path, told: dict[str, str]) -> list[str]:
         group=OTHER,
         extra_groups=[],
         cwd="/",
-        timeout=60,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

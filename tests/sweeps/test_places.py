@@ -217,6 +217,7 @@ def test_a_budget_in_dollars_stops_the_sweep(program: Path, tmp_path: Path, plac
 
 
 @on_ray
+@pytest.mark.timeout(500)
 def test_a_node_dies_and_every_cell_has_one_result(
     program: Path, tmp_path: Path, cluster: RayCluster
 ) -> None:
@@ -237,10 +238,10 @@ def test_a_node_dies_and_every_cell_has_one_result(
         )
     )
     thread.start()
-    assert killed.wait(100)
+    assert killed.wait(200)
     cluster.kill_node(2)
     (program.parent / "open").touch()
-    thread.join(100)
+    thread.join(200)
     (sweep,) = results
     assert sweep.done == 12
     done = [a.cell_id for a in sweep.attempts if a.outcome == "done"]
