@@ -195,6 +195,17 @@ def test_defaults_that_are_no_literals_stay_on_the_server(load_text: Load) -> No
     ]
 
 
+def test_a_default_that_does_not_fit_its_hint_widens_it(load_text: Load) -> None:
+    interface = load_text("""
+        @expose
+        def f(a: str = None, b: list[int] = "all", c: dict = (), d: float = 1) -> None: ...
+    """)
+    assert signatures(interface) == [
+        "f(a: str | None = None, b: list[int] | Literal['all'] = 'all', "
+        "c: dict = ..., d: float = 1) -> None"
+    ]
+
+
 def test_postponed_annotations_and_forward_references_are_resolved(load_text: Load) -> None:
     interface = load_text("""
         from __future__ import annotations

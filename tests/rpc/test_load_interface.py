@@ -293,3 +293,46 @@ def test_records_of_a_batch_may_differ_by_rounding(load_text: Load) -> None:
     tools.check_batch("read", [(1.0,), (2.0,)])
     with pytest.raises(AssertionError, match="label"):
         tools.check_batch("mixed", [(1.0,), (2.0,)])
+
+
+def test_a_default_that_does_not_fit_its_hint_is_accepted_and_the_author_is_told(
+    load_text: Load,
+) -> None:
+    tools = load_text(
+        '''
+        from dataclasses import dataclass
+
+        @dataclass
+        class Query:
+            text: str = None
+            top: int = 3
+
+        @expose
+        def search(category: str = None, layers: list[int] = "all", top: int = 3) -> list:
+            """Search."""
+            return [category, layers, top]
+
+        @expose
+        def ask(query: Query, note: dict = ()) -> list:
+            """Ask."""
+            return [query.text, query.top, note]
+
+        @expose(batch=4)
+        def both(texts: list[str] = (None,)) -> list:
+            """Both."""
+            return texts
+        '''
+    )
+    assert tools.search() == [None, "all", 3]
+    assert tools.search(None, layers="all") == [None, "all", 3]
+    assert tools.search("a", [1]) == ["a", [1], 3]
+    for wrong in ({"category": 1}, {"layers": "some"}, {"layers": None}, {"top": None}):
+        with pytest.raises(ArgumentError):
+            tools.search(**wrong)
+    assert tools.ask({"text": None}) == [None, 3, ()]
+    assert tools.both() is None
+    told = "\n".join(tools.warnings)
+    assert "search(): the default of 'category' is None, its hint is str; write str | None" in told
+    assert "search(): the default of 'layers' is 'all', its hint is list[int]" in told
+    assert "field 'text' of Query" in told and "'top'" not in told
+    assert "ask(): the default of 'note' is (), its hint is dict" in told

@@ -7,10 +7,11 @@ interface's start-up time.
 from __future__ import annotations
 
 from ._annotations import Parser, annotation_note, resolve
+from ._convert import Compiler, Mismatch
 from ._expose import unwrap
-from ._hints import ANY, Hint, UnsupportedHintError
+from ._hints import ANY, Hint, UnsupportedHintError, literal_hint
 from ._schema import Function, Parameter
-from ._types import default_text, describe_classes
+from ._types import SERVER_DEFAULT, default_text, describe_classes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from ._options import Options
     from ._schema import ParameterKind
-    from ._types import TypeDef
+    from ._types import Field, TypeDef
 
 _ASYNC = 0x80 | 0x200
 _GENERATOR = 0x20 | 0x200
@@ -89,9 +90,53 @@ def describe_functions(
         problems.append((line, f"the class {name} in a hint needs another name; {name!r} is taken"))
     if problems:
         raise Problem(problems)
+    line = exposed[0][0].__code__.co_firstlineno if exposed else 0
+    for definition in types.values():
+        # What these classes hold is checked by their own libraries, which know their defaults.
+        foreign = hasattr(definition.cls, "__pydantic_fields__") or hasattr(
+            definition.cls, "__struct_fields__"
+        )
+        for field in definition.fields if definition.kind in ("record", "tuple") else ():
+            told = _accept_default(field, types, stays=foreign)
+            if told:
+                where = f"the default of field {field.name!r} of {definition.name}"
+                warnings.append(f"{line}: {where} {told}")
     for function in functions.values():
         function.types = types
+        for parameter in function.parameters:
+            told = _accept_default(parameter, types)
+            if told:
+                where = f"{function.name}(): the default of {parameter.name!r}"
+                warnings.append(f"{function.line}: {where} {told}")
     return functions, types
+
+
+def _accept_default(
+    place: Parameter | Field, types: dict[str, TypeDef], *, stays: bool = False
+) -> str:
+    """Have a parameter or field accept its own default; words on one that its hint does not allow.
+
+    Clients send a default as if the caller had given it, and agents read it in the signature. So
+    the hint is widened by it; one that no hint can name stays on the server.
+    """
+    if place.default is None or place.default == SERVER_DEFAULT:
+        return ""
+    import ast
+
+    value, hint = ast.literal_eval(place.default), place.hint
+    try:
+        Compiler(types).compile(hint)(value)
+    except Mismatch:
+        written = place.default
+        if value is None and not stays:
+            place.hint = Hint("union", (hint, Hint("none")))
+        elif type(value) in (str, int, bool) and not stays:
+            place.hint = Hint("union", (hint, literal_hint((value,))))
+        else:
+            place.default = SERVER_DEFAULT
+        advice = f"; write {place.hint}" if place.hint is not hint else ""
+        return f"is {written}, its hint is {hint}{advice}"
+    return ""
 
 
 class _Reader:
