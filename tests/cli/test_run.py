@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from seer.runs import RunIndex, open_run
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
@@ -50,3 +51,29 @@ def _ended(program: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+def test_a_fork_goes_on_with_the_agent_that_was_named(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(
+        "import asyncio\n"
+        "from seer.harness import Scripted, Step, run_agent\n"
+        "async def look():\n"
+        "    agent = Scripted([Step(text='one'), Step(text='two')])\n"
+        "    async for event in run_agent('x', {}, provider=agent):\n"
+        "        pass\n"
+        "asyncio.run(look())\n"
+    )
+    (tmp_path / "other.toml").write_text('[[steps]]\ntext = "the other one"\n')
+    seer = [sys.executable, "-m", "seer"]
+    records = ["--runs", str(tmp_path / "records")]
+    subprocess.run([*seer, "run", "main.py", *records], cwd=tmp_path, check=True)
+    (first,) = RunIndex(tmp_path / "records").list()
+    fork = ["--fork-at", "1", "--agent", f"scripted:{tmp_path / 'other.toml'}"]
+    subprocess.run([*seer, "replay", first.run_id, *records, *fork], cwd=tmp_path, check=True)
+    forked, _ = RunIndex(tmp_path / "records").list()
+    said = [
+        event["text"]
+        for event in open_run(forked.run_id, tmp_path / "records").events()
+        if event["type"] == "text"
+    ]
+    assert said == ["one", "the other one"]

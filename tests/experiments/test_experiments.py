@@ -65,6 +65,7 @@ def test_a_study_runs_and_its_claims_stand(name: str, tmp_path: Path) -> None:
     assert checked.stands, (said, checked)
     if "correct:" in said:
         assert "correct: True" in said, said
+        assert summary.score == 1.0
 
 
 @pytest.mark.full

@@ -7,6 +7,7 @@ import os
 import sys
 import types
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -321,7 +322,40 @@ async def test_seer_agent_stands_in_loudly(
     events = await collect(run_agent("x", {"calc": calculator}, provider="claude"))
     assert isinstance(events[-1], RunFinished)
     assert events[-1].result == "got 3"
-    assert "stands in for provider 'claude'" in caplog.text
+    assert "runs instead of 'claude'" in caplog.text
+
+
+async def test_seer_agent_replaces_an_agent_object_too_and_the_record_names_who_ran(
+    calculator: MCPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = tmp_path / "steps.toml"
+    steps.write_text('[[steps]]\ntext = "I am the other one"\n')
+    monkeypatch.setenv("SEER_AGENT", f"scripted:{steps}")
+    run = run_agent("x", {"calc": calculator}, provider=adding(), record=tmp_path / "runs")
+    events = await collect(run)
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].result == "I am the other one"
+    assert run.folder is not None
+    assert open_run(run.folder).meta["agent"] == f"scripted:{steps}"
+
+
+async def test_seer_agent_leaves_an_agent_alone_that_is_no_subject(
+    calculator: MCPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEER_AGENT", "nonsense")
+    run = run_agent("x", {"calc": calculator}, provider=adding(), substitute=False, record=False)
+    events = await collect(run)
+    assert isinstance(events[-1], RunFinished)
+    assert events[-1].reason == "completed"
+
+
+@pytest.mark.parametrize("provider", ["claude", Scripted([Step(text="hello")])])
+def test_an_unknown_seer_agent_is_an_error(
+    provider: str | Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEER_AGENT", "nonsense")
+    with pytest.raises(ConfigError, match="SEER_AGENT='nonsense'.*known agents are"):
+        run_agent("x", {}, provider=provider)
 
 
 def test_bad_arguments_are_named_at_once(calculator: MCPServer) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from seer.errors import ConfigError
-from seer.runs import RunFilter, RunIndex, RunRecord
+from seer.runs import RunFilter, RunIndex, RunRecord, open_run
 
 
 def write(root: Path, number: int, **meta: Any) -> Path:
@@ -83,6 +83,15 @@ def test_new_changed_and_deleted_runs_are_seen(root: Path) -> None:
     assert ids(index, status="limit") == [4]
     (folder / "run.json").unlink()
     assert index.count() == 3
+
+
+def test_a_score_that_is_set_after_a_run_is_listed(root: Path) -> None:
+    index = RunIndex(root)
+    run_id = index.list(limit=1)[0].run_id
+    open_run(run_id, root).set_score(0.5)
+    assert index.list(limit=1)[0].score == 0.5
+    with pytest.raises(ConfigError, match="finite"):
+        open_run(run_id, root).set_score(float("nan"))
 
 
 def test_a_damaged_index_is_made_anew(root: Path) -> None:

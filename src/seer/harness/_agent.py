@@ -30,9 +30,12 @@ class AgentRequest:
 
     run_id: str
     provider: str
+    """Who was asked for."""
     model: str | None
     system_prompt: str
     task: str
+    agent: str = ""
+    """Who runs, as `find_agent` takes it: `scripted:steps.toml`."""
     base_url: str | None = None
     api_key: str | None = field(default=None, repr=False)
     builtin_tools: tuple[str, ...] = ()
@@ -76,8 +79,8 @@ class Agent(ABC):
         """The model that will be used, where that is known beforehand."""
         return request.model
 
-    def in_place_of(self, provider: str) -> Agent:
-        """This agent, told for which provider it stands in (see `SEER_AGENT`)."""
+    def in_place_of(self, provider: str | Agent) -> Agent:
+        """This agent, told which one it replaces (see `SEER_AGENT`)."""
         return self
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:

@@ -74,6 +74,7 @@ class Recording:
             meta={
                 "name": self._name or (session.name if session is not None else ""),
                 "provider": agent.name,
+                "agent": request.agent,
                 "asked_provider": request.provider,
                 "model": agent.model_name(request),
                 "task": request.task,

@@ -83,11 +83,11 @@ class ReplayAgent(Agent):
         """
         return cls(open_run(name), whole_program=True)
 
-    def in_place_of(self, provider: str) -> Agent:
+    def in_place_of(self, provider: str | Agent) -> Agent:
         """Where the replay may go on live, it is with this provider."""
         if not os.environ.get(LIVE):
             return self
-        after = find_agent(provider)
+        after = find_agent(provider) if isinstance(provider, str) else provider
         return ReplayAgent(self._run, after=after, whole_program=self._whole_program)
 
     def check(self, request: AgentRequest) -> None:
@@ -172,7 +172,7 @@ class Forked(Agent):
             raise ConfigError("provider", f"forked:{text}", "must be forked:RUN@TURN[=AGENT]")
         return cls(open_run(found[1]), turn=int(found[2]), agent=found[3] or "")
 
-    def in_place_of(self, provider: str) -> Agent:
+    def in_place_of(self, provider: str | Agent) -> Agent:
         """Where no agent was named, the asked one goes on."""
         return (
             self if self._agent is not None else Forked(self._run, turn=self._turn, agent=provider)

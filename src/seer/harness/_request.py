@@ -41,19 +41,35 @@ class Words:
     task: str
 
 
-def choose_agent(provider: str | Agent) -> tuple[Agent, str]:
-    """The agent to run, and the name of what was asked for.
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Who runs, and who was asked for; both by name."""
 
-    `SEER_AGENT` in the environment lets another agent stand in for a provider given by name; an
-    `Agent` object is never replaced.
+    agent: Agent
+    name: str
+    asked: str
+
+
+def choose_agent(provider: str | Agent, *, substitute: bool) -> Chosen:
+    """The agent to run.
+
+    `SEER_AGENT` in the environment replaces every agent that may be replaced, also one that the
+    program made itself: a sweep or a fork names its agent there.
+
+    Raises:
+        ConfigError: There is no agent of that name.
     """
-    if isinstance(provider, Agent):
-        return provider, provider.name
-    stand_in = os.environ.get(SUBSTITUTE)
+    asked = provider if isinstance(provider, str) else provider.name
+    stand_in = os.environ.get(SUBSTITUTE) if substitute else None
     if not stand_in:
-        return find_agent(provider), provider
-    logger.warning("%s=%s stands in for provider %r", SUBSTITUTE, stand_in, provider)
-    return find_agent(stand_in).in_place_of(provider), provider
+        agent = find_agent(provider) if isinstance(provider, str) else provider
+        return Chosen(agent=agent, name=asked, asked=asked)
+    logger.warning("%s=%s runs instead of %r", SUBSTITUTE, stand_in, asked)
+    try:
+        agent = find_agent(stand_in).in_place_of(provider)
+    except ConfigError as error:
+        raise ConfigError(SUBSTITUTE, stand_in, f"cannot be used: {error}") from error
+    return Chosen(agent=agent, name=stand_in, asked=asked)
 
 
 def choose_words(

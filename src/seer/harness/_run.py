@@ -302,6 +302,7 @@ def run_agent(
     name: str | None = None,
     history: Sequence[Event] = (),
     interactive: bool = False,
+    substitute: bool = True,
 ) -> AgentRun:
     """Run an agent; iterate over the result to see what it does.
 
@@ -328,6 +329,8 @@ def run_agent(
         name: What the run is called in listings.
         history: Events of another run that this one continues.
         interactive: Whether to wait for `AgentRun.send` when the agent has answered.
+        substitute: Whether `SEER_AGENT`, with which sweeps, replays and forks name an agent,
+            replaces this one. False for agents that are no subject of the experiment, as a judge.
 
     Raises:
         ConfigError: The arguments do not fit together.
@@ -335,7 +338,7 @@ def run_agent(
         SecretMissingError: The vendor's key is not set.
         ToolServerError: A tool server cannot be started. Also while iterating.
     """
-    agent, asked = choose_agent(provider)
+    chosen = choose_agent(provider, substitute=substitute)
     session = choose_session(session, mcp_config, has_servers=bool(mcp_servers))
     servers = merge_servers(session, mcp_config, mcp_servers)
     words = choose_words(
@@ -348,7 +351,8 @@ def run_agent(
     )
     request = AgentRequest(
         run_id=new_run_id(),
-        provider=asked,
+        provider=chosen.asked,
+        agent=chosen.name,
         model=model,
         system_prompt=words.system_prompt,
         task=words.task,
@@ -361,9 +365,9 @@ def run_agent(
         history=tuple(history),
         callers=dict(getattr(session, "callers", {})),
     )
-    agent.check(request)
+    chosen.agent.check(request)
     return AgentRun(
-        agent,
+        chosen.agent,
         request,
         servers=servers,
         session=session,

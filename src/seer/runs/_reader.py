@@ -1,16 +1,17 @@
 """Reading a record: of a run that ended, that is running, or whose writer was killed."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from seer.errors import RecordError, RunNotFoundError
+from seer.errors import ConfigError, RecordError, RunNotFoundError
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._chain import read_chain
 from seer.runs._places import runs_root
-from seer.runs._record import FORMAT, Status, boot_id, process_start
+from seer.runs._record import FORMAT, Status, boot_id, process_start, write_meta
 
 
 class Run:
@@ -76,6 +77,19 @@ class Run:
         """The kept files, as paths below `artifacts/`."""
         root = self.folder / "artifacts"
         return sorted(p.relative_to(root) for p in root.rglob("*") if p.is_file())
+
+    def set_score(self, score: float) -> None:
+        """Record what the run is worth, for listings, the viewer, sweeps and exports.
+
+        Raises:
+            ConfigError: It is no finite number.
+            RecordError: The run has not ended, or its record cannot be written.
+        """
+        if not math.isfinite(score):
+            raise ConfigError("score", score, "must be a finite number")
+        if self.status == "running":
+            raise RecordError(f"{self.run_id} has not ended; set its score afterwards")
+        write_meta(self.folder, {**self.meta, "score": float(score)})
 
     def verify(self) -> None:
         """Check the whole record: both chains, their ends, and every blob they name.

@@ -179,20 +179,29 @@ class RunRecord:
         return content.encode("utf-8", "surrogateescape")
 
     def _write_meta(self) -> None:
-        path = self.folder / "run.json"
-        part = path.with_suffix(".part")
-        text = json.dumps(scrub(self._meta, self._redactor), indent=2, sort_keys=True)
+        write_meta(self.folder, scrub(self._meta, self._redactor))
+
+
+def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Replace `run.json` as a whole.
+
+    Raises:
+        RecordError: It cannot be written.
+    """
+    path = folder / "run.json"
+    part = path.with_suffix(".part")
+    text = json.dumps(meta, indent=2, sort_keys=True) + "\n"
+    try:
         try:
-            try:
-                part.write_text(text + "\n", encoding="utf-8")
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
-                (self.folder / _RESERVE).unlink(missing_ok=True)
-                part.write_text(text + "\n", encoding="utf-8")
-            part.replace(path)
+            part.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise RecordError(f"{path}: cannot be written: {error}") from error
+            if error.errno != errno.ENOSPC:
+                raise
+            (folder / _RESERVE).unlink(missing_ok=True)
+            part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be written: {error}") from error
 
 
 def _reserve(path: Path) -> None:

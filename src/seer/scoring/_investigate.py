@@ -57,6 +57,8 @@ async def investigate(
 ) -> Outcome:
     """Let an agent study an organism, and grade its answer.
 
+    The run's score becomes 1 for a correct answer, and 0 for a wrong one or none.
+
     Args:
         name: The organism or control.
         interface: The interface file whose functions the agent gets, as the library `tools`.
@@ -87,10 +89,13 @@ async def investigate(
         workspace_dir=workspace_dir,
         name=f"investigate-{interface.stem}",
     )
+    run = open_run(found.run)
     try:
         answer = parse_answer(found.said)
     except AnswerError:
-        return Outcome(found.agent, found.tools, name, found.run, None, None)
-    calls = [GateCall.from_json(line) for line in open_run(found.run).calls()]
-    graded = grade(answer, name, calls)
-    return Outcome(found.agent, found.tools, name, found.run, answer, graded)
+        answer = graded = None
+    else:
+        graded = grade(answer, name, [GateCall.from_json(line) for line in run.calls()])
+    outcome = Outcome(found.agent, found.tools, name, found.run, answer, graded)
+    run.set_score(float(outcome.correct))
+    return outcome

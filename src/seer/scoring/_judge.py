@@ -63,7 +63,7 @@ async def judge(
     Args:
         answer: The answer, in whatever words.
         kind: The organism.
-        provider: Who judges, as for `run_agent`.
+        provider: Who judges, as for `run_agent`; `SEER_AGENT` does not replace a judge.
         model: The vendor's model.
         version: Of the prompt.
 
@@ -75,7 +75,7 @@ async def judge(
     task = PROMPTS[version].format(property=ground_truth(kind).property, answer=answer)
     said = ""
     async for event in run_agent(
-        task, {}, provider=provider, model=model, record=False, name="judge"
+        task, {}, provider=provider, model=model, record=False, name="judge", substitute=False
     ):
         if isinstance(event, Text):
             said = event.text

@@ -14,6 +14,7 @@ from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.errors import RecordError
 from seer.execution import acreate_local_session
 from seer.harness import Agent, Limits, Text, run_agent
+from seer.runs import open_run
 from seer.workspace import Library, Workspace
 
 _DEFAULTS: dict[str, object] = {
@@ -30,6 +31,7 @@ class Study:
     """What an agent made of a model."""
 
     agent: str
+    """Who ran."""
     tools: str
     run: Path
     """The folder of the record."""
@@ -90,5 +92,4 @@ async def study(
             await scoped.aterminate()
     if run.folder is None:
         raise RecordError("the run has no record, so nothing of it can be checked")
-    agent = provider if isinstance(provider, str) else provider.name
-    return Study(agent, interface.stem, run.folder, said)
+    return Study(open_run(run.folder).meta["agent"], interface.stem, run.folder, said)

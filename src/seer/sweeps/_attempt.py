@@ -11,7 +11,7 @@ from typing import Any
 
 from seer._redact import Redactor
 from seer.errors import RecordError
-from seer.runs import RunIndex, RunSummary
+from seer.runs import Run, RunIndex, RunSummary
 from seer.sweeps._cell import CELL, Cell
 from seer.sweeps._journal import Attempt, Unfinished, attempt_folder
 from seer.sweeps._place import Began, Ended, Order, Runner
@@ -68,6 +68,8 @@ def gathered(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
     if score is None and scores and how.outcome != "lost":
         # What the program reports counts; else what its last run was given.
         score = scores[-1]
+    elif score is not None and len(runs) == 1 and not scores:
+        Run(home / "runs" / runs[0].run_id).set_score(score)
     secrets = [value for name, value in job.env.items() if _SECRET.search(name)]
     parts = [how.error, _last_words(home / "output.txt")]
     if how.outcome == "lost":
@@ -82,11 +84,31 @@ def gathered(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
         score=score,
         values=values,
         run_ids=tuple(run.run_id for run in runs),
+        agents=_agents(home, runs),
         cost_usd=sum(costs) if costs else None,
         error=""
         if how.outcome == "done"
         else Redactor(secrets).redact("\n".join(filter(None, parts))),
     )
+
+
+def checked(found: Attempt, cell: Cell) -> Attempt:
+    """The attempt, failed where other agents ran than the cell's."""
+    if found.outcome != "done" or cell.agent is None or not found.agents:
+        return found
+    if cell.agent in found.agents:
+        return found
+    error = (
+        f"the cell's agent is {cell.agent!r}, but the program ran {', '.join(found.agents)}; "
+        "let it use SEER_AGENT, which the sweep sets"
+    )
+    return replace(found, outcome="failed", score=None, error=error)
+
+
+def _agents(home: Path, runs: list[RunSummary]) -> tuple[str, ...]:
+    """Who ran, each once, in order."""
+    metas = (Run(home / "runs" / run.run_id).meta for run in runs)
+    return tuple(dict.fromkeys(str(meta.get("agent") or meta["provider"]) for meta in metas))
 
 
 def _runs(home: Path) -> list[RunSummary]:

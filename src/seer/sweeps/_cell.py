@@ -24,7 +24,7 @@ class Cell:
     """What one run of a sweep is about. None: whatever the experiment does by default."""
 
     agent: str | None = None
-    """For `run_agent(provider=...)`; it is also set as `SEER_AGENT`."""
+    """Who runs: it is set as `SEER_AGENT`, which replaces the agent that the program names."""
     tools: str | None = None
     """The name of a tool set, which the experiment knows."""
     model: str | None = None

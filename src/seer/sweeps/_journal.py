@@ -37,6 +37,8 @@ class Attempt:
     score: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     run_ids: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    """Who ran, as the records say; empty where the program recorded no run."""
     cost_usd: float | None = None
     error: str = ""
     """The last words of an attempt that did not succeed."""
@@ -153,8 +155,8 @@ def kept_attempt(folder: Path, unfinished: Unfinished) -> Attempt | None:
 
 
 def _attempt(data: dict[str, Any]) -> Attempt:
-    run_ids = tuple(data.pop("run_ids"))
-    return Attempt(run_ids=run_ids, **data)
+    lists = {name: tuple(data.pop(name, ())) for name in ("run_ids", "agents")}
+    return Attempt(**lists, **data)
 
 
 def _ends_whole(path: Path) -> bool:

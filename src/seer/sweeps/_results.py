@@ -16,7 +16,7 @@ FILE = "sweep.json"
 Stopped = Literal["", "budget"]
 _COLUMNS = [
     *("cell", "agent", "tools", "model", "seed", "repetition", "outcome", "score"),
-    *("attempts", "seconds", "cost_usd", "run_ids", "error"),
+    *("attempts", "seconds", "cost_usd", "ran", "run_ids", "error"),
 ]
 
 
@@ -70,6 +70,7 @@ class SweepResult:
                 "attempts": tries.get(cell.id, 0),
                 "seconds": round(attempt.seconds, 3) if attempt else None,
                 "cost_usd": attempt.cost_usd if attempt else None,
+                "ran": " ".join(attempt.agents) if attempt else "",
                 "run_ids": " ".join(attempt.run_ids) if attempt else "",
                 "error": attempt.error.split("\n")[-1] if attempt else "",
             }

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from seer._sync import run_sync
 from seer.errors import ConfigError, RecordError
-from seer.sweeps._attempt import Job, attempt, gathered
+from seer.sweeps._attempt import Job, attempt, checked, gathered
 from seer.sweeps._cell import Cell
 from seer.sweeps._here import Here
 from seer.sweeps._journal import (
@@ -260,7 +260,7 @@ class _Sweep:
     def _take(self, task: asyncio.Task[tuple[Unfinished, Ended]]) -> None:
         cell = self._running.pop(task)
         self._placed.discard(cell.id)
-        found = self._gathered(*task.result())
+        found = checked(self._gathered(*task.result()), cell)
         if found.outcome != "done" and self._is_full:
             # Not the program's fault: after room is made, it is tried again like what was lost.
             self._journal.release()
