@@ -231,6 +231,36 @@ def test_arrays_that_a_caller_keeps_after_it_has_gone_still_count(
     os.close(again[0])
 
 
+def slots_of(served: Served) -> int:
+    """How many slots the interface's process has open."""
+    count = 0
+    for fd in Path(f"/proc/{served.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            count += "seer-slot" in str(fd.readlink())
+    return count
+
+
+def test_arrays_that_a_caller_let_go_of_late_go_with_its_next_connection(served: Served) -> None:
+    for _ in range(8):
+        # The gate gives its slots up while the caller still holds them.
+        kept = receive_arrays(served, [2, 5], release=False)
+        wait_until(lambda: "seer-slot" not in Path(f"/proc/{served.pid}/maps").read_text())
+        for fd in kept:
+            os.close(fd)
+    wait_until(lambda: slots_of(served) <= 2)
+
+
+def test_arrays_that_are_held_when_their_caller_is_removed_go_with_it(served: Served) -> None:
+    kept = receive_arrays(served, [2, 5], release=False)
+    try:
+        assert len(kept) == 2
+        served.control("POST", "/v1/remove/a")
+        wait_until(lambda: slots_of(served) == 0)
+    finally:
+        for fd in kept:
+            os.close(fd)
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_arrays_of_changing_sizes_go_on_in_shared_memory(replicas: int) -> None:
     with serving(SOURCE, caller_memory=LIMIT, replicas=replicas) as served:

@@ -163,12 +163,13 @@ class Allowance:
         used: What there is of slots, with those that are given up here and held by the caller.
     """
 
-    __slots__ = ("_count", "_lock", "_strays", "limit", "used")
+    __slots__ = ("_closed", "_count", "_lock", "_strays", "limit", "used")
 
     def __init__(self, limit: int = DEFAULT_ALLOWANCE) -> None:
         self.limit = limit
         self.used = 0
         self._count = 0
+        self._closed = False
         self._strays: list[Slot] = []
         """Slots that are given up here, while the caller has them."""
         self._lock = allocate_lock()
@@ -191,7 +192,7 @@ class Allowance:
     def _look_at_strays(self) -> None:
         strays, self._strays = self._strays, []
         for slot in strays:
-            if slot.is_held():
+            if not self._closed and slot.is_held():
                 self._strays.append(slot)
             else:
                 slot.close()
@@ -206,15 +207,19 @@ class Allowance:
         with self._lock:
             self._give(size)
 
-    def retire(self, slot: Slot) -> None:
-        """Give up a slot; it counts until the caller has given it up too."""
-        slot.unmap()
+    def retire(self, slots: list[Slot]) -> None:
+        """Give up slots; each counts until the caller has given it up too."""
+        for slot in slots:
+            slot.unmap()
         with self._lock:
-            if slot.is_held():
-                self._strays.append(slot)
-                return
-            self._give(slot.size)
-        slot.close()
+            self._strays += slots
+            self._look_at_strays()
+
+    def close(self) -> None:
+        """Give up all slots for good, whoever holds them: the caller is gone."""
+        with self._lock:
+            self._closed = True
+            self._look_at_strays()
 
 
 class Pool:
@@ -271,7 +276,7 @@ class Pool:
                 self._next += 1
                 self._slots[slot.index] = slot
                 return slot
-        self._allowance.retire(slot)
+        self._allowance.retire([slot])
         return None
 
     def _trim(self, size: int) -> None:
@@ -284,7 +289,7 @@ class Pool:
                 del self._slots[slot.index]
                 if slot.known:
                     self._dropped.append(slot.index)
-            self._allowance.retire(slot)
+            self._allowance.retire([slot])
 
     def add_spare(self, size: int) -> None:
         """Make a free slot ahead of its use, unless there is one or the caller has too many."""
@@ -304,7 +309,7 @@ class Pool:
             if not self._closed:
                 self._free.append(slot)
                 return
-        self._allowance.retire(slot)
+        self._allowance.retire([slot])
 
     def hold(self, slot: Slot) -> None:
         """One more holder."""
@@ -342,8 +347,7 @@ class Pool:
                     unused.append(slot)
             self._slots = {}
             self._free = []
-        for slot in unused:
-            self._allowance.retire(slot)
+        self._allowance.retire(unused)
 
 
 class Spares:

@@ -84,6 +84,7 @@ class Callers:
             # Nobody waits, and nobody looks at the times of its calls any more.
             self._gate.detach_call(call, time.monotonic())
         caller.handles.clear()
+        caller.allowance.close()
 
     def _accept(self, caller: Caller) -> None:
         listener = self._listeners.get(caller.name)

@@ -334,9 +334,13 @@ class Gate(Answers):
 
     def pool_of(self, connection: Connection, allowance: Allowance) -> Pool:
         """The connection's pool, made on first use."""
-        if connection.pool is None:
-            connection.pool = Pool(allowance, self._spares)
-        return connection.pool
+        pool = connection.pool
+        if pool is None:
+            pool = connection.pool = Pool(allowance, self._spares)
+            if connection.closed:
+                # It was lost meanwhile, so nobody else would close this one.
+                pool.close()
+        return pool
 
     def _release(self, connection: Connection, slots: list[int]) -> None:
         pool = connection.pool
