@@ -6,13 +6,15 @@ import json
 import os
 import stat
 import sys
+import threading
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from seer.errors import ConfigError
+from seer._sync import run_sync
+from seer.errors import ConfigError, SandboxLostError
 from seer.execution import (
     CellInfo,
     ExecutionResult,
@@ -20,6 +22,7 @@ from seer.execution import (
     acreate_notebook_session,
     create_notebook_session,
 )
+from seer.execution._notebook_edits import Edit, new_cell
 from tests.execution.person import Person
 from tests.waiting import await_until
 
@@ -364,6 +367,55 @@ async def test_work_goes_on_when_the_server_is_killed(session: NotebookSession) 
     process.kill()
     assert (await run(session, "after = before + 1; after")).value == "2"
     assert [_source(cell) for cell in saved(session)][-1] == "after = before + 1; after"
+
+
+async def test_a_cell_whose_answer_the_server_did_not_live_to_give_is_there_once(
+    session: NotebookSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await session.ajupyter_url()
+    server = session._store.server  # pyright: ignore[reportPrivateUsage]
+    assert server is not None and server._process is not None  # pyright: ignore[reportPrivateUsage]
+    process, edit = server._process, server.edit  # pyright: ignore[reportPrivateUsage]
+
+    async def edit_and_die(wanted: Edit) -> None:
+        await edit(wanted)
+        process.kill()
+        raise SandboxLostError("the answer was lost")
+
+    monkeypatch.setattr(server, "edit", edit_and_die)
+    assert (await run(session, "1 + 1")).value == "2"
+    assert [_source(cell) for cell in saved(session)] == ["1 + 1"]
+
+
+async def test_what_a_dying_server_still_saves_does_not_overwrite_a_later_cell(
+    session: NotebookSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await session.ajupyter_url()
+    await run(session, "before = 1")
+    server = session._store.server  # pyright: ignore[reportPrivateUsage]
+    assert server is not None and server._process is not None  # pyright: ignore[reportPrivateUsage]
+    process, file = server._process, session._store.file  # pyright: ignore[reportPrivateUsage]
+    stale, replace = file.read(), file.replace
+    saving, go_on = threading.Event(), threading.Event()
+
+    def replace_late(_: object) -> None:
+        saving.set()
+        go_on.wait(60)
+        replace(stale)
+
+    monkeypatch.setattr(file, "replace", replace_late)
+    late = Edit(kind="insert", cell=new_cell("late", "late = 1"))
+    person = asyncio.create_task(asyncio.to_thread(lambda: run_sync(server.edit(late))))
+    await asyncio.to_thread(saving.wait, 60)
+    process.kill()
+    await await_until(lambda: process.returncode is not None, "the end of the server")
+    work = asyncio.create_task(run(session, "after = 2"))
+    await asyncio.wait([work], timeout=1)  # it would write too early now, if it did
+    go_on.set()
+    await work
+    with pytest.raises(SandboxLostError):
+        await person
+    assert [_source(cell) for cell in saved(session)] == ["before = 1", "after = 2"]
 
 
 async def test_the_server_ends_with_its_controller(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class JupyterServer:
         self._ids = itertools.count(1)
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._listening: asyncio.Task[None] | None = None
         self._log = bytearray()
         self._event: asyncio.Future[object] | None = None
         self._over = False
@@ -224,7 +225,8 @@ class JupyterServer:
             )
         finally:
             spawn.done()
-        self._keep(asyncio.create_task(self._listen(process)))
+        self._listening = asyncio.create_task(self._listen(process))
+        self._keep(self._listening)
         self._keep(asyncio.create_task(self._read_log(process)))
         settings = {"token": self._token, "key": key, "lab": spawn.lab}
         await self._send({**settings, "notebook": self._file.path.name})
@@ -293,6 +295,10 @@ class JupyterServer:
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self.is_alive:
+            if self._listening is not None:
+                # Its last requests may still wait in the pipe. One that saves the notebook must not
+                # come after what the caller writes into the file instead.
+                await asyncio.wait([self._listening], timeout=_ANSWER_TIME)
             raise SandboxLostError("the Jupyter server has ended")
         number = next(self._ids)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()

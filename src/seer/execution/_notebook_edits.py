@@ -64,7 +64,8 @@ def new_cell(cell_id: str, source: str, *, markdown: bool = False) -> Cell:
 
 
 def apply_edit(notebook: Notebook, edit: Edit) -> None:
-    """Change a notebook.
+    """Change a notebook. A cell that is inserted twice is there once: an edit whose answer was lost
+    is applied again.
 
     Raises:
         LookupError: The cell is not there, perhaps because a person deleted it.
@@ -72,7 +73,8 @@ def apply_edit(notebook: Notebook, edit: Edit) -> None:
     cells: list[Cell] = notebook["cells"]
     if edit.kind == "insert":
         assert edit.cell is not None
-        cells.insert(len(cells) if edit.index is None else edit.index, edit.cell)
+        if not any(cell.get("id") == edit.cell["id"] for cell in cells):
+            cells.insert(len(cells) if edit.index is None else edit.index, edit.cell)
         return
     index = find_cell(cells, edit.cell_id)
     match edit.kind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from pathlib import Path
 
@@ -30,10 +31,13 @@ class NotebookStore:
         if self.server is not None:
             try:
                 await self.server.edit(edit)
+                return
             except SandboxLostError:
                 self.server = None  # it saved all it had; from here on the file is the truth
-            else:
-                return
+                if edit.kind == "delete":  # it may have done that before it ended
+                    with contextlib.suppress(LookupError):
+                        await asyncio.to_thread(self.file.edit, edit)
+                    return
         await asyncio.to_thread(self.file.edit, edit)
 
     async def close_server(self) -> None:
