@@ -6,6 +6,7 @@ The cache (package environments, bundles) is the user's own: it holds only what 
 import gc
 import os
 import re
+import secrets
 import shutil
 import signal
 import sys
@@ -41,6 +42,10 @@ def pytest_configure() -> None:
     # A cache that torch keeps there for all programs of a user, by its own design.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(_ROOT / "torch")
     os.environ["SEER_PROGRESS"] = "off"
+    # Ray reads both once in the life of a process, when something first imports it.
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(_ROOT / "ray-token")
+    (_ROOT / "ray-token").write_text(secrets.token_hex(32), encoding="utf-8")
     # A shell starts what runs in its background without interrupts, which tests are about too.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,9 +8,13 @@ Each node is a raylet of its own with its own workers and resources; all have th
 address. The nodes belong to a child process (`_ray_nodes.py`), so that the process that tests is
 free to be Ray's driver or to know nothing of Ray. To start one takes ten to thirty seconds: share
 it between tests.
+
+A process's Ray reads its token once, so every cluster that a process starts has the same one: that
+of `RAY_AUTH_TOKEN_PATH` where the environment already names a file, else one made for the process.
 """
 
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -40,6 +44,14 @@ class RayNode:
     """As Ray writes it, in hexadecimal."""
     pid: int
     """Its raylet."""
+
+
+@functools.cache
+def _token() -> str:
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if named is not None and Path(named).is_file():
+        return Path(named).read_text(encoding="utf-8")
+    return secrets.token_hex(32)
 
 
 class RayCluster:
@@ -98,7 +110,7 @@ class RayCluster:
         remove_at_end(self.folder)
         try:
             token = os.open(self.folder / "token", os.O_WRONLY | os.O_CREAT, 0o600)
-            os.write(token, secrets.token_hex(32).encode())
+            os.write(token, _token().encode())
             os.close(token)
             self._start()
         except BaseException:
