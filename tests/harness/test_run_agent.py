@@ -35,6 +35,7 @@ from seer.harness import (
     run_agent,
 )
 from seer.runs import RecordError, Run, open_run, runs_root
+from seer.workspace import Library, Workspace
 
 
 async def collect(run: Any) -> list[Event]:
@@ -282,20 +283,68 @@ async def test_prompt_task_and_prompts_find_their_places(calculator: MCPServer) 
 
 async def test_a_session_brings_its_tools_and_its_text(calculator: MCPServer) -> None:
     session = FakeSession("s", calculator)
-    event = await started(session=session, task="look", mcp_servers=[{"more": calculator}])
+    more: MCPServer = MCPServer("more")
+    more.tool(name="add")(lambda: "another add")
+    event = await started(session=session, task="look", mcp_servers=[{"more": more}])
     assert event.session == "s-1"
     assert event.system_prompt == "one model is loaded"
     assert "session__add" in {tool.name for tool in event.tools}
 
 
-async def test_the_only_open_session_is_used(
+async def test_the_only_open_session_is_used_by_the_first_run_alone(
     calculator: MCPServer, open_sessions: list[FakeSession], caplog: pytest.LogCaptureFixture
 ) -> None:
     open_sessions.append(FakeSession("lonely", calculator))
-    with caplog.at_level("INFO", logger="seer.harness"):
-        event = await started(prompt="look", mcp_config={})
+    event = await started(prompt="look", mcp_config={})
     assert event.session == "lonely-1"
-    assert "using the only open session: lonely" in caplog.text
+    assert "the agent gets those of the only open session, lonely" in caplog.text
+
+    judge = await started(prompt="judge it", mcp_config={})
+    assert (judge.session, judge.tools, judge.system_prompt) == (None, (), "")
+    assert "earlier runs have used the open sessions" in caplog.text
+
+    open_sessions.append(FakeSession("other", calculator))
+    assert (await started(prompt="go on", session=open_sessions[1])).session == "other-1"
+    assert (await started(prompt="judge both", mcp_config={})).tools == ()
+
+
+async def test_an_agent_without_tools_is_had_whatever_is_open(
+    calculator: MCPServer, open_sessions: list[FakeSession]
+) -> None:
+    open_sessions.append(FakeSession("unused", calculator))
+    judge = await started(prompt="judge it", mcp_config={}, tools=False)
+    assert (judge.session, judge.tools) == (None, ())
+    with pytest.raises(ConfigError, match="leave out session="):
+        run_agent("x", provider=adding(), tools=False, mcp_servers=[{"calc": calculator}])
+
+
+async def test_a_session_is_known_by_its_server_under_any_name_and_among_others(
+    stdio_server: dict[str, Any], calculator: MCPServer, open_sessions: list[FakeSession]
+) -> None:
+    session = FakeSession("my session!", calculator)
+    session.mcp_config = {"my-session": stdio_server["tools"]}
+    open_sessions += [FakeSession("another", calculator), session]
+    mixed = {"renamed": {**stdio_server["tools"], "env": {"A": "b"}}, "more": MCPServer("more")}
+    for given in ({"mcp_config": mixed}, {"mcp_servers": [mixed]}):
+        event = await started(task="look", **given)
+        assert event.session == "my session!-1"
+        assert event.system_prompt == "one model is loaded"
+        assert {tool.server for tool in event.tools} == {"renamed"}, "the server is there once"
+
+
+async def test_what_a_session_says_of_itself_is_said_once(calculator: MCPServer) -> None:
+    class Talking(FakeSession):
+        workspace = Workspace(libraries=[Library.from_code("lib", "def twice():\n    'Twofold.'")])
+        model_info_text = f"one model is loaded\n\n{workspace.get_library_docs()}\n"
+
+    session = Talking("talking", calculator)
+    docs = session.workspace.get_library_docs()
+    for prompt in ("do it", f"{session.model_info_text}\ndo it", f"{docs}\n{docs}\ndo it"):
+        for words in ({"prompt": prompt}, {"prompt": prompt, "task": prompt, "prompts": [docs]}):
+            event = await started(session=session, **words)
+            said = event.system_prompt + event.task
+            assert said.count("Twofold.") == said.count("one model is loaded") == 1
+            assert said.count("do it") == len(words) // 2 + 1
 
 
 async def test_several_open_sessions_are_an_error_that_names_them(

@@ -135,6 +135,7 @@ async def run_agent_interactive(
     model: str | None = None,
     user_message: str | None = None,
     session: SessionLike | None = None,
+    tools: bool = True,
     task: str | None = None,
     mcp_servers: Sequence[Mapping[str, Any]] = (),
     prompts: Sequence[str] = (),
@@ -157,6 +158,7 @@ async def run_agent_interactive(
         model: See `run_agent`.
         user_message: The same as `task`.
         session: See `run_agent`.
+        tools: See `run_agent`.
         task: A first message to the agent; without one, it waits for the person.
         mcp_servers: See `run_agent`.
         prompts: See `run_agent`.
@@ -178,6 +180,7 @@ async def run_agent_interactive(
         model=model,
         user_message=user_message,
         session=session,
+        tools=tools,
         task=task,
         mcp_servers=mcp_servers,
         prompts=prompts,

@@ -19,6 +19,9 @@ logger = logging.getLogger(__name__)
 
 SUBSTITUTE = "SEER_AGENT"
 
+_used: set[str] = set()
+"""The ids of the sessions that a run of this process has had."""
+
 
 class SessionLike(Protocol):
     """What the harness needs of a session."""
@@ -99,12 +102,34 @@ def choose_words(
     if not interactive and not (first and first.strip()):
         raise ConfigError("prompt", prompt, "there is nothing to ask; give prompt= or task=")
     system.extend(prompts)
-    if session is not None and session.model_info_text:
-        system.append(session.model_info_text)
+    if session is not None:
+        *system, first, about = _once([*system, first or "", session.model_info_text], session)
+        system.append(about)
     return Words(
         system_prompt=_whole("\n\n".join(text.strip() for text in system if text.strip())),
         task=_whole(first or ""),
     )
+
+
+def _once(texts: Sequence[str], session: SessionLike) -> list[str]:
+    """The texts, each part of what a session says of itself only where it stands first.
+
+    Programs put it into their prompts, whole or in parts; to say it again costs tokens.
+    """
+    workspace: Any = getattr(session, "workspace", None)
+    parts = [session.model_info_text]
+    if workspace is not None:
+        parts += [workspace.get_library_docs(), workspace.get_skill_docs()]
+        parts += [library.docs for library in workspace.libraries]
+    kept = list(texts)
+    for part in filter(None, (part.strip() for part in parts)):
+        seen = False
+        for index, text in enumerate(kept):
+            head, found, tail = text.partition(part)
+            if found and not seen:
+                head, tail, seen = head + part, tail, True
+            kept[index] = head + tail.replace(part, "") if found else text
+    return kept
 
 
 def _whole(text: str) -> str:
@@ -117,37 +142,66 @@ def _whole(text: str) -> str:
         return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
+def given_servers(
+    mcp_config: Mapping[str, Any] | None,
+    mcp_servers: Sequence[Mapping[str, Any]] | Mapping[str, Any],
+) -> list[Mapping[str, Any]]:
+    """All configurations of tool servers that were given and are not empty."""
+    if isinstance(mcp_servers, Mapping):
+        mcp_servers = [mcp_servers]
+    return [part for part in (mcp_config or {}, *mcp_servers) if part]
+
+
 def choose_session(
-    session: SessionLike | None, mcp_config: Mapping[str, Any] | None, *, has_servers: bool
+    session: SessionLike | None, given: Sequence[Mapping[str, Any]], *, tools: bool = True
 ) -> SessionLike | None:
     """The session to use: the one given, or the only one open when no tools were given.
 
+    An earlier run's session is not picked: a second agent in one program, such as a judge, must
+    not get the tools of the first.
+
     Raises:
-        ConfigError: Several are open, and none was named.
+        ConfigError: Several are open, and none was named; or tools were given with `tools=False`.
     """
+    if not tools:
+        if session is not None or given:
+            raise ConfigError("tools", tools, "leave out session=, mcp_config= and mcp_servers=")
+        return None
     if session is not None:
         return session
+    if given:
+        return _session_of(given)
     sessions = open_sessions()
-    if mcp_config or has_servers:
-        named = [item for item in sessions if mcp_config and item.name in mcp_config]
-        known = [item for item in named if dict(item.mcp_config) == mcp_config]
-        return known[0] if len(known) == 1 else None
+    unused = [item for item in sessions if item.session_id not in _used]
+    if not unused:
+        state = "no session is open" if not sessions else "earlier runs have used the open sessions"
+        logger.warning(
+            "%s and no tools were given: the agent has no tools; session=... gives it a session's,"
+            " tools=False says that this is meant",
+            state,
+        )
+        return None
     if len(sessions) > 1:
         names = ", ".join(sorted(f"{item.name} ({item.session_id})" for item in sessions))
         raise ConfigError(
             "session", None, f"several sessions are open, so name one: session=...; open: {names}"
         )
-    if not sessions:
-        logger.warning("no session is open and no tools were given: the agent has no tools")
-        return None
-    logger.info("using the only open session: %s (%s)", sessions[0].name, sessions[0].session_id)
-    return sessions[0]
+    logger.warning(
+        "no tools were given: the agent gets those of the only open session, %s (%s); tools=False"
+        " gives it none",
+        unused[0].name,
+        unused[0].session_id,
+    )
+    return unused[0]
+
+
+def note_use(session: SessionLike) -> None:
+    """Have later runs not pick this session by themselves."""
+    _used.add(session.session_id)
 
 
 def merge_servers(
-    session: SessionLike | None,
-    mcp_config: Mapping[str, Any] | None,
-    mcp_servers: Sequence[Mapping[str, Any]],
+    session: SessionLike | None, given: Sequence[Mapping[str, Any]]
 ) -> tuple[ServerSpec, ...]:
     """All tool servers.
 
@@ -155,30 +209,46 @@ def merge_servers(
         ConfigError: Two different servers have one name, or an entry is malformed.
         ToolServerError: A server's command does not exist.
     """
-    if isinstance(mcp_servers, Mapping):
-        mcp_servers = [cast("Mapping[str, Any]", mcp_servers)]
     merged: dict[str, Any] = {}
-    sources = [session.mcp_config if session is not None else {}, mcp_config or {}, *mcp_servers]
-    for source in sources:
+    own: Mapping[str, Any] = {}
+    if session is not None and not _is_of(session, given):
+        own = session.mcp_config
+    for source in [own, *given]:
         for name, entry in source.items():
             if name in merged and merged[name] != entry:
                 raise ConfigError(
                     f"mcp_servers[{name!r}]", entry, "another tool server has this name already"
                 )
             merged[name] = entry
-    session = session or _session_of(merged)
-    own = {} if session is None else {"SEER_SESSION": session.session_id}
+    around = {} if session is None else {"SEER_SESSION": session.session_id}
     specs = (parse_server(name, entry) for name, entry in merged.items())
     # So that Seer's servers save what they return in this agent's session, and in no other.
-    return tuple(dataclasses.replace(spec, env={**own, **spec.env}) for spec in specs)
+    return tuple(dataclasses.replace(spec, env={**around, **spec.env}) for spec in specs)
 
 
-def _session_of(servers: Mapping[str, Any]) -> SessionLike | None:
+def _session_of(given: Sequence[Mapping[str, Any]]) -> SessionLike | None:
     """The open session whose tools are among these servers."""
-    for session in open_sessions():
-        if any(servers.get(name) == entry for name, entry in session.mcp_config.items()):
-            return session
-    return None
+    found = [session for session in open_sessions() if _is_of(session, given)]
+    if len(found) > 1:
+        logger.warning(
+            "these tools are of several sessions; documents and record are those of the first: %s",
+            ", ".join(f"{session.name} ({session.session_id})" for session in found),
+        )
+    return found[0] if found else None
+
+
+def _is_of(session: SessionLike, given: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a session's own server is among these, under whichever name."""
+    own = [_identity(entry) for entry in session.mcp_config.values()]
+    return any(_identity(entry) in own for part in given for entry in part.values())
+
+
+def _identity(entry: Any) -> object:
+    """What tells one server from another: the command that starts it, not what it is called."""
+    if not isinstance(entry, Mapping):
+        return entry
+    given = cast("Mapping[str, Any]", entry)
+    return (given.get("command"), tuple(given.get("args") or ()), given.get("url"))
 
 
 def open_sessions() -> list[SessionLike]:

@@ -37,7 +37,9 @@ from seer.harness._request import (
     choose_agent,
     choose_session,
     choose_words,
+    given_servers,
     merge_servers,
+    note_use,
 )
 from seer.harness._seat import RunOver, Seat
 from seer.harness._servers import ServerSpec
@@ -289,6 +291,7 @@ def run_agent(
     model: str | None = None,
     user_message: str | None = None,
     session: SessionLike | None = None,
+    tools: bool = True,
     task: str | None = None,
     mcp_servers: Sequence[Mapping[str, Any]] = (),
     prompts: Sequence[str] = (),
@@ -314,8 +317,9 @@ def run_agent(
             `scripted:FILE`, `human`, `replay:RUN`, a plugin's name, or an `Agent`.
         model: The vendor's model; its default where not given.
         user_message: The same as `task`.
-        session: The session whose tools the agent gets. Where there is none and no tools are
-            given, the only open session is used.
+        session: The session whose tools the agent gets. Where none is given, nor any tools, it is
+            the only open session, unless an earlier run has used that; the log says which.
+        tools: False for an agent without any tools, such as a judge.
         task: The first message to the agent.
         mcp_servers: More tool servers, each as `serve(..., expose_as="mcp")` gives them.
         prompts: Texts to append to the system prompt, as `serve(..., expose_as="prompt")` gives.
@@ -339,8 +343,9 @@ def run_agent(
         ToolServerError: A tool server cannot be started. Also while iterating.
     """
     chosen = choose_agent(provider, substitute=substitute)
-    session = choose_session(session, mcp_config, has_servers=bool(mcp_servers))
-    servers = merge_servers(session, mcp_config, mcp_servers)
+    given = given_servers(mcp_config, mcp_servers)
+    session = choose_session(session, given, tools=tools)
+    servers = merge_servers(session, given)
     words = choose_words(
         prompt,
         task,
@@ -366,6 +371,8 @@ def run_agent(
         callers=dict(getattr(session, "callers", {})),
     )
     chosen.agent.check(request)
+    if session is not None:
+        note_use(session)
     return AgentRun(
         chosen.agent,
         request,

@@ -75,7 +75,13 @@ async def judge(
     task = PROMPTS[version].format(property=ground_truth(kind).property, answer=answer)
     said = ""
     async for event in run_agent(
-        task, {}, provider=provider, model=model, record=False, name="judge", substitute=False
+        task,
+        tools=False,
+        provider=provider,
+        model=model,
+        record=False,
+        name="judge",
+        substitute=False,
     ):
         if isinstance(event, Text):
             said = event.text
