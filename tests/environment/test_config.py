@@ -192,9 +192,17 @@ def test_a_bare_url_says_how_to_write_it() -> None:
     )
 
 
-@pytest.mark.parametrize("spec", ["seer", "Seer[all]", "seer_compat"])
+@pytest.mark.parametrize("spec", ["seer-interp", "Seer_Interp[all]", "seer_compat"])
 def test_seer_itself_is_never_a_package(spec: str) -> None:
     refused(lambda: sandbox(python_packages=[spec]), "SandboxConfig.python_packages[0]", "never")
+
+
+def test_another_project_of_seers_name_is_no_package() -> None:
+    refused(
+        lambda: sandbox(python_packages=["seer"]),
+        "SandboxConfig.python_packages[0]",
+        "another project",
+    )
 
 
 def test_credentials_in_a_package_url_are_refused_and_not_shown() -> None:

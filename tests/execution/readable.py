@@ -7,6 +7,7 @@ import compileall
 import os
 import shutil
 import sys
+import tomllib
 from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 
@@ -33,9 +34,10 @@ def copy_environment(folder: Path, *packages: str) -> Path:
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "python").symlink_to(home / "bin" / version)
     (venv / "pyvenv.cfg").write_text(f"home = {home / 'bin'}\n")
-    for name, distribution in _closure(["seer", *PACKAGES, *packages]).items():
-        if name != "seer":
-            _link_distribution(distribution, venv)
+    project = tomllib.loads((Path(seer.__file__).parents[2] / "pyproject.toml").read_text())
+    needed = [Requirement(line).name for line in project["project"]["dependencies"]]
+    for distribution in _closure([*needed, *PACKAGES, *packages]).values():
+        _link_distribution(distribution, venv)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(seer.__file__).parent, site / "seer", ignore=ignored)
     compileall.compile_dir(site / "seer", quiet=1)

@@ -50,7 +50,7 @@ def test_a_missing_sdk_names_the_extra(
     extra: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtraError, match=rf'pip install "seer\[{extra}\]"'):
+    with pytest.raises(MissingExtraError, match=rf'pip install "seer-interp\[{extra}\]"'):
         run_agent("x", {"c": calculator}, provider=provider, api_key="k")
 
 

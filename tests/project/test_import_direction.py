@@ -33,6 +33,7 @@ ORDER = [
     "_janitor",
     "_places",
     "_addresses",
+    "_clash",
     "errors",
 ]
 

@@ -38,7 +38,9 @@ def test_a_missing_ray_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) 
         return None
 
     monkeypatch.setattr("importlib.util.find_spec", find_spec)
-    assert RayProvider().unavailable() == "Ray is not installed; run: pip install 'seer[ray]'"
+    assert (
+        RayProvider().unavailable() == "Ray is not installed; run: pip install 'seer-interp[ray]'"
+    )
 
 
 def test_ray_is_available_where_it_is_installed() -> None:

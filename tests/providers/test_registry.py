@@ -39,7 +39,7 @@ def test_a_provider_without_its_sdk_is_an_error_that_names_the_extra(
 ) -> None:
     places = {"modal": "no_such_vendor_sdk.provider:Provider"}
     monkeypatch.setattr(registry, "_places", lambda: places)
-    with pytest.raises(MissingExtraError, match=r"pip install 'seer\[modal\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'seer-interp\[modal\]'"):
         get_provider("modal")
 
 

@@ -134,7 +134,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra(provider: str, packa
     done = subprocess.run(
         [sys.executable, "-c", code, provider, package], capture_output=True, text=True, timeout=60
     )
-    assert f"pip install 'seer[{provider}]'" in done.stdout, done.stderr
+    assert f"pip install 'seer-interp[{provider}]'" in done.stdout, done.stderr
 
 
 # --- capacity ----------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ def command(as_json: bool) -> int:
 def examine() -> Iterator[Finding]:
     """Look at everything, cheapest first."""
     yield _python()
+    yield from _clash()
     yield from _jails()
     yield _gpu()
     yield _uv()
@@ -64,6 +65,19 @@ def examine() -> Iterator[Finding]:
 def _python() -> Finding:
     version = sys.version.split()[0]
     return Finding("python", "ok", f"{version} at {sys.executable}", needed=True)
+
+
+def _clash() -> Iterator[Finding]:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    from seer._clash import OTHER, REMEDY
+
+    try:
+        found = distribution(OTHER)
+    except PackageNotFoundError:
+        return
+    detail = f"{OTHER} {found.version}, another project, installs a module {OTHER!r} too"
+    yield Finding("package", "broken", detail, REMEDY, needed=True)
 
 
 def _jails() -> Iterator[Finding]:
@@ -130,7 +144,7 @@ def _agents() -> Iterator[Finding]:
     yield Finding("agent: scripted", "ok", "needs no key")
     for name, (module, keys) in _AGENTS.items():
         if not _installed(module):
-            fix = f'pip install "seer[{name}]"'
+            fix = f'pip install "seer-interp[{name}]"'
             yield Finding(f"agent: {name}", "missing", "its SDK is not installed", fix)
         elif not any(os.environ.get(key) for key in keys):
             fix = f"set {' or '.join(keys)}"

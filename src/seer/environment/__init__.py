@@ -1,5 +1,6 @@
 """Sandboxes: machines with models, packages and repositories, whole or scoped to functions."""
 
+import seer._clash  # noqa: F401 (fails where another package took our place)
 from seer.environment._config import (
     ExecutionMode,
     ModelConfig,

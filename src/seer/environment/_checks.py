@@ -13,6 +13,7 @@ from typing import NoReturn, TypeVar, cast
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from seer._clash import OTHER
 from seer.errors import ConfigError
 from seer.isolation import host_pattern
 from seer.providers import GPUS, suggest_gpu
@@ -38,7 +39,7 @@ _UNITS = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-_OWN_PACKAGES = {"seer", "seer-compat"}
+_OWN_PACKAGES = {"seer-interp", "seer-compat"}
 _URL_USER = re.compile(r"(?<=://)[^/\s]*@")
 
 
@@ -227,6 +228,10 @@ def requirement(field: str, value: str) -> str:
         raise ConfigError(field, value, reason) from None
     if canonicalize_name(parsed.name) in _OWN_PACKAGES:
         raise ConfigError(field, value, "Seer itself is never installed where an agent works")
+    if canonicalize_name(parsed.name) == OTHER:
+        raise ConfigError(
+            field, value, "is another project that also installs a module 'seer', which Seer needs"
+        )
     return value.strip()
 
 

@@ -56,7 +56,8 @@ def check_extra() -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingExtraError(
-            f"a notebook in the browser needs {', '.join(missing)}: pip install 'seer[notebook]'"
+            f"a notebook in the browser needs {', '.join(missing)}: "
+            "pip install 'seer-interp[notebook]'"
         )
 
 

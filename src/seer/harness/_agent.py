@@ -102,7 +102,7 @@ def require(agent: str, *, modules: Sequence[str], extra: str) -> None:
         if not found:
             raise MissingExtraError(
                 f"provider {agent!r} needs the package {name!r}; install it with: "
-                f'pip install "seer[{extra}]"'
+                f'pip install "seer-interp[{extra}]"'
             )
 
 

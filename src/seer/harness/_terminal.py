@@ -93,7 +93,7 @@ class PromptTerminal(Terminal):
             from prompt_toolkit.history import FileHistory, InMemoryHistory
         except ImportError as error:
             raise MissingExtraError(
-                'a chat in the terminal needs prompt_toolkit: pip install "seer[chat]"'
+                'a chat in the terminal needs prompt_toolkit: pip install "seer-interp[chat]"'
             ) from error
         if history is not None:
             history.parent.mkdir(parents=True, exist_ok=True)

@@ -38,11 +38,9 @@ def _site_folders() -> list[Path]:
 def _distribution_files(site: Path) -> Iterator[Path]:
     for name in os.listdir(site):  # noqa: PTH208 (one listing of a large folder, names only)
         lowered = name.lower()
-        if not lowered.startswith(("seer-", "seer_")) and "seer" not in lowered:
-            continue
         if lowered.endswith(".pth") and "seer" in lowered:
             yield site / name
-        elif lowered.endswith(".dist-info") and lowered.startswith(("seer-", "seer_compat-")):
+        elif lowered.endswith(".dist-info") and lowered.startswith(("seer-", "seer_")):
             yield site / name
             yield from _recorded(site, site / name / "RECORD")
 

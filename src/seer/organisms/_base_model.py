@@ -61,7 +61,8 @@ def _convert(gguf: Path, folder: Path) -> None:
         importlib.import_module("gguf")
     except ImportError as error:
         raise MissingExtraError(
-            f"{error.name} is needed to convert the base model; run: pip install 'seer[interp]'"
+            f"{error.name} is needed to convert the base model; run: "
+            "pip install 'seer-interp[interp]'"
         ) from error
     logger.info("converting the base model to safetensors (once)")
     # The caller holds the lock, so what is there already is of a process that was killed.

@@ -45,7 +45,7 @@ def compare(organism: Sequence[float], control: Sequence[float], *, seed: int = 
         numpy: Any = importlib.import_module("numpy")
     except ImportError as error:
         raise MissingExtraError(
-            f"{error.name} is needed for intervals; run: pip install 'seer[science]'"
+            f"{error.name} is needed for intervals; run: pip install 'seer-interp[science]'"
         ) from error
     differences = numpy.asarray(organism) - numpy.asarray(control)
     spread = float(differences.std(ddof=1))

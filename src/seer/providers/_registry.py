@@ -57,7 +57,7 @@ def _load(name: str) -> Provider:
         if name in _EXTRAS or not (error.name or "").startswith("seer"):
             raise MissingExtraError(
                 f"provider={name!r} needs a package that is not installed ({error.name}); "
-                f"install it with `pip install 'seer[{name}]'`"
+                f"install it with `pip install 'seer-interp[{name}]'`"
             ) from error
         raise
     return cast(Provider, made())

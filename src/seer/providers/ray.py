@@ -54,7 +54,7 @@ class RayProvider(RemoteProvider):
     def unavailable(self) -> str | None:
         """Why it cannot be used here: Ray is not installed."""
         if any(importlib.util.find_spec(name) is None for name in ("ray", "cryptography")):
-            return "Ray is not installed; run: pip install 'seer[ray]'"
+            return "Ray is not installed; run: pip install 'seer-interp[ray]'"
         try:
             read_options(None)
         except ConfigError as error:

@@ -2,8 +2,9 @@
 
 import functools
 
+from seer import __version__
+
 _NAMED = (
-    "seer",
     "accelerate",
     "claude-agent-sdk",
     "google-genai",
@@ -22,11 +23,11 @@ _NAMED = (
 
 @functools.cache
 def package_versions() -> dict[str, str]:
-    """The versions of the packages above that are installed beside Seer."""
+    """The versions of Seer, and of the packages above that are installed beside it."""
     # Imported late: it takes a good part of the time that importing this package does.
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, str] = {}
+    found = {"seer-interp": __version__}
     for name in _NAMED:
         try:
             found[name] = version(name)

@@ -67,5 +67,5 @@ def science(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{error.name} is not installed; run: pip install 'seer[science]'"
+            f"{error.name} is not installed; run: pip install 'seer-interp[science]'"
         ) from error

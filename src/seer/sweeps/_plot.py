@@ -18,7 +18,9 @@ def plot(summary: Summary, path: str | Path, *, title: str = "") -> Path:
     try:
         figures: Any = importlib.import_module("matplotlib.figure")
     except ImportError as error:
-        raise MissingExtraError("plots need matplotlib; run: pip install 'seer[sweeps]'") from error
+        raise MissingExtraError(
+            "plots need matplotlib; run: pip install 'seer-interp[sweeps]'"
+        ) from error
     groups = [group for group in summary.groups if group.n][::-1]
     figure = figures.Figure(figsize=(7, 1.1 + 0.42 * max(len(groups), 1)), layout="constrained")
     axes = figure.subplots()

@@ -99,7 +99,9 @@ def _connected(place: Ray) -> Generator[Any]:
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
-        raise MissingExtraError("sweeps on Ray need it; run: pip install 'seer[ray]'") from error
+        raise MissingExtraError(
+            "sweeps on Ray need it; run: pip install 'seer-interp[ray]'"
+        ) from error
     address = place.address or os.environ.get("RAY_ADDRESS") or "local"
     _refuse_client(address)
     if ray.is_initialized():

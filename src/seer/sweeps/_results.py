@@ -104,7 +104,7 @@ class SweepResult:
             parquet: Any = importlib.import_module("pyarrow.parquet")
         except ImportError as error:
             raise MissingExtraError(
-                "Parquet needs pyarrow; run: pip install 'seer[sweeps]'"
+                "Parquet needs pyarrow; run: pip install 'seer-interp[sweeps]'"
             ) from error
         rows = self.rows()
         columns = {name: [row.get(name) for row in rows] for name in self.columns()}

@@ -164,4 +164,6 @@ def _stats() -> Any:
     try:
         return importlib.import_module("scipy.stats")
     except ImportError as error:
-        raise MissingExtraError("summaries need SciPy; run: pip install 'seer[sweeps]'") from error
+        raise MissingExtraError(
+            "summaries need SciPy; run: pip install 'seer-interp[sweeps]'"
+        ) from error

@@ -55,7 +55,7 @@ def make_tiny_model(
         from transformers import AutoModelForCausalLM
     except ImportError as error:
         raise MissingExtraError(
-            "tiny models need torch and transformers; install them with: pip install 'seer[interp]'"
+            "tiny models need torch and transformers; run: pip install 'seer-interp[interp]'"
         ) from error
     tokenizer = _train_tokenizer()
     config = _config(architecture, vocabulary=len(tokenizer), layers=layers, width=width)

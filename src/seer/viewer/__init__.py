@@ -7,7 +7,7 @@ try:
     import uvicorn as _uvicorn  # noqa: F401  # pyright: ignore[reportUnusedImport]
 except ImportError as error:
     raise _MissingExtraError(
-        "the viewer needs starlette and uvicorn; run: pip install 'seer[viewer]'"
+        "the viewer needs starlette and uvicorn; run: pip install 'seer-interp[viewer]'"
     ) from error
 
 from seer.viewer._redaction import Redaction

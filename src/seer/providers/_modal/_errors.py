@@ -70,7 +70,7 @@ def _passing(words: str) -> SeerError:
 
 
 def _outdated(words: str) -> SeerError:
-    return ProviderError(f"Modal: {words}; upgrade it with `pip install -U 'seer[modal]'`")
+    return ProviderError(f"Modal: {words}; upgrade it with `pip install -U 'seer-interp[modal]'`")
 
 
 def _other(words: str) -> SeerError:

@@ -120,7 +120,11 @@ def find_seer_distribution(facts: Facts) -> str | None:
         with contextlib.suppress(OSError):
             for name in os.listdir(folder or "."):
                 path = Path(folder, name)
-                if name.lower().startswith("seer-") and path.is_dir() and os.listdir(path):
+                if (
+                    name.lower().startswith(("seer-", "seer_"))
+                    and path.is_dir()
+                    and os.listdir(path)
+                ):
                     return str(path)
     return None
 
