@@ -66,4 +66,4 @@ async def test_what_an_answer_used_is_counted_before_its_tool_runs() -> None:
     assert "tool runs" not in seat.seen
     await talk.take(_streamed({"type": "message_delta", "usage": {"output_tokens": 5}}))
     await asked
-    assert seat.seen == ["turn", "ToolCall", "Usage", "tool runs"]
+    assert seat.seen == ["turn", "ToolCall", "Usage", "AnswerFinished", "tool runs"]

@@ -13,6 +13,7 @@ from typing import Any
 from PIL import Image
 
 from seer.harness import (
+    AnswerFinished,
     ErrorEvent,
     Event,
     ImageBlock,
@@ -301,6 +302,7 @@ def _attack(made: Made, payload: str) -> None:
         Thinking(text=payload),
         UserMessage(text=payload),
         LimitReached(limit="turns", allowed=1, used=1, message=payload),
+        AnswerFinished(reason="other", vendor_reason=payload, model=payload),
         ErrorEvent(kind="internal", message=payload),
         Text(text=f"[x]({payload}) ![x]({payload})\n```{payload}\n{payload}\n```"),
         Text(

@@ -4,6 +4,8 @@ from seer.errors import AgentProcessError, ScriptError, ToolServerError
 from seer.harness._agent import Agent, AgentRequest, agent_names
 from seer.harness._control import control_run
 from seer.harness._events import (
+    AnswerEnd,
+    AnswerFinished,
     Block,
     ErrorEvent,
     ErrorKind,
@@ -41,6 +43,8 @@ __all__ = [
     "AgentProcessError",
     "AgentRequest",
     "AgentRun",
+    "AnswerEnd",
+    "AnswerFinished",
     "Block",
     "Call",
     "ErrorEvent",

@@ -14,7 +14,9 @@ from typing import Any, cast
 import anyio
 
 from seer.harness._agent import AgentRequest
+from seer.harness._answers import end_of
 from seer.harness._events import (
+    AnswerFinished,
     Block,
     ErrorKind,
     ImageBlock,
@@ -35,6 +37,7 @@ from seer.harness._toolbox import ToolOutcome
 _STATUS: dict[int, ErrorKind] = {
     400: "request",
     401: "authentication",
+    402: "quota",
     403: "authentication",
     404: "request",
     413: "request",
@@ -42,6 +45,13 @@ _STATUS: dict[int, ErrorKind] = {
     500: "overloaded",
     503: "overloaded",
     529: "overloaded",
+}
+_NAMES: dict[str, ErrorKind] = {
+    "authentication_failed": "authentication",
+    "billing_error": "quota",
+    "max_output_tokens": "incomplete",
+    "rate_limit": "rate_limit",
+    "server_error": "overloaded",
 }
 _ABORTED = {"aborted_streaming", "aborted_tools"}
 
@@ -63,7 +73,9 @@ class Conversation:
     model: str | None = None
     usage: dict[str, int] = field(default_factory=dict[str, int])
     counted: bool = True
-    """Whether what the present answer used is counted."""
+    """Whether the present answer has ended, and what it used is counted."""
+    trouble: Any = None
+    """A message of the CLI's that tells of an error, until it is clear whether the run goes on."""
     turn_id: str | None = None
     pending: list[_Pending] = field(default_factory=list[_Pending])
     outcomes: dict[str, ToolOutcome] = field(default_factory=dict[str, ToolOutcome])
@@ -140,8 +152,7 @@ class Conversation:
             await client.query(text)
             ended = False
             async with self.seat.exchange():
-                await self._follow(client.receive_response())
-                ended = True
+                ended = await self._follow(client.receive_response())
             if not ended:
                 await self._interrupt(client)
             text = await self.seat.next_message()
@@ -152,13 +163,22 @@ class Conversation:
             async for _ in client.receive_response():
                 continue  # what is still under way belongs to the interrupted answer
 
-    async def _follow(self, messages: AsyncIterator[Any]) -> None:
+    async def _follow(self, messages: AsyncIterator[Any]) -> bool:
+        """Follow an answer; False where the CLI would go on after a refusal.
+
+        It would do so once, with words of its own; for other vendors a refusal is the end.
+        """
         async for message in messages:
             await self.take(message)
+            if self.counted and self.seat.answer and self.seat.answer.reason == "refused":
+                return type(message).__name__ == "ResultMessage"
+        return True
 
     async def take(self, message: Any) -> None:
         """Report what one message of the SDK says."""
         kind = type(message).__name__
+        if self.trouble is not None and (kind == "UserMessage" or _starts(message)):
+            self._troubled()
         if kind == "StreamEvent":
             await self._stream(message.event)
         elif kind == "AssistantMessage":
@@ -173,6 +193,7 @@ class Conversation:
     async def _stream(self, event: Mapping[str, Any]) -> None:
         kind = event.get("type")
         if kind == "message_start":
+            await self._end(None)
             self.counted = False
             message = event["message"]
             self._begin(message.get("id"), message.get("model"))
@@ -181,16 +202,30 @@ class Conversation:
             self.seat.emit(TextDelta(text=event["delta"]["text"]))
         elif kind == "message_delta":
             self.usage |= _counts(event.get("usage") or {})
-            self._emit_usage()
-            async with self.announced:
-                self.counted = True
-                self.announced.notify_all()
+            delta: Mapping[str, Any] = event.get("delta") or {}
+            await self._end(delta.get("stop_reason"))
+        elif kind == "message_stop":
+            # After an error in its middle, an answer has no `message_delta`.
+            await self._end(None)
 
-    def _begin(self, turn_id: str | None, model: str | None) -> None:
-        if turn_id != self.turn_id:
-            self.turn_id = turn_id
-            self.model = model
-            self.seat.begin_turn()
+    def _begin(self, turn_id: str | None, model: str | None) -> bool:
+        """Take note of the answer that a message is part of; True where it is a new one."""
+        if turn_id == self.turn_id:
+            return False
+        self.turn_id = turn_id
+        self.model = model
+        self.seat.begin_turn()
+        return True
+
+    async def _end(self, word: str | None) -> None:
+        """The present answer has ended: count what it used, report why, let its tools run."""
+        if self.counted:
+            return
+        self._emit_usage()
+        self.seat.emit(AnswerFinished(reason=end_of(word), vendor_reason=word, model=self.model))
+        async with self.announced:
+            self.counted = True
+            self.announced.notify_all()
 
     def _emit_usage(self) -> None:
         counts = self.usage
@@ -207,8 +242,12 @@ class Conversation:
 
     async def _assistant(self, message: Any) -> None:
         if message.error is not None:
-            return  # the result message says the same, with the status
-        self._begin(message.message_id, message.model)
+            self.trouble = message
+            return
+        if self._begin(message.message_id, message.model):
+            # The answer was not streamed, so this is all that will be told of its end.
+            self.usage, self.counted = _counts(message.usage or {}), False
+            await self._end(message.stop_reason)
         for block in message.content:
             kind = type(block).__name__
             if kind == "TextBlock" and block.text:
@@ -272,16 +311,31 @@ class Conversation:
             raise RunOver
         self.seat.fail(kind, f"{what} ({attempt})", raw=message, retry_in=wait)
 
+    def _troubled(self) -> None:
+        """Report an error after which the CLI goes on."""
+        message, self.trouble = self.trouble, None
+        kind = _NAMES.get(message.error, "connection")
+        text = " ".join(block.text for block in message.content if hasattr(block, "text"))
+        self.seat.fail(kind, text, raw=message, retry_in=0.0)
+
     def _result(self, message: Any) -> None:
         if not message.is_error or message.terminal_reason in _ABORTED:
+            if self.trouble is not None:
+                self._troubled()
             return
+        trouble, self.trouble = self.trouble, None
         status = message.api_error_status
         text = message.result or "; ".join(message.errors or ()) or message.subtype
-        if status is not None:
+        kind = _NAMES.get(trouble.error) if trouble is not None else None
+        if kind is None and status is not None:
             kind = _STATUS.get(status, "overloaded" if status >= 500 else "request")
-        else:
-            kind = _kind_of(text)
+        kind = kind or _kind_of(text)
         self.seat.fail(kind, f"{text}{_advice(kind)}", raw=message)
+
+
+def _starts(message: Any) -> bool:
+    """Whether the model is asked again."""
+    return type(message).__name__ == "StreamEvent" and message.event.get("type") == "message_start"
 
 
 def _kind_of(text: str) -> ErrorKind:
@@ -298,6 +352,7 @@ def _kind_of(text: str) -> ErrorKind:
 def _advice(kind: ErrorKind) -> str:
     return {
         "authentication": "; check ANTHROPIC_API_KEY",
+        "quota": "; the account needs credit",
         "rate_limit": "; wait a while, or use another model or key",
         "overloaded": "; the vendor has trouble, try again later",
     }.get(kind, "")

@@ -19,13 +19,23 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 FinishReason = Literal["completed", "limit", "cancelled", "error"]
 """`limit`: a limit was reached, whether or not the agent used its last turn to conclude."""
 
+AnswerEnd = Literal[
+    "stop", "tool_calls", "length", "refused", "paused", "malformed_call", "unfinished", "other"
+]
+"""Why an answer of the model ended. `stop`: it is whole. `length`: it was cut at a maximum of
+tokens. `refused`: by the model or by the vendor's filter. `paused`: the vendor wants to be asked to
+go on. `unfinished`: the vendor did not say why. `other`: for a reason that Seer does not know.
+"""
+
 ErrorKind = Literal[
     "authentication",
+    "quota",
     "rate_limit",
     "overloaded",
     "connection",
     "timeout",
     "malformed",
+    "incomplete",
     "refused",
     "request",
     "tool_server",
@@ -35,6 +45,7 @@ ErrorKind = Literal[
     "internal",
 ]
 """`request`: the vendor rejects what was asked of it (unknown model, too long, bad parameter).
+`quota`: the account has no credit left. `incomplete`: the last answer was cut.
 `record`: something that happened could not be recorded.
 """
 
@@ -217,6 +228,23 @@ class Usage(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AnswerFinished(Event):
+    """An answer of the model has ended, and why.
+
+    A run is `completed` only by an answer that is whole: one that was cut or refused ends it with
+    an error, unless the agent goes on by itself.
+    """
+
+    type: ClassVar[str] = "answer_finished"
+
+    reason: AnswerEnd
+    vendor_reason: str | None = None
+    """The vendor's own word for it; None: it gave none."""
+    model: str | None = None
+    """The model that answered, as the vendor calls it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LimitReached(Event):
     """A limit was reached: tools are closed, the agent has one last turn to conclude."""
 
@@ -272,6 +300,7 @@ _CLASSES: dict[str, type[Event]] = {
         ToolCall,
         ToolResult,
         Usage,
+        AnswerFinished,
         LimitReached,
         ErrorEvent,
         RunFinished,

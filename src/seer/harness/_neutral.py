@@ -10,11 +10,13 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from seer.errors import SecretMissingError
 from seer.harness._agent import Agent, AgentRequest, require
+from seer.harness._answers import end_of
 from seer.harness._events import (
+    AnswerFinished,
     ErrorKind,
     ImageBlock,
     Text,
@@ -135,21 +137,38 @@ class _Loop:
                 return
 
     async def _answer(self) -> None:
-        from pydantic_ai.messages import ModelRequest
+        from pydantic_ai.messages import ModelRequest, UserPromptPart
 
+        told = False
         while True:
             self._seat.begin_turn()
             async with self._reported():
                 response = await self._ask()
-                self._messages.append(response)
-                self._report(response)
-                calls = response.tool_calls
-                if not calls:
+                if response.parts:
+                    self._messages.append(response)
+                said = self._report(response)
+                end = self._end(response)
+                if end.reason == "refused":
                     return
                 parts: list[ModelRequestPart] = []
-                for call in calls:
+                for call in response.tool_calls:
                     parts.extend(await self._call(call))
+                if not parts:
+                    unusable = end.reason == "malformed_call" or (end.reason == "stop" and not said)
+                    if told or not unusable:
+                        return
+                    told = True
+                    parts = [UserPromptPart(self._tell(end))]
                 self._messages.append(ModelRequest(parts=parts))
+
+    def _tell(self, end: AnswerFinished) -> str:
+        """What to say to a model whose answer is of no use; reported as an error that passes."""
+        if end.reason == "malformed_call":
+            message = "your last answer was a tool call that cannot be read, and it was not run"
+        else:
+            message = "your last answer was empty"
+        self._seat.fail("malformed", f"the model was told: {message}", retry_in=0.0)
+        return f"[{message.capitalize()}. Please answer again.]"
 
     async def _ask(self) -> "ModelResponse":
         """One request to the model, repeated while the vendor's failure is a passing one."""
@@ -211,14 +230,20 @@ class _Loop:
                     self._seat.emit(TextDelta(text=event.delta.content_delta))
         return answer.get()
 
-    def _report(self, response: "ModelResponse") -> None:
+    def _report(self, response: "ModelResponse") -> bool:
+        """Report what the model says and used; True where it says something."""
         from pydantic_ai.messages import TextPart, ThinkingPart
 
+        texts: list[str] = []
         for part in response.parts:
             if isinstance(part, ThinkingPart) and part.content:
                 self._seat.emit(Thinking(text=part.content, raw=response))
             elif isinstance(part, TextPart) and part.content:
-                self._seat.emit(Text(text=part.content, raw=response))
+                texts.append(part.content)
+        if refusal := (response.provider_details or {}).get("refusal"):
+            texts.append(refusal)
+        for text in texts:
+            self._seat.emit(Text(text=text, raw=response))
         used = response.usage
         usage = Usage(
             input_tokens=used.input_tokens,
@@ -230,17 +255,20 @@ class _Loop:
         # An endpoint of one's own has prices of its own.
         cost = None if self._request.base_url else self._cost(usage)
         self._seat.emit(replace(usage, cost_usd=cost))
-        if not response.tool_calls and not any(
-            isinstance(part, TextPart) and part.content for part in response.parts
-        ):
-            refused = response.finish_reason == "content_filter"
-            self._seat.fail(
-                "refused" if refused else "malformed",
-                "the model's answer was withheld by the vendor's filter"
-                if refused
-                else "the model gave an empty answer",
-                raw=response,
-            )
+        return bool(texts)
+
+    def _end(self, response: "ModelResponse") -> AnswerFinished:
+        """Report how the answer ended."""
+        details = response.provider_details or {}
+        word: str | None = details.get("finish_reason") or details.get("block_reason")
+        refused = details.keys() & {"refusal", "block_reason"}
+        end = AnswerFinished(
+            reason="refused" if refused else end_of(word),
+            vendor_reason=word,
+            model=response.model_name,
+        )
+        self._seat.emit(end)
+        return end
 
     def _cost(self, usage: Usage) -> float | None:
         return cost_of(usage, self._agent.model_name(self._request), self._agent.vendor)
@@ -302,8 +330,8 @@ def kind_of(error: BaseException) -> ErrorKind:
 
     kinds: list[tuple[type[BaseException], ErrorKind]] = [
         (vendor.ModelAuthenticationError, "authentication"),
+        (vendor.ModelQuotaExceededError, "quota"),
         (vendor.ModelRateLimitError, "rate_limit"),
-        (vendor.ModelQuotaExceededError, "rate_limit"),
         (vendor.ModelTimeoutError, "timeout"),
         (vendor.ModelRequestTimeout, "timeout"),
         (vendor.ModelConnectionError, "connection"),
@@ -327,8 +355,22 @@ def _passing(error: BaseException) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    message = getattr(error, "message", None) or str(error)
-    return message[:2000]
+    """What the vendor says, without the form that it says it in."""
+    said = _said(getattr(error, "body", None))
+    status = getattr(error, "status_code", None)
+    if said:
+        return f"the vendor answered {status}: {said}"[:2000] if status else said[:2000]
+    return (getattr(error, "message", None) or str(error))[:2000]
+
+
+def _said(body: Any) -> str:
+    """The message in the body of an error, wherever a vendor puts it."""
+    if isinstance(body, list) and body:
+        return _said(cast("list[Any]", body)[0])
+    if isinstance(body, dict):
+        fields = cast("dict[str, Any]", body)
+        return _said(fields.get("error")) or _said(fields.get("message"))
+    return body if isinstance(body, str) else ""
 
 
 def _with_instructions(

@@ -21,6 +21,7 @@ from seer._redact import Redactor
 from seer.errors import ConfigError, visible
 from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._events import (
+    AnswerFinished,
     Block,
     Event,
     RunFinished,
@@ -398,7 +399,7 @@ async def play(events: Sequence[Event], seat: Seat, *, differs: Differs) -> None
         if event.turn > turn:
             turn = event.turn
             seat.begin_turn()
-        if isinstance(event, (Text, Thinking, UserMessage)):
+        if isinstance(event, (Text, Thinking, UserMessage, AnswerFinished)):
             seat.emit(event)
         elif isinstance(event, Usage):
             seat.emit(replace(event, total_tokens=0, total_cost_usd=None))

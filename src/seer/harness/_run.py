@@ -276,8 +276,8 @@ class AgentRun(AsyncIterator[Event]):
 
 
 def _outcome(seat: Seat) -> tuple[FinishReason, str]:
-    if seat.failure is not None:
-        return "error", seat.failure.message
+    if (failure := seat.failure or seat.unfinished) is not None:
+        return "error", failure.message
     if seat.limit is not None:
         return "limit", seat.limit.message
     return "completed", "the agent is done"

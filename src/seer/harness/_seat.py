@@ -16,7 +16,9 @@ from typing import Any
 import anyio
 
 from seer.errors import ConfigError, visible
+from seer.harness._answers import problem_of
 from seer.harness._events import (
+    AnswerFinished,
     ErrorEvent,
     ErrorKind,
     Event,
@@ -69,8 +71,13 @@ class Seat:
     ) -> None:
         self.meter = Meter(limits)
         self.failure: ErrorEvent | None = None
+        self.unfinished: ErrorEvent | None = None
+        """What is wrong with the last answer, in a conversation that goes on."""
+        self.answer: AnswerFinished | None = None
+        """How the last answer to the present message ended, where the vendor tells."""
         self.limit: LimitReached | None = None
         self.last_text = ""
+        self._spoke_in = 0
         self.history: list[Event] | None = None
         """What was reported, for a provider that has set this to a list."""
         self._toolbox = toolbox
@@ -115,7 +122,9 @@ class Seat:
         if isinstance(event, Usage):
             event = self._count(event)
         if isinstance(event, Text):
-            self.last_text = event.text
+            self.last_text, self._spoke_in = event.text, self.meter.turns
+        if isinstance(event, AnswerFinished):
+            self.answer = event
         event = dataclasses.replace(event, seq=self._seq, time=time.time(), turn=self.meter.turns)
         self._seq += 1
         if self.history is not None:
@@ -209,8 +218,10 @@ class Seat:
         """Around the work on one message: `interrupt` ends it, and the conversation goes on."""
         with anyio.CancelScope() as scope:
             self._exchange = scope
+            self.answer = self.unfinished = None
             try:
                 yield
+                self._judge()
             finally:
                 self._exchange = None
 
@@ -282,6 +293,19 @@ class Seat:
         )
 
     # --- inside ------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        """The agent has nothing more to say: report where its last answer is not whole."""
+        if self.failure is not None or self.answer is None:
+            return
+        empty = self._spoke_in != self.meter.turns
+        if (problem := problem_of(self.answer, empty=empty)) is None:
+            return
+        if not self.interactive:
+            self.fail(*problem)
+            return
+        self.unfinished = ErrorEvent(kind=problem[0], message=problem[1], fatal=False)
+        self.emit(self.unfinished)
 
     def _close_tools(self) -> None:
         self._conclude_turn = self.meter.turns

@@ -8,7 +8,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self, TypeAlias
 
@@ -30,16 +30,27 @@ class Reply:
     tools: tuple[ToolUse, ...] = ()
     input_tokens: int = 10
     output_tokens: int = 5
+    cached_tokens: int = 0
+    """How many of the input tokens the vendor had in its cache."""
+    refusal: str | None = None
+    """What the model says in a field for refusals, where the vendor has one; else it is text."""
+    finish: str | None = None
+    """Why the answer ended, in the vendor's own word: the usual one where not given. Empty: the
+    stream ends without saying why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """What goes wrong instead of an answer."""
 
-    kind: Literal["status", "cut", "malformed", "hang"]
-    """`cut`: the connection ends within the answer. `hang`: no answer until the end."""
+    kind: Literal["status", "cut", "malformed", "hang", "broken"]
+    """`cut`: the connection ends within the answer. `hang`: no answer until the end. `broken`: the
+    vendor reports the error within the stream, after `reply`."""
     status: int = 500
     message: str = "scripted failure"
+    code: str | None = None
+    """The vendor's own name of the error; the usual one of the status where not given."""
+    reply: Reply = field(default_factory=Reply)
     retry_after: float | None = None
 
 
@@ -130,8 +141,12 @@ class VendorEndpoint(ABC):
         """The content type and the pieces of a good answer."""
 
     @abstractmethod
-    def render_error(self, status: int, message: str) -> Any:
+    def render_error(self, fault: Fault) -> Any:
         """The JSON body of an error."""
+
+    def render_break(self, fault: Fault) -> bytes:
+        """An error as it stands within a stream."""
+        return f"data: {json.dumps(self.render_error(fault))}\n\n".encode()
 
     def other(self, request: Request) -> Any:
         """The JSON answer to a request that is not for the script."""
@@ -176,13 +191,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _fail(self, request: Request, fault: Fault) -> None:
         if fault.kind == "status":
-            body = json.dumps(self.vendor.render_error(fault.status, fault.message)).encode()
+            body = json.dumps(self.vendor.render_error(fault)).encode()
             self._send(fault.status, "application/json", body, retry_after=fault.retry_after)
         elif fault.kind == "malformed":
             self._send(200, "application/json", b'{"this is": "no answer", ')
         elif fault.kind == "hang":
             self.vendor.wait_ended()
             self.close_connection = True
+        elif fault.kind == "broken":
+            kind, pieces = self.vendor.render(request, replace(fault.reply, finish=""))
+            self._send(200, kind, b"".join(pieces) + self.vendor.render_break(fault))
         else:
             kind, pieces = self.vendor.render(request, Reply(text="this will not be seen whole"))
             data = b"".join(pieces)

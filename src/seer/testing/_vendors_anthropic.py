@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from seer.testing._vendors import Reply, Request, VendorEndpoint
+from seer.testing._vendors import Fault, Reply, Request, VendorEndpoint
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -37,26 +37,37 @@ class AnthropicEndpoint(VendorEndpoint):
             "role": "assistant",
             "model": request.body.get("model", "scripted"),
             "content": blocks,
-            "stop_reason": "tool_use" if reply.tools else "end_turn",
+            "stop_reason": ("tool_use" if reply.tools else "end_turn")
+            if reply.finish is None
+            else reply.finish or None,
             "stop_sequence": None,
-            "usage": {"input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens},
+            "usage": {
+                "input_tokens": reply.input_tokens - reply.cached_tokens,
+                "cache_read_input_tokens": reply.cached_tokens,
+                "output_tokens": reply.output_tokens,
+            },
         }
         if not request.body.get("stream"):
             return "application/json", iter([json.dumps(message).encode()])
         return "text/event-stream", _stream(message)
 
-    def render_error(self, status: int, message: str) -> Any:
+    def render_error(self, fault: Fault) -> Any:
         """An error as the API gives it."""
-        kind = _ERRORS.get(status, "api_error")
-        return {"type": "error", "error": {"type": kind, "message": message}}
+        kind = fault.code or _ERRORS.get(fault.status, "api_error")
+        return {"type": "error", "error": {"type": kind, "message": fault.message}}
+
+    def render_break(self, fault: Fault) -> bytes:
+        """An `error` event."""
+        return _event("error", self.render_error(fault))
 
 
 def _blocks(reply: Reply, number: int) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = []
     if reply.thinking is not None:
         blocks.append({"type": "thinking", "thinking": reply.thinking, "signature": "c2lnbmVk"})
-    if reply.text is not None:
-        blocks.append({"type": "text", "text": reply.text})
+    for text in (reply.text, reply.refusal):
+        if text is not None:
+            blocks.append({"type": "text", "text": text})
     for index, tool in enumerate(reply.tools):
         blocks.append(
             {
@@ -81,6 +92,8 @@ def _stream(message: dict[str, Any]) -> Iterator[bytes]:
         for delta in deltas:
             yield _event("content_block_delta", {"index": index, "delta": delta})
         yield _event("content_block_stop", {"index": index})
+    if message["stop_reason"] is None:
+        return
     end = {"stop_reason": message["stop_reason"], "stop_sequence": None}
     yield _event(
         "message_delta", {"delta": end, "usage": {"output_tokens": usage["output_tokens"]}}

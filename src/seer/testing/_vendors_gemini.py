@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from seer.testing._vendors import Reply, Request, VendorEndpoint
+from seer.testing._vendors import Fault, Reply, Request, VendorEndpoint
 
 _ASKS = re.compile(r"/models/[^/]+:(generateContent|streamGenerateContent)$")
 _STATUS = {
@@ -30,20 +30,22 @@ class GeminiEndpoint(VendorEndpoint):
         parts: list[dict[str, Any]] = []
         if reply.thinking is not None:
             parts.append({"text": reply.thinking, "thought": True})
-        if reply.text is not None:
-            parts.append({"text": reply.text})
+        for text in (reply.text, reply.refusal):
+            if text is not None:
+                parts.append({"text": text})
         for tool in reply.tools:
             parts.append({"functionCall": {"name": tool.name, "args": dict(tool.arguments)}})
         answer: dict[str, Any] = {
             "candidates": [
                 {
                     "content": {"role": "model", "parts": parts},
-                    "finishReason": "STOP",
+                    **({} if reply.finish == "" else {"finishReason": reply.finish or "STOP"}),
                     "index": 0,
                 }
             ],
             "usageMetadata": {
                 "promptTokenCount": reply.input_tokens,
+                "cachedContentTokenCount": reply.cached_tokens,
                 "candidatesTokenCount": reply.output_tokens,
                 "totalTokenCount": reply.input_tokens + reply.output_tokens,
             },
@@ -55,7 +57,7 @@ class GeminiEndpoint(VendorEndpoint):
             return "text/event-stream", iter([b"data: " + data + b"\r\n\r\n"])
         return "application/json", iter([data])
 
-    def render_error(self, status: int, message: str) -> Any:
+    def render_error(self, fault: Fault) -> Any:
         """An error as the API gives it."""
-        name = _STATUS.get(status, "INTERNAL")
-        return {"error": {"code": status, "message": message, "status": name}}
+        name = fault.code or _STATUS.get(fault.status, "INTERNAL")
+        return {"error": {"code": fault.status, "message": fault.message, "status": name}}

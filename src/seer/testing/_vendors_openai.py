@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from seer.testing._vendors import Reply, Request, VendorEndpoint
+from seer.testing._vendors import Fault, Reply, Request, VendorEndpoint
 
 
 class OpenAIEndpoint(VendorEndpoint):
@@ -35,15 +35,18 @@ class OpenAIEndpoint(VendorEndpoint):
             return "text/event-stream", pieces
         return "application/json", iter([json.dumps(whole).encode()])
 
-    def render_error(self, status: int, message: str) -> Any:
+    def render_error(self, fault: Fault) -> Any:
         """An error as the API gives it."""
         codes = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
-        kind = "server_error" if status >= 500 else "invalid_request_error"
-        return {"error": {"message": message, "type": kind, "code": codes.get(status)}}
+        kind = "server_error" if fault.status >= 500 else "invalid_request_error"
+        code = fault.code or codes.get(fault.status)
+        return {"error": {"message": fault.message, "type": fault.code or kind, "code": code}}
 
 
 def _completion(reply: Reply, number: int, model: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.refusal is not None:
+        message["refusal"] = reply.refusal
     if reply.thinking is not None:
         message["reasoning_content"] = reply.thinking
     if reply.tools:
@@ -65,11 +68,14 @@ def _completion(reply: Reply, number: int, model: str) -> dict[str, Any]:
             {
                 "index": 0,
                 "message": message,
-                "finish_reason": "tool_calls" if reply.tools else "stop",
+                "finish_reason": ("tool_calls" if reply.tools else "stop")
+                if reply.finish is None
+                else reply.finish or None,
             }
         ],
         "usage": {
             "prompt_tokens": reply.input_tokens,
+            "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
             "completion_tokens": reply.output_tokens,
             "total_tokens": reply.input_tokens + reply.output_tokens,
         },
@@ -81,6 +87,8 @@ def _completion_stream(whole: dict[str, Any]) -> Iterator[bytes]:
     base = {key: whole[key] for key in ("id", "created", "model")}
     base["object"] = "chat.completion.chunk"
     yield _data({**base, "choices": [_delta(choice["message"], None)]})
+    if choice["finish_reason"] is None:
+        return
     yield _data({**base, "choices": [_delta({}, choice["finish_reason"])]})
     yield _data({**base, "choices": [], "usage": whole["usage"]})
     yield b"data: [DONE]\n\n"
@@ -95,15 +103,19 @@ def _response(reply: Reply, number: int, model: str) -> dict[str, Any]:
     if reply.thinking is not None:
         summary = [{"type": "summary_text", "text": reply.thinking}]
         output.append({"type": "reasoning", "id": f"rs_{number}", "summary": summary})
+    said: list[dict[str, Any]] = []
     if reply.text is not None:
-        text: dict[str, Any] = {"type": "output_text", "text": reply.text, "annotations": []}
+        said.append({"type": "output_text", "text": reply.text, "annotations": []})
+    if reply.refusal is not None:
+        said.append({"type": "refusal", "refusal": reply.refusal})
+    if said:
         output.append(
             {
                 "type": "message",
                 "id": f"msg_{number}",
                 "role": "assistant",
                 "status": "completed",
-                "content": [text],
+                "content": said,
             }
         )
     for index, tool in enumerate(reply.tools):
@@ -122,14 +134,14 @@ def _response(reply: Reply, number: int, model: str) -> dict[str, Any]:
         "object": "response",
         "created_at": int(time.time()),
         "model": model,
-        "status": "completed",
+        **_status(reply),
         "output": output,
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],
         "usage": {
             "input_tokens": reply.input_tokens,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": reply.cached_tokens},
             "output_tokens": reply.output_tokens,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": reply.input_tokens + reply.output_tokens,
@@ -143,7 +155,8 @@ def _response_stream(whole: dict[str, Any]) -> Iterator[bytes]:
     events.append({"type": "response.created", "response": start})
     for index, item in enumerate(whole["output"]):
         events.extend(_item_events(item, index))
-    events.append({"type": "response.completed", "response": whole})
+    if whole["status"] != "in_progress":
+        events.append({"type": f"response.{whole['status']}", "response": whole})
     for number, event in enumerate(events):
         text = json.dumps({**event, "sequence_number": number})
         yield f"event: {event['type']}\ndata: {text}\n\n".encode()
@@ -152,15 +165,9 @@ def _response_stream(whole: dict[str, Any]) -> Iterator[bytes]:
 def _item_events(item: dict[str, Any], index: int) -> Iterator[dict[str, Any]]:
     where = {"output_index": index, "item_id": item["id"]}
     if item["type"] == "message":
-        part = item["content"][0]
         yield _added({**item, "content": [], "status": "in_progress"}, index)
-        spot = {**where, "content_index": 0}
-        empty = {**part, "text": ""}
-        yield {"type": "response.content_part.added", **spot, "part": empty}
-        text = part["text"]
-        yield {"type": "response.output_text.delta", **spot, "delta": text, "logprobs": []}
-        yield {"type": "response.output_text.done", **spot, "text": text, "logprobs": []}
-        yield {"type": "response.content_part.done", **spot, "part": part}
+        for number, part in enumerate(item["content"]):
+            yield from _part_events(part, {**where, "content_index": number})
     elif item["type"] == "function_call":
         yield _added({**item, "arguments": "", "status": "in_progress"}, index)
         arguments = item["arguments"]
@@ -184,6 +191,25 @@ def _item_events(item: dict[str, Any], index: int) -> Iterator[dict[str, Any]]:
         yield {"type": "response.reasoning_summary_text.done", **spot, "text": part["text"]}
         yield {"type": "response.reasoning_summary_part.done", **spot, "part": part}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
+
+
+def _part_events(part: dict[str, Any], spot: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    refused = part["type"] == "refusal"
+    key, kind = ("refusal", "refusal") if refused else ("text", "output_text")
+    more: dict[str, Any] = {} if refused else {"logprobs": []}
+    yield {"type": "response.content_part.added", **spot, "part": {**part, key: ""}}
+    yield {"type": f"response.{kind}.delta", **spot, "delta": part[key], **more}
+    yield {"type": f"response.{kind}.done", **spot, key: part[key], **more}
+    yield {"type": "response.content_part.done", **spot, "part": part}
+
+
+def _status(reply: Reply) -> dict[str, Any]:
+    """How a response ended: `finish` is why it is incomplete."""
+    if reply.finish is None:
+        return {"status": "completed"}
+    if not reply.finish:
+        return {"status": "in_progress"}
+    return {"status": "incomplete", "incomplete_details": {"reason": reply.finish}}
 
 
 def _added(item: dict[str, Any], index: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ const RENDERERS = {
   tool_call: tool,
   tool_result: strayResult,
   limit_reached: limit,
+  answer_finished: cut,
   error: failure,
   run_finished: finished,
 };
@@ -321,6 +322,11 @@ function limit({ event }, view) {
       longText(event.message, view.fetcher, (text) => h("p", {}, text)),
     ),
   );
+}
+
+function cut({ event }) {
+  const word = event.vendor_reason == null ? "" : ` (${String(event.vendor_reason)})`;
+  return h("section.card.notice", {}, lead("alert", `Answer not whole: ${String(event.reason)}${word}`));
 }
 
 function failure({ event }, view) {

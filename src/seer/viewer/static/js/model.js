@@ -3,6 +3,7 @@
 import { textOf, unpack } from "./record.js";
 
 const CLOCKS = 0.01; // seconds by which the times of two processes may disagree
+const WHOLE = new Set(["stop", "tool_calls"]); // ends of answers that need no word
 
 /** Grows with the lines that come in; `changed` is called after each batch. */
 export class RunModel {
@@ -71,6 +72,7 @@ export class RunModel {
     };
     if (item.type === "usage") return this.#usage(event, time);
     if (item.type === "waiting") return;
+    if (item.type === "answer_finished" && WHOLE.has(event.reason)) return;
     if (item.type === "tool_result") return this.#result(item);
     if (item.type === "tool_call") {
       Object.assign(item, { calls: [], result: null, id: String(event.id) });
