@@ -51,7 +51,6 @@ _NAMES: dict[str, ErrorKind] = {
     "billing_error": "quota",
     "max_output_tokens": "incomplete",
     "rate_limit": "rate_limit",
-    "server_error": "overloaded",
 }
 _ABORTED = {"aborted_streaming", "aborted_tools"}
 
@@ -314,7 +313,7 @@ class Conversation:
     def _troubled(self) -> None:
         """Report an error after which the CLI goes on."""
         message, self.trouble = self.trouble, None
-        kind = _NAMES.get(message.error, "connection")
+        kind = _NAMES.get(message.error, "overloaded")
         text = " ".join(block.text for block in message.content if hasattr(block, "text"))
         self.seat.fail(kind, text, raw=message, retry_in=0.0)
 
