@@ -1,5 +1,6 @@
 """Commands that serve interface files in real jails, each as a process of its own."""
 
+import asyncio
 import importlib
 import json
 import os
@@ -10,8 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
 
@@ -213,17 +218,58 @@ async def test_a_detached_interface_serves_shell_and_mcp_until_it_is_stopped(fol
     assert again.returncode == 1 and "no machine" in again.stderr
 
 
-@pytest.mark.parametrize("client", ["claude-code", "cursor", "codex"])
-def test_mcp_prints_a_configuration_and_says_what_it_is_not(folder: Path, client: str) -> None:
-    done = seer(folder, "mcp", "tools.py", "--for", client)
-    assert "NOT scoped" in done.stderr
-    if client == "codex":
-        import tomllib
+def test_mcp_prints_a_configuration_and_says_what_it_is_not(folder: Path) -> None:
+    done = seer(folder, "mcp", "tools.py", "--for", "vscode")
+    assert "VS Code has a shell" in done.stderr and "NOT scoped" in done.stderr
+    entry = json.loads(done.stdout)["servers"]["tools"]
+    assert entry["args"][-3:] == ["mcp", str(folder / "tools.py"), "--stdio"]
 
-        entry = tomllib.loads(done.stdout)["mcp_servers"]["tools"]
-    else:
-        entry = json.loads(done.stdout)["mcpServers"]["tools"]
-    assert str(folder / "tools.py") in entry["args"]
+
+async def test_a_server_over_http_prints_its_configuration_and_serves(folder: Path) -> None:
+    token = "the-token-of-this-test"
+    environment = {**os.environ, "SEER_PROVIDER": "local", "SEER_MCP_TOKEN": token}
+    told, notes = folder / "stdout", folder / "stderr"
+    with told.open("w") as stdout, notes.open("w") as stderr:
+        server = await asyncio.create_subprocess_exec(
+            *[sys.executable, "-m", "seer", "mcp", "tools.py", "--http", "--port", "0"],
+            cwd=folder,
+            env=environment,
+            stdout=stdout,
+            stderr=stderr,
+        )
+    try:
+        await asyncio.to_thread(
+            wait_until, lambda: "Ctrl-C" in notes.read_text(), "the server serves", within=60
+        )
+        entry = json.loads(told.read_text())["mcpServers"]["tools"]
+        assert entry["headers"] == {"Authorization": "Bearer ${SEER_MCP_TOKEN}"}
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=60) as web,
+            Client(streamable_http_client(entry["url"], http_client=web)) as client,
+        ):
+            result: Any = await client.call_tool("count", {"word": "x"})
+        assert result.content[0].text == "1"
+        assert token not in told.read_text() + notes.read_text()
+    finally:
+        server.terminate()
+        async with asyncio.timeout(60):
+            code = await server.wait()
+    assert code == 0, notes.read_text()
+
+
+def test_a_server_over_http_refuses_a_token_that_can_be_guessed(folder: Path) -> None:
+    done = seer(folder, "mcp", "tools.py", "--http", env={"SEER_MCP_TOKEN": "secret"})
+    assert done.returncode == 2
+    assert "has 6 characters and needs 16" in done.stderr
+
+
+def test_a_server_over_http_ends_where_the_interface_cannot_be_loaded(folder: Path) -> None:
+    (folder / "broken.py").write_text("raise ValueError('no model here')")
+    done = seer(folder, "mcp", "broken.py", "--http", "--port", "0")
+    assert done.returncode == 1
+    assert "no model here" in done.stderr
+    assert "export SEER_MCP_TOKEN=" in done.stderr
 
 
 async def test_a_printed_configuration_starts_a_working_server(folder: Path) -> None:

@@ -26,6 +26,7 @@ ORDER = [
     "providers",
     "isolation",
     "console",
+    "_loopback",
     "_redact",
     "_ending",
     "_sync",

@@ -33,7 +33,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "check": ("_check", "Load an interface file in a jail, and say what it exposes."),
         "serve": ("_serve", "Serve an interface file by itself, and say how to connect."),
         "shell": ("_shell", "Take the agent's seat: call an interface's functions by hand."),
-        "mcp": ("_mcp", "Configure Claude Code, Codex or Cursor to use an interface."),
+        "mcp": ("_mcp", "Let a coding agent of your own use an interface."),
     },
     "Records": {
         "runs": ("_runs", "List, show, compare, export and delete recorded runs."),

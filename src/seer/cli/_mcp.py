@@ -1,7 +1,8 @@
 """`seer mcp`: let a person's own coding agent use an interface as MCP tools.
 
 The printed configuration starts `seer mcp TARGET --stdio`, which serves the interface for as long
-as the client keeps it running.
+as the client keeps it running. With `--http` this process itself is the server, for all clients
+that have its token, until it is interrupted.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -22,8 +24,10 @@ import click
 from seer._places import cache_dir
 from seer._sync import background_loop, run_sync
 from seer.cli._options import machine_options
+from seer.cli._serve import until_interrupted
 from seer.cli._target import Around, opened
 from seer.console import say
+from seer.mcp import CLIENTS, TOKEN_VARIABLE, http_config, stdio_config
 from seer.rpc._schema import Schema
 
 _WARNING = (
@@ -31,16 +35,19 @@ _WARNING = (
     "it can read the interface, the model and your files beside calling the functions. For an "
     "agent that can call the functions and do nothing else, use seer.harness.run_agent."
 )
-_CLIENTS = {"claude-code": "Claude Code", "codex": "Codex", "cursor": "Cursor"}
+_TOKEN_LENGTH = 16
 
 
 @click.command(
     name="mcp",
     epilog="""\b
 Examples:
-  seer mcp interface.py --for claude-code > .mcp.json
+  seer mcp interface.py --for claude > .mcp.json
   seer mcp interface.py --for codex >> ~/.codex/config.toml
-  seer mcp ID --for cursor > .cursor/mcp.json    ID: from `seer serve --detach`""",
+  seer mcp interface.py --for gemini > .gemini/settings.json
+  seer mcp ID --for cursor > .cursor/mcp.json    ID: from `seer serve --detach`
+  seer mcp ID --for vscode > .vscode/mcp.json
+  seer mcp interface.py --http --for codex       one server for several clients""",
 )
 @click.argument("target")
 @machine_options
@@ -48,37 +55,44 @@ Examples:
 @click.option(
     "--for",
     "client",
-    type=click.Choice(list(_CLIENTS)),
-    default="claude-code",
+    type=click.Choice(list(CLIENTS)),
+    default="claude",
     help="Whose configuration to print.",
 )
 @click.option("--stdio", is_flag=True, help="Be the MCP server, on standard input and output.")
-def command(target: str, name: str | None, client: str, stdio: bool, **around: Any) -> int:
+@click.option("--http", is_flag=True, help="Be the MCP server, over HTTP on loopback.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    show_default=True,
+    help="With --http: where to listen; 0 picks a free port.",
+)
+def command(
+    target: str, name: str | None, client: str, stdio: bool, http: bool, port: int, **around: Any
+) -> int:
     """Print the MCP configuration with which a coding agent can use an interface.
 
-    TARGET is an interface file, or the id of a sandbox that serves one.
+    TARGET is an interface file, or the id of a sandbox that serves one. With --http the
+    configuration is that of the server that this command then is; its token is $SEER_MCP_TOKEN, or
+    made anew and shown.
     """
+    if stdio and http:
+        raise click.UsageError("a server speaks on --stdio or over --http, not both")
     if stdio:
-        return _serve(target, name, Around(**around))
+        return _serve_stdio(target, name, Around(**around))
+    if http:
+        return _serve_http(target, name, Around(**around), client=client, port=port)
     arguments = ["mcp", _absolute(target), "--stdio", *_options(name, around)]
-    label = name or (Path(target).stem if target.endswith(".py") else target)
+    label = _label(target, name)
     seer = shutil.which("seer")
     program = [seer] if seer else [sys.executable, "-m", "seer"]
-    entry = {"command": program[0], "args": [*program[1:], *arguments]}
-    if client == "codex":
-        # A JSON text or list is a TOML value as it stands.
-        say(f"[mcp_servers.{json.dumps(label)}]")
-        say(f"command = {json.dumps(entry['command'])}\nargs = {json.dumps(entry['args'])}")
-        # Codex goes on without servers that are not there in time, unless it is told otherwise.
-        say("required = true\nstartup_timeout_sec = 120")
-    else:
-        kind = {"type": "stdio"} if client == "claude-code" else {}
-        say(json.dumps({"mcpServers": {label: {**kind, **entry}}}, indent=2))
-    say(_WARNING.format(client=_CLIENTS[client]), file=sys.stderr)
+    say(stdio_config(client, label, program[0], [*program[1:], *arguments]))
+    say(_WARNING.format(client=CLIENTS[client]), file=sys.stderr)
     return 0
 
 
-def _serve(target: str, name: str | None, around: Around) -> int:
+def _serve_stdio(target: str, name: str | None, around: Around) -> int:
     """Answer the client at once, and load the interface meanwhile.
 
     Agents' programs give a server seconds to come up; a model may take minutes. A client that goes
@@ -87,9 +101,8 @@ def _serve(target: str, name: str | None, around: Around) -> int:
     from seer.mcp import open_loading_door
 
     loading = _Loading(_absolute(target), name, around)
-    label = name or (Path(target).stem if target.endswith(".py") else "seer")
     interface = asyncio.wrap_future(loading.served, loop=background_loop())
-    door = run_sync(open_loading_door(label, loading.known, interface))
+    door = run_sync(open_loading_door(_label(target, name), loading.known, interface))
     loading.start()
     (entry,) = door.mcp_config.values()
     try:
@@ -99,6 +112,43 @@ def _serve(target: str, name: str | None, around: Around) -> int:
         run_sync(door.close())
         loading.stop()
     return code
+
+
+def _serve_http(target: str, name: str | None, around: Around, *, client: str, port: int) -> int:
+    """Print a client's configuration, and answer it until an interrupt, or a failure to load."""
+    from seer.mcp import open_http_door
+
+    given = os.environ.get(TOKEN_VARIABLE, "")
+    if given and len(given) < _TOKEN_LENGTH:
+        raise click.UsageError(
+            f"${TOKEN_VARIABLE} has {len(given)} characters and needs {_TOKEN_LENGTH}; "
+            "without it, a token is made"
+        )
+    token = given or secrets.token_urlsafe(32)
+    label = _label(target, name)
+    loading = _Loading(_absolute(target), name, around)
+    interface = asyncio.wrap_future(loading.served, loop=background_loop())
+    door = run_sync(open_http_door(label, loading.known, interface, port=port, token=token))
+    over = threading.Event()
+    loading.served.add_done_callback(lambda served: served.exception() is None or over.set())
+    loading.start()
+    try:
+        say(http_config(client, label, door.url))
+        say(_WARNING.format(client=CLIENTS[client]), file=sys.stderr)
+        say(f"Serving {label} at {door.url}; Ctrl-C ends it.", file=sys.stderr)
+        if not given:
+            say(f"Start the client with: export {TOKEN_VARIABLE}={token}", file=sys.stderr)
+        until_interrupted(over)
+    finally:
+        run_sync(door.close())
+        loading.stop()
+    if over.is_set() and loading.served.done():
+        loading.served.result()
+    return 0
+
+
+def _label(target: str, name: str | None) -> str:
+    return name or (Path(target).stem if target.endswith(".py") else target)
 
 
 class _Loading(threading.Thread):

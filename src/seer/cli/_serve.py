@@ -3,6 +3,7 @@
 import json
 import shlex
 import signal
+import sys
 import threading
 from pathlib import Path
 from types import FrameType
@@ -51,7 +52,7 @@ def command(
         else:
             _show(ways, served, detached=detach)
         if not detach:
-            _until_interrupted()
+            until_interrupted(threading.Event())
 
 
 def ways_in(served: Opened, *, detached: bool) -> dict[str, Any]:
@@ -103,8 +104,8 @@ def _show(ways: dict[str, Any], served: Opened, *, detached: bool) -> None:
         say("\nCtrl-C ends it.")
 
 
-def _until_interrupted() -> None:
-    over = threading.Event()
+def until_interrupted(over: threading.Event) -> None:
+    """Wait for Ctrl-C, a signal to end, or `over`."""
 
     def end(number: int, frame: FrameType | None) -> None:
         over.set()
@@ -113,4 +114,4 @@ def _until_interrupted() -> None:
     try:
         over.wait()
     except KeyboardInterrupt:
-        say("\nending it")
+        say("\nending it", file=sys.stderr)

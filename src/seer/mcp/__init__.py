@@ -1,8 +1,10 @@
 """The MCP servers that agents work through: sessions and exposed functions as typed tools."""
 
+from seer.mcp._clients import CLIENTS, TOKEN_VARIABLE, http_config, stdio_config
 from seer.mcp._door import Door
 from seer.mcp._open import (
     ServedInterface,
+    open_http_door,
     open_interface_door,
     open_loading_door,
     open_session_door,
@@ -10,10 +12,15 @@ from seer.mcp._open import (
 from seer.mcp._sdk import load_sdk
 
 __all__ = [
+    "CLIENTS",
+    "TOKEN_VARIABLE",
     "Door",
     "ServedInterface",
+    "http_config",
     "load_sdk",
+    "open_http_door",
     "open_interface_door",
     "open_loading_door",
     "open_session_door",
+    "stdio_config",
 ]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 from seer.execution import (
     CliSession,
@@ -22,7 +21,7 @@ from seer.mcp._door import Door
 from seer.mcp._function_tools import FunctionTools
 from seer.mcp._notebook_tools import notebook_tools
 from seer.mcp._python_tools import python_tools
-from seer.mcp._sdk import load_sdk
+from seer.mcp._sdk import load_server
 from seer.mcp._shell_tools import shell_tools
 from seer.mcp._streams import Pipes
 from seer.mcp._tools import LoadingTools, Tool, ToolSet, ToolSource
@@ -31,13 +30,10 @@ from seer.rpc._schema import Schema
 from seer.rpc.client import connect
 from seer.workspace import Gate
 
+if TYPE_CHECKING:
+    from seer.mcp._http import HttpDoor
+
 Closer = Callable[[], Awaitable[None]]
-
-
-class _Server(Protocol):
-    """The module that imports the MCP SDK, which takes more than a second."""
-
-    def serve_client(self, source: ToolSource, pipes: Pipes) -> Awaitable[None]: ...
 
 
 class ServedInterface(Gate, Protocol):
@@ -84,6 +80,43 @@ async def open_loading_door(
         known: The interface's schema when it was last served, to list its tools by meanwhile.
         loading: Gives the interface.
     """
+    tools, close = _loading_tools(name, known, loading)
+    door = await open_door(tools)
+    door.on_close(close)
+    return door
+
+
+async def open_http_door(
+    name: str, known: Schema | None, loading: Awaitable[ServedInterface], *, port: int, token: str
+) -> HttpDoor:
+    """Open a door over HTTP to an interface that is still being loaded.
+
+    Args:
+        name: What agents call the server.
+        known: The interface's schema when it was last served, to list its tools by meanwhile.
+        loading: Gives the interface.
+        port: Where to listen on loopback; 0 picks a free port.
+        token: What every request must carry.
+
+    Raises:
+        ConfigError: The port is in use.
+    """
+    from seer.mcp._http import HttpDoor
+
+    tools, close = _loading_tools(name, known, loading)
+    try:
+        door = await HttpDoor.open(tools, port=port, token=token)
+    except BaseException:
+        await close()
+        raise
+    door.on_close(close)
+    return door
+
+
+def _loading_tools(
+    name: str, known: Schema | None, loading: Awaitable[ServedInterface]
+) -> tuple[LoadingTools, Closer]:
+    """The tools of an interface that is still being loaded, and what closes them."""
     closers: list[Closer] = []
 
     async def load() -> ToolSet:
@@ -103,9 +136,7 @@ async def open_loading_door(
     task = asyncio.create_task(load())
     # Where it fails, those who wait for it are told.
     task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    door = await open_door(LoadingTools(name, earlier, task))
-    door.on_close(close)
-    return door
+    return LoadingTools(name, earlier, task), close
 
 
 async def _function_tools(served: ServedInterface, closers: list[Closer]) -> ToolSet:
@@ -142,18 +173,13 @@ def _save_for(session_id: str) -> Save:
 async def open_door(tools: ToolSource) -> Door:
     """Open a door to a server's tools."""
     # Started now, the import is over before most agents have come up.
-    threading.Thread(target=_load_server, name="seer-mcp-import", daemon=True).start()
+    threading.Thread(target=load_server, name="seer-mcp-import", daemon=True).start()
 
     async def serve(pipes: Pipes) -> None:
-        server = await asyncio.to_thread(_load_server)
+        server = await asyncio.to_thread(load_server)
         await server.serve_client(tools, pipes)
 
     return await Door.open(tools.name, PrivateFolder("door"), serve)
-
-
-def _load_server() -> _Server:
-    load_sdk()
-    return cast("_Server", importlib.import_module("seer.mcp._server"))
 
 
 def _tools_of(session: Session) -> list[Tool]:

@@ -1,13 +1,34 @@
-"""One import of the MCP SDK at a time.
+"""One import of the MCP SDK, and of what is made with it, at a time.
 
 Its modules import each other in a circle, so two threads that begin at different ends of it can
 each see a half-made module of the other. And it takes more than a second, so it is imported late.
 """
 
+from __future__ import annotations
+
 import importlib
 import threading
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol, cast
+
+from seer.mcp._streams import Pipes
+from seer.mcp._tools import ToolSource
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 _lock = threading.Lock()
+
+
+class Server(Protocol):
+    """The module `_server`, which imports the SDK."""
+
+    def serve_client(self, source: ToolSource, pipes: Pipes) -> Awaitable[None]: ...
+
+    def http_application(
+        self, source: ToolSource, *, body_limit: int, max_sessions: int
+    ) -> AbstractAsyncContextManager[ASGIApp]: ...
 
 
 def load_sdk() -> None:
@@ -15,3 +36,9 @@ def load_sdk() -> None:
     with _lock:
         importlib.import_module("mcp")
         importlib.import_module("mcp.server")
+
+
+def load_server() -> Server:
+    """The module that serves tools with the SDK. Safe from any thread."""
+    load_sdk()
+    return cast("Server", importlib.import_module("seer.mcp._server"))

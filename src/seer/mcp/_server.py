@@ -1,7 +1,7 @@
-"""Serve a set of tools to one client with the MCP SDK; the only importer of it in this package.
+"""A set of tools as a server of the MCP SDK: for one client over its pipes, for many over HTTP.
 
-Importing the SDK takes more than a second, so it happens when a first client comes, or before
-that on a thread of its own (`warm_up`), and once per process.
+Importing the SDK takes more than a second, so only this module imports it (see `_sdk`): when a
+first client comes, or before that on a thread of its own, and once per process.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,8 +22,12 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from starlette.types import ASGIApp
 
 import seer
 from seer.errors import SeerError
@@ -47,8 +51,23 @@ async def serve_client(source: ToolSource, pipes: Pipes) -> None:
     """Speak MCP with one client until it goes."""
     async with _message_streams(pipes) as (incoming, outgoing), anyio.create_task_group() as tasks:
         server = _make_server(source, pipes.session, tasks)
-        options = server.create_initialization_options(NotificationOptions(tools_changed=True))
-        await server.run(incoming, outgoing, options)
+        await server.run(incoming, outgoing, server.create_initialization_options())
+        tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def http_application(
+    source: ToolSource, *, body_limit: int, max_sessions: int
+) -> AsyncGenerator[ASGIApp]:
+    """The tools as a web application that speaks Streamable HTTP, and checks no caller."""
+    async with anyio.create_task_group() as tasks:
+        manager = StreamableHTTPSessionManager(
+            _make_server(source, "", tasks),
+            max_request_body_size=body_limit,
+            max_sessions=max_sessions,
+        )
+        async with manager.run():
+            yield manager.handle_request
         tasks.cancel_scope.cancel()
 
 
@@ -69,12 +88,34 @@ def _listing(tools: ToolSet) -> types.ListToolsResult:
     )
 
 
+class _Server(Server[Any]):
+    """A server whose tools may change while a client is there."""
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *args: Any, **options: Any
+    ) -> InitializationOptions:
+        """See the SDK; its HTTP transport gives no options."""
+        changing = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(changing, *args, **options)
+
+
 def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[Any]:
+    """A server of the SDK.
+
+    Args:
+        source: Its tools.
+        session: The id of the session that its clients' agent works in, if it has one.
+        tasks: Runs what goes on after an answer.
+    """
+
+    changes = InMemorySubscriptionBus()
+
     async def announce(listed: types.ListToolsResult, context: Context) -> None:
         """Tell the client once the tools are others than those that it was told of."""
         with contextlib.suppress(SeerError):
             if _listing(await source.ready()) != listed:
                 await context.session.send_tool_list_changed()
+                await changes.publish(ToolsListChanged())
 
     async def list_tools(
         context: Context, params: types.PaginatedRequestParams | None
@@ -111,12 +152,13 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
             logger.exception("tool %r failed", params.name)
             return _failure(f"internal error: {type(error).__name__}: {error}")
 
-    return Server(
+    return _Server(
         source.name,
         version=seer.__version__,
         instructions=source.instructions or None,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_subscriptions_listen=ListenHandler(changes),
     )
 
 
@@ -148,23 +190,35 @@ class _Caller:
         return bool(meta) and (meta or {}).get("progress_token") is not None
 
     async def report(self, seconds: float, message: str) -> None:
-        await self._context.session.report_progress(seconds, None, message or None)
+        await self._context.session.report_progress(seconds, None, _whole(message) or None)
 
 
 def _content(result: ToolResult) -> types.CallToolResult:
-    blocks: list[types.ContentBlock] = [types.TextContent(text=result.text)]
+    blocks: list[types.ContentBlock] = [types.TextContent(text=_whole(result.text))]
     for image in result.images:
         data = base64.b64encode(image.data).decode()
         blocks.append(types.ImageContent(data=data, mime_type=image.mime))
     return types.CallToolResult(
         content=blocks,
         is_error=result.failed,
-        structured_content=dict(result.structured) if result.structured is not None else None,
+        structured_content=None if result.structured is None else _whole_values(result.structured),
     )
 
 
 def _failure(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=_whole(text))], is_error=True)
+
+
+def _whole(text: str) -> str:
+    """The text with one mark in place of each half character, which no message can hold."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for values, of which few hold half characters."""
+    text = json.dumps(values, ensure_ascii=False)
+    whole = _whole(text)
+    return dict(values) if whole == text else json.loads(whole)
 
 
 @asynccontextmanager
@@ -194,7 +248,8 @@ async def _message_streams(
     async def write() -> None:
         async with from_server:
             async for item in from_server:
-                await _write(pipes, _line_of(item.message))
+                line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+                await _write(pipes, line.encode())
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)
@@ -213,15 +268,6 @@ def _message_of(line: bytes | Refusal) -> types.JSONRPCMessage | Refusal:
         given = found.get("id")
         request_id = given if isinstance(given, int | str) else None
         return Refusal(INVALID_REQUEST, f"no message of JSON-RPC: {str(error)[:200]}", request_id)
-
-
-def _line_of(message: types.JSONRPCMessage) -> bytes:
-    try:
-        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-    except ValueError:
-        # Half a character in a result: one mark in its place, and the client keeps its server.
-        plain = message.model_dump(mode="python", by_alias=True, exclude_unset=True)
-        return json.dumps(plain, ensure_ascii=False).encode(errors="replace")
 
 
 async def _write(pipes: Pipes, line: bytes) -> None:

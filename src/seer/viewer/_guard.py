@@ -8,17 +8,14 @@ browser send; there are no cookies. Every answer forbids the browser to run, fra
 anything that is not the viewer's own.
 """
 
-import hmac
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from seer._loopback import has_token, refusal
 from seer.viewer._assets import assets
 from seer.viewer._json import answer
-
-HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
-"""Names of this machine. The port is not checked: a forwarded one differs."""
 
 POLICY = "; ".join(
     (
@@ -53,7 +50,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self._app = app
-        self._token = token.encode()
+        self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
@@ -76,12 +73,9 @@ class Guard:
         await response(scope, receive, send_guarded)
 
     def _refuse(self, path: str, headers: Headers) -> tuple[int, str] | None:
-        hosts = headers.getlist("host")
-        if len(hosts) != 1 or _name(hosts[0]) not in HOSTS:
-            return 421, f"Host {hosts!r} is not this machine; use the address that Seer printed"
-        origin = headers.get("origin")
-        if origin is not None and origin != f"http://{hosts[0]}":
-            return 403, f"requests from {origin!r} are not answered"
+        problem = refusal(headers)
+        if problem is not None:
+            return problem
         # A link to the page may stand anywhere; everything else is asked for by the page itself.
         link = path == "/" and headers.get("sec-fetch-mode") == "navigate"
         if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"} and not link:
@@ -90,16 +84,6 @@ class Guard:
         if not size.isdigit() or int(size) > MAX_BODY or "transfer-encoding" in headers:
             return 413, f"a request has at most {MAX_BODY} bytes, and says how many"
         public = path == "/" or path.removeprefix("/") in assets()
-        if not public and not self._knows(headers.getlist("authorization")):
+        if not public and not has_token(headers, self._token):
             return 401, "the token is missing or wrong; use the whole address that Seer printed"
         return None
-
-    def _knows(self, given: list[str]) -> bool:
-        kind, _, token = (given[0] if len(given) == 1 else "").partition(" ")
-        return kind == "Bearer" and hmac.compare_digest(token.encode("utf-8"), self._token)
-
-
-def _name(host: str) -> str:
-    """A `Host` without its port, in one form."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).lower()

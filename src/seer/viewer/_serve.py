@@ -1,11 +1,9 @@
 """Starting and ending the viewer's server."""
 
-import asyncio
 import contextlib
 import logging
 import os
 import secrets
-import socket
 import tempfile
 import threading
 import webbrowser
@@ -13,12 +11,12 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Self
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from seer._loopback import HOST, LoopbackServer
 from seer._redact import register_secrets
 from seer._sync import run_sync
 from seer._transient import remove_at_end
@@ -31,8 +29,6 @@ from seer.viewer._guard import Guard
 from seer.viewer._json import answer
 
 logger = logging.getLogger(__name__)
-
-HOST = "127.0.0.1"
 
 
 class Viewer:
@@ -54,8 +50,7 @@ class Viewer:
         register_secrets([self.token])
         self._allow_control = allow_control
         self._closing = False
-        self._server: uvicorn.Server | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._server: LoopbackServer | None = None
 
     @property
     def url(self) -> str:
@@ -70,28 +65,15 @@ class Viewer:
         run_sync(self._close())
 
     async def _open(self) -> None:
-        listener = _listen(self.port)
-        self.port = int(listener.getsockname()[1])
         self._closing = False
-        config = uvicorn.Config(
-            Guard(self._application(), token=self.token),
-            http="h11",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            limit_concurrency=256,
-            timeout_graceful_shutdown=2,
-        )
-        self._server = uvicorn.Server(config)
-        self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
+        guarded = Guard(self._application(), token=self.token)
+        self._server = await LoopbackServer.open(guarded, self.port)
+        self.port = self._server.port
 
     async def _close(self) -> None:
         self._closing = True  # live streams look at it
-        if self._server is not None and self._task is not None:
-            self._server.should_exit = True
-            await self._task
+        if self._server is not None:
+            await self._server.close()
 
     def _application(self) -> Starlette:
         api = Api(
@@ -114,19 +96,6 @@ async def _asset(request: Request) -> Response:
     if found is None:
         return answer({"error": "there is no such page"}, status=404)
     return Response(found[0], media_type=found[1])
-
-
-def _listen(port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((HOST, port))
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        reason = f"cannot be listened on: {error.strerror}"
-        raise ConfigError("port", port, f"{reason}; 0 picks a free one") from error
-    return listener
 
 
 def serve(

@@ -1,0 +1,189 @@
+"""A door for agents over Streamable HTTP: on loopback, with a token, for several clients at once.
+
+The protocol is the SDK's. Who may come in is decided here, before the SDK reads a byte, and when
+a client that has gone is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from seer._loopback import HOST, LoopbackServer, has_token, refusal
+from seer._redact import register_secrets
+from seer.mcp._sdk import load_server
+from seer.mcp._streams import LINE_LIMIT
+from seer.mcp._tools import ToolSource
+
+PATH = "/mcp"
+_MAX_SESSIONS = 256
+_GRACE = 30.0
+"""Seconds in which a client whose stream broke may come back to its session."""
+
+
+class HttpDoor:
+    """Lets MCP clients in until it is closed."""
+
+    def __init__(self, source: ToolSource, token: str) -> None:
+        register_secrets([token])
+        self._source = source
+        self._token = token
+        self._port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self._sessions: _Sessions | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+
+    @classmethod
+    async def open(cls, source: ToolSource, *, port: int, token: str) -> HttpDoor:
+        """Open a door.
+
+        Args:
+            source: The tools.
+            port: Where to listen on loopback; 0 picks a free port.
+            token: What every request must carry.
+
+        Raises:
+            ConfigError: The port is in use.
+        """
+        self = cls(source, token)
+        self._task = asyncio.create_task(self._serve(port))
+        await asyncio.wait([self._task, self._port], return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            await self._task
+        return self
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"http://{HOST}:{self._port.result()}{PATH}"
+
+    def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Have something closed together with the door, in the order given."""
+        self._closers.append(closer)
+
+    async def close(self) -> None:
+        """Close the door and end every session through it. Closing twice is harmless."""
+        self._closing.set()
+        if self._task is not None:
+            await self._task
+        closers, self._closers = self._closers, []
+        for closer in closers:
+            await closer()
+
+    async def _serve(self, port: int) -> None:
+        http = await LoopbackServer.open(self._answer, port)
+        try:
+            server = await asyncio.to_thread(load_server)
+            application = server.http_application(
+                self._source, body_limit=LINE_LIMIT, max_sessions=_MAX_SESSIONS
+            )
+            async with application as answer:
+                self._sessions = _Sessions(answer)
+                self._port.set_result(http.port)
+                await self._closing.wait()
+                sessions, self._sessions = self._sessions, None
+                await sessions.close()
+        finally:
+            await http.close()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or refuse it."""
+        if scope["type"] != "http":
+            return  # nothing else is spoken here
+        problem = self._problem(str(scope["path"]), Headers(scope=scope))
+        if problem is None:
+            assert self._sessions is not None, "checked with the rest"
+            await self._sessions.handle(scope, receive, send)
+            return
+        status, message = problem
+        headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+        await JSONResponse({"error": message}, status, headers)(scope, receive, send)
+
+    def _problem(self, path: str, headers: Headers) -> tuple[int, str] | None:
+        problem = refusal(headers)
+        if problem is not None:
+            return problem
+        if path != PATH:
+            return 404, f"there is nothing at this path; the server is at {PATH}"
+        if not has_token(headers, self._token):
+            return 401, "the token is missing or wrong; send it as 'Authorization: Bearer TOKEN'"
+        return (503, "the server is ending") if self._sessions is None else None
+
+
+class _Sessions:
+    """The clients' sessions. One ends when its client says so, or soon after its client has gone.
+
+    A client that listens keeps a stream open, so its end is seen. Of one that does not listen,
+    nothing is known between two requests; its session ends after half an hour without any.
+    """
+
+    def __init__(self, answer: ASGIApp) -> None:
+        self._answer = answer
+        self._open: Counter[str] = Counter()
+        """How many requests of each session are being answered."""
+        self._listened: set[str] = set()
+        self._leaving: dict[str, asyncio.TimerHandle] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        session = Headers(scope=scope).get("mcp-session-id", "")
+        self._come(session, listens=bool(session) and scope["method"] == "GET")
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._go(session, ended=scope["method"] == "DELETE")
+
+    def _come(self, session: str, *, listens: bool) -> None:
+        self._open[session] += 1
+        if listens:
+            self._listened.add(session)
+        if session in self._leaving:
+            self._leaving.pop(session).cancel()
+
+    def _go(self, session: str, *, ended: bool) -> None:
+        self._open[session] -= 1
+        if self._open[session]:
+            return
+        del self._open[session]
+        if ended:
+            self._listened.discard(session)
+        elif session in self._listened:
+            later = asyncio.get_running_loop().call_later(_GRACE, self._leave, session)
+            self._leaving[session] = later
+
+    def _leave(self, session: str) -> None:
+        del self._leaving[session]
+        task = asyncio.create_task(self._end(session))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, session: str) -> None:
+        """Do what the client's own DELETE would have done."""
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            """Nobody is there to read the answer."""
+
+        scope: Scope = {
+            "type": "http",
+            "method": "DELETE",
+            "path": PATH,
+            "query_string": b"",
+            "headers": [(b"mcp-session-id", session.encode())],
+        }
+        await self.handle(scope, receive, send)
+
+    async def close(self) -> None:
+        """Wait for nobody any longer."""
+        for timer in self._leaving.values():
+            timer.cancel()
+        await asyncio.gather(*self._ending)
