@@ -1,0 +1,78 @@
+"""The loop of an interface's process: what has a time is looked at then, whoever asked for it."""
+
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from seer.rpc.server._gate import Gate
+from seer.rpc.server._loop import Loop
+
+SOON = 60
+
+
+class Observed(Loop):
+    """Does something in between when `wake_at` is read for the n-th time."""
+
+    def __init__(self, due: Callable[[float], None]) -> None:
+        self._when = float("inf")
+        self.reads_left = 0
+        self.between: Callable[[], None] = lambda: None
+        super().__init__(next_job=lambda: None, jobs=(), due=due)
+
+    @property
+    def wake_at(self) -> float:
+        when = self._when
+        self.reads_left -= 1
+        if self.reads_left == 0:
+            self.between()
+        return when
+
+    @wake_at.setter
+    def wake_at(self, when: float) -> None:
+        self._when = when
+
+
+def look_at_calls(loop: Loop, when: float) -> None:
+    """What the gate does with its calls now and then, where the first must be looked at `when`."""
+
+    def due(_now: float) -> float:
+        return when
+
+    gate = SimpleNamespace(gathers=[SimpleNamespace(due=due)], callers={}, loop=loop)
+    Gate.due(cast("Any", gate), time.monotonic())
+
+
+@pytest.mark.parametrize("read", [1, 2])
+def test_the_earlier_of_two_times_that_two_threads_ask_for_at_once_is_kept(read: int) -> None:
+    near, far = time.monotonic() + 1000, time.monotonic() + 2000
+    loop = Observed(lambda _now: None)
+    other = threading.Thread(target=look_at_calls, args=(loop, near))
+
+    def ask_too() -> None:
+        other.start()
+        other.join(0.2)  # it may have to wait for this thread
+
+    loop.reads_left, loop.between = read, ask_too
+    look_at_calls(loop, far)
+    other.join(SOON)
+    assert loop.wake_at == near
+
+
+def test_a_time_that_another_thread_asks_for_ends_the_loops_sleep() -> None:
+    runs, looked = threading.Event(), threading.Event()
+    loop = Loop(next_job=lambda: None, jobs=(), due=lambda _now: looked.set())
+    loop.wake_by(time.monotonic() + 3600)
+    thread = threading.Thread(target=loop.run)
+    thread.start()
+    try:
+        loop.post(runs.set)
+        assert runs.wait(SOON)
+        loop.wake_by(time.monotonic())
+        assert looked.wait(SOON), "the loop slept on"
+    finally:
+        loop.stop()
+        thread.join(SOON)
