@@ -68,6 +68,12 @@ async def test_declared_packages_are_there(session: LocalSession) -> None:
     assert (await run(session, code)).stdout == "3\n"
 
 
+async def test_what_the_start_leaves_out_is_there_for_the_agent(session: LocalSession) -> None:
+    assert (await run(session, "import sys; print('debugpy' in sys.modules)")).stdout == "False\n"
+    code = "import gc, debugpy; print(debugpy.__name__, gc.isenabled())"
+    assert (await run(session, code)).stdout == "debugpy True\n"
+
+
 @pytest.mark.parametrize(
     ("code", "told"),
     [

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from seer.environment import Sandbox, SandboxConfig
 from seer.errors import EndingError, SandboxStateError
 from seer.execution import LocalSession, Pool, create_local_session, open_sessions
+from seer.workspace import Workspace
 from tests.waiting import await_until, wait_until
 
 
@@ -106,11 +108,10 @@ def test_a_pool_of_none_is_refused() -> None:
 @pytest.mark.full
 def test_real_sessions_wait_with_their_packages_imported(tmp_path: Path) -> None:
     numbers = iter(range(100))
+    workspace = Workspace(custom_init_code="import numpy")
 
     def make() -> LocalSession:
-        session = create_local_session(workspace_dir=tmp_path / f"work-{next(numbers)}")
-        session.exec("import numpy")
-        return session
+        return create_local_session(workspace, tmp_path / f"work-{next(numbers)}")
 
     before = len(open_sessions())
     with Pool(make, size=2) as pool:
@@ -121,3 +122,25 @@ def test_real_sessions_wait_with_their_packages_imported(tmp_path: Path) -> None
             first.write_file("mine", b"x")
             assert second.exec("import os; print(os.path.exists('mine'))").stdout == "False\n"
     assert len(open_sessions()) == before
+
+
+@pytest.mark.full
+async def test_real_sandboxes_wait_and_those_that_nobody_took_are_terminated() -> None:
+    made: list[Sandbox] = []
+
+    def make() -> Sandbox:
+        sandbox = Sandbox(SandboxConfig(gpu=None, provider="local"))
+        made.append(sandbox)
+        return sandbox.start()
+
+    async with Pool(make, size=2) as pool:
+        async with asyncio.timeout(60):
+            first, second = await pool.atake(), await pool.atake()
+        async with first, second:
+            assert first.sandbox_id != second.sandbox_id
+            await first.awrite_file("/tmp/mine", b"x")
+            assert await second.aexec("ls /tmp") == ""
+    assert len(made) > 2, "others were started for those that were taken"
+    for sandbox in made:
+        with pytest.raises(SandboxStateError, match="has ended"):
+            await sandbox.aexec("true")

@@ -31,8 +31,9 @@ class Pool(Generic[T]):
     """Keeps `size` sessions or sandboxes ready, and starts another for each that is taken.
 
     What is taken belongs to the taker, who closes it; it never comes back. Each costs what it
-    costs while it waits: a session about 44 MiB.
+    costs while it waits: a session about 35 MiB, and what its `custom_init_code` imports.
 
+        workspace = Workspace(custom_init_code="import numpy, pandas")
         with Pool(lambda: create_local_session(workspace), size=8) as pool:
             session = pool.take()
     """
@@ -41,8 +42,7 @@ class Pool(Generic[T]):
         """Begin to fill the pool, in the background.
 
         Args:
-            make: Starts one. It runs in threads, several at a time; it may also do what every
-                taker would do first, such as `session.exec("import numpy")`.
+            make: Starts one. It runs in threads, several at a time.
             size: How many are kept ready.
         """
         if size < 1:
