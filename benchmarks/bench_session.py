@@ -1,7 +1,7 @@
 """What a session costs over a bare kernel, and a tool over a bare MCP server.
 
     python benchmarks/bench_session.py                     # writes results/session.md
-    python benchmarks/bench_session.py --rounds 2 --dry    # a quick look
+    python benchmarks/bench_session.py --rounds 2 --sessions 1 8 --dry    # a quick look
 
 Bare means: the same work without a jail, by the ordinary library. Rounds are interleaved and
 medians of rounds compared, so that a busy moment hits everybody.
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
+import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._common import RESULTS, header, machine, median, table, versions, write_results
 from seer.environment import SandboxConfig, ScopedSandbox
-from seer.execution import LocalSession, acreate_local_session
+from seer.execution import LocalSession, acreate_local_session, create_local_session
+from seer.workspace import Workspace
 
 CALLS = 40
 """Calls in one round of one contestant."""
+MODES = ("cold", "pool", "warm pool")
+"""How sessions are had: started when they are asked for, or ahead of time."""
 PACKAGES = ("ipykernel", "jupyter_client", "mcp")
 BARE_SERVER = """
 from mcp.server import MCPServer
@@ -157,51 +162,124 @@ async def measure_starts(folder: Path, rounds: int) -> dict[str, list[float]]:
     return times
 
 
-async def measure_crowd(folder: Path, count: int) -> dict[str, float]:
-    """Many sessions open at once: time, failures, memory of each."""
+async def measure_crowd(folder: Path, mode: str, count: int) -> dict[str, float]:
+    """Many sessions asked for at once: until each has imported numpy, and its memory then."""
+    opener = Opener(folder, mode)
+    begun = time.perf_counter()
+    await opener.fill(count)
+    filled = time.perf_counter()
+    opened: list[float] = []
+    ready: list[float] = []
 
-    async def open_one(number: int) -> LocalSession:
-        return await acreate_local_session(workspace_dir=folder / f"crowd{number}")
+    async def one() -> LocalSession:
+        session = await opener.open()
+        opened.append(time.perf_counter() - filled)
+        await session.aexec("import numpy")
+        ready.append(time.perf_counter() - filled)
+        return session
 
-    began, before = time.perf_counter(), kernels()
-    opened = await asyncio.gather(*(open_one(n) for n in range(count)), return_exceptions=True)
-    started = time.perf_counter() - began
-    sessions = [session for session in opened if isinstance(session, LocalSession)]
-    began = time.perf_counter()
-    results = await asyncio.gather(*(session.aexec("1 + 1") for session in sessions))
-    answered = time.perf_counter() - began
-    each = memory_of_sessions(before) / max(len(sessions), 1)
+    found = await asyncio.gather(*(one() for _ in range(count)), return_exceptions=True)
+    await opener.close()
+    sessions = [session for session in found if isinstance(session, LocalSession)]
+    memory = await memory_of(sessions)
     await asyncio.gather(*(session.aclose() for session in sessions))
-    failed = count - sum(result.value == "2" for result in results)
     return {
-        "count": count,
-        "failed": failed,
-        "open_s": started,
-        "answer_s": answered,
-        "memory_mib": each / 2**20,
+        "failed": count - len(sessions),
+        "fill_s": filled - begun,
+        "open_s": max(opened, default=0.0),
+        "half_s": median(ready or [0.0]),
+        "ready_s": max(ready, default=0.0),
+        "memory_mib": memory,
     }
 
 
-def kernels() -> set[int]:
-    """The kernels of all sessions that are open on this machine."""
-    return {
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if "kernel_main.py" in " ".join(process.info["cmdline"] or ())
-    }
+class Opener:
+    """Opens sessions, or takes them from a full pool."""
+
+    def __init__(self, folder: Path, mode: str) -> None:
+        self._folder = folder
+        self._pool: Any = None
+        self._mode = mode
+        self._workspace = Workspace(custom_init_code="import numpy" if mode == "warm pool" else "")
+
+    async def fill(self, count: int) -> None:
+        """Wait until all that will be asked for are ready."""
+        if self._mode == "cold":
+            return
+        # Commits of before pools are measured with this file too, cold.
+        from seer.execution import Pool
+
+        self._pool = Pool(
+            lambda: create_local_session(self._workspace, workspace_dir=self._new()), size=count
+        )
+        while self._pool.ready < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def open(self) -> LocalSession:
+        """One session."""
+        if self._pool is not None:
+            return await self._pool.atake()
+        return await acreate_local_session(self._workspace, workspace_dir=self._new())
+
+    async def close(self) -> None:
+        """End what the pool has started anew."""
+        if self._pool is not None:
+            await self._pool.aclose()
+
+    def _new(self) -> Path:
+        return self._folder / f"crowd-{secrets.token_hex(4)}"
 
 
-def memory_of_sessions(before: set[int]) -> float:
-    """Bytes of all that runs for sessions opened since: keepers, jails, stewards, kernels.
+async def measure_crowds(
+    folder: Path, modes: Sequence[str], counts: Sequence[int]
+) -> list[dict[str, Any]]:
+    """All modes and counts in turn; small crowds several times, of which the medians count."""
+    await (await acreate_local_session(workspace_dir=folder / "first")).aclose()
+    rows: list[dict[str, Any]] = []
+    for count in counts:
+        for mode in modes:
+            found = [await measure_crowd(folder, mode, count) for _ in range(max(1, 10 // count))]
+            medians = {key: median([one[key] for one in found]) for key in found[0]}
+            rows.append({"mode": mode, "count": count, **medians})
+            print(rows[-1], flush=True)
+    return rows
+
+
+async def memory_of(sessions: Sequence[LocalSession]) -> float:
+    """MiB of all that runs for each of some sessions: keepers, jails, kernels.
 
     Pages that several processes share count for each of them in part.
     """
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    ask = "import os; print(os.environ['SEER_MACHINE'])"
+    answers = await asyncio.gather(*(session.aexec(ask) for session in sessions))
+    machines = {answer.stdout.strip() for answer in answers}
     total = 0.0
-    for process in map(psutil.Process, kernels() - before):
-        chain = [process, *process.parents()]
-        total += sum(one.memory_full_info().pss for one in chain if one.pid not in own)
-    return total
+    for process in psutil.process_iter(["cmdline"]):
+        if "kernel_main.py" not in " ".join(process.info["cmdline"] or ()):
+            continue
+        with suppress(psutil.Error):
+            if process.environ().get("SEER_MACHINE") in machines:
+                chain = [process, *process.parents()]
+                total += sum(one.memory_full_info().pss for one in chain if one.pid not in own)
+    return total / 2**20 / max(len(sessions), 1)
+
+
+async def measure_memory(folder: Path, count: int = 8) -> dict[str, float]:
+    """What each of some sessions holds: as opened, with numpy, with all that is installed."""
+    sessions = await asyncio.gather(
+        *(acreate_local_session(workspace_dir=folder / f"memory-{n}") for n in range(count))
+    )
+    found: dict[str, float] = {}
+    for name, code in (
+        ("as opened", "pass"),
+        ("numpy imported", "import numpy"),
+        ("numpy, pandas, scipy and pyplot imported", "import pandas, scipy, matplotlib.pyplot"),
+    ):
+        await asyncio.gather(*(session.aexec(code) for session in sessions))
+        found[name] = await memory_of(sessions)
+    await asyncio.gather(*(session.aclose() for session in sessions))
+    return found
 
 
 def verdict(ours: float, floor: float, bar: float) -> list[str]:
@@ -211,7 +289,10 @@ def verdict(ours: float, floor: float, bar: float) -> list[str]:
 
 
 def report(
-    calls: dict[str, list[float]], starts: dict[str, list[float]], crowd: dict[str, float]
+    calls: dict[str, list[float]],
+    starts: dict[str, list[float]],
+    crowds: list[dict[str, Any]],
+    memory: dict[str, float],
 ) -> str:
     """The result page."""
     call = {name: median(times) for name, times in calls.items()}
@@ -238,34 +319,65 @@ def report(
     )
     page += table(["work", "here", "bare", "ratio", "bar", "kept"], lines)
     page += (
-        f"\n{crowd['count']:.0f} sessions opened at once in {crowd['open_s']:.1f} s, all answered "
-        f"`1 + 1` in {crowd['answer_s']:.2f} s, {crowd['failed']:.0f} failed; "
-        f"{crowd['memory_mib']:.0f} MiB of memory each.\n"
+        "\n## Many at once\n\nSessions that are asked for at the same moment, until they have"
+        " imported numpy. The pool is full before, and starts others meanwhile; in a warm one"
+        ' `custom_init_code="import numpy"` has run.\n\n'
     )
+    page += crowd_table(crowds)
+    page += "\nMemory of each of 8 sessions, with its jail and its keeper:\n\n"
+    page += table(["", "MiB"], [[name, f"{mib:.0f}"] for name, mib in memory.items()])
     return page
 
 
-async def run(rounds: int, crowd: int) -> tuple[str, dict[str, Any]]:
-    """All measurements."""
+def crowd_table(crowds: list[dict[str, Any]]) -> str:
+    """Modes and counts, one under the other."""
+    head = ["sessions", "at once", "all open", "half have numpy", "all have", "failed", "MiB each"]
+    return table(
+        head,
+        [
+            [
+                row["mode"],
+                str(row["count"]),
+                *(f"{row[key]:.2f} s" for key in ("open_s", "half_s", "ready_s")),
+                f"{row['failed']:.0f}",
+                f"{row['memory_mib']:.0f}",
+            ]
+            for row in crowds
+        ],
+    )
+
+
+async def run(given: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """All measurements, or those of crowds alone."""
     with tempfile.TemporaryDirectory(prefix="seer-bench-") as name:
         folder = Path(name)
-        calls = await measure_calls(folder, rounds)
-        starts = await measure_starts(folder, rounds)
-        many = await measure_crowd(folder, crowd)
-    page = report(calls, starts, many)
-    return page, {"calls_s": calls, "starts_s": starts, "crowd": many}
+        crowds = await measure_crowds(folder, given.modes, given.sessions)
+        if given.crowds:
+            return crowd_table(crowds), {"crowds": crowds}
+        memory = await measure_memory(folder)
+        calls = await measure_calls(folder, given.rounds)
+        starts = await measure_starts(folder, given.rounds)
+    if given.before:
+        crowds = [*json.loads(given.before.read_text())["crowds"], *crowds]
+    page = report(calls, starts, crowds, memory)
+    return page, {"calls_s": calls, "starts_s": starts, "crowds": crowds, "memory_mib": memory}
 
 
 def main() -> None:
     """Measure, print, and write the result page."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--sessions", type=int, default=64, help="how many to open at once")
+    parser.add_argument("--sessions", type=int, nargs="+", default=[1, 8, 32, 64], metavar="COUNT")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--crowds", type=Path, help="measure crowds only, and write them here")
+    parser.add_argument("--before", type=Path, help="such a file of another commit, to show too")
     parser.add_argument("--dry", action="store_true", help="print only")
     given = parser.parse_args()
-    page, data = asyncio.run(run(given.rounds, given.sessions))
+    page, data = asyncio.run(run(given))
     print(page)
-    if not given.dry:
+    if given.crowds:
+        given.crowds.write_text(json.dumps(data))
+    elif not given.dry:
         write_results("session", page, data, folder=RESULTS)
 
 
