@@ -35,7 +35,7 @@ from seer.environment import ModelConfig, Sandbox, SandboxConfig, ScopedSandbox
 from seer.errors import SandboxLostError
 from seer.organisms import base_model
 from seer.providers import MachineSpec, get_provider
-from seer.testing.ray_cluster import RayCluster
+from tests.support.ray_cluster import RayCluster
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_OF_AN_ACTOR_CALL = 1.5

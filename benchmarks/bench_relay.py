@@ -27,7 +27,7 @@ from benchmarks._common import RESULTS, header, machine, median, table, versions
 from seer._sync import run_sync
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.providers import get_provider
-from seer.testing.sshd import SshServer
+from tests.support.sshd import SshServer
 
 MOST = 1.5
 """The bar: a small call through the relay, in calls through a plain forward."""

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._common import RESULTS, header, machine, table
 from seer.isolation import BackendName, backends
-from seer.testing.provider_contract.local_kills import SCENES, Ground, kill_and_look
+from tests.support.local_kills import SCENES, Ground, kill_and_look
 
 LATEST = 1.2
 """Seconds after a controller's start by which its machine runs."""

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._common import RESULTS, header, machine, median, table, versions
 from seer.environment import SandboxConfig, ScopedSandbox
-from seer.testing.sshd import SshServer
+from tests.support.sshd import SshServer
 
 LEASE = 5.0
 ROOM = 10.0

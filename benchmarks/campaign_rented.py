@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._common import RESULTS, header, machine, table
 from seer.providers import MachineSpec, get_provider
-from seer.testing.modal_cloud import ModalCloud
 from seer.testing.provider_contract import ProviderContract
-from seer.testing.runpod_cloud import RunPodCloud
 from tests.providers.test_runpod_contract import DEVIATIONS
+from tests.support.modal_cloud import ModalCloud
+from tests.support.runpod_cloud import RunPodCloud
 
 LEASE = 5.0
 LATEST = 4.0

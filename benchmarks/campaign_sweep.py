@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks._common import RESULTS, header, machine, table, versions
 from seer.runs import RunIndex
 from seer.sweeps import Matrix, Progress, Ray, SweepResult, read_sweep, run
-from seer.testing.ray_cluster import RayCluster
+from tests.support.ray_cluster import RayCluster
 
 PROGRAM = """
 import asyncio

@@ -12,7 +12,7 @@ import pytest
 from seer.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig
 from seer.environment._models import prepare_model
 from seer.errors import ModelError
-from seer.testing._hub import LoopbackHub
+from tests.support.hub import LoopbackHub
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 

@@ -16,7 +16,7 @@ from seer.environment import _fetch
 from seer.environment._config import ModelConfig
 from seer.environment._models import PreparedModel, prepare_model, prepare_models
 from seer.errors import ModelError
-from seer.testing._hub import LoopbackHub
+from tests.support.hub import LoopbackHub
 
 pytestmark = pytest.mark.full
 

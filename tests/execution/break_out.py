@@ -17,8 +17,8 @@ import seer
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import LocalSession, acreate_local_session
 from seer.isolation import BackendName
-from seer.testing import escapes
 from seer.workspace import Library, Workspace
+from tests.support import escapes
 
 MEMORY = 512 << 20
 MARK = "only-in-the-source"

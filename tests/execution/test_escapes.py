@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seer.isolation import backends
-from seer.testing import escapes
+from tests.support import escapes
 
 from .break_out import Report
 from .readable import copy_environment

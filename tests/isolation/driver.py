@@ -27,12 +27,11 @@ from seer.isolation import (
     script,
 )
 
-# By their own names, as in a jail: an ordinary user's interpreter lacks what the rest of
-# `seer.testing` needs.
-sys.path[:0] = [str(Path(seer.__file__).parent / "testing"), str(script("cgroup").parent)]
+# By their own names, as in a jail.
+sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(script("cgroup").parent)]
 if TYPE_CHECKING:
     from seer.isolation import _cgroup
-    from seer.testing import escapes
+    from tests.support import escapes
 else:
     import _cgroup
     import escapes

@@ -11,8 +11,8 @@ from typing import TypedDict
 
 import pytest
 
-from seer.testing import escapes
 from tests.selection import part
+from tests.support import escapes
 
 from .conftest import SYSTEM_PYTHON, Jail, Starter
 
@@ -119,7 +119,7 @@ def test_the_security_page_has_the_table() -> None:
     page = SECURITY_PAGE.read_text(encoding="utf-8")
     _, _, rest = page.partition("<!-- table: begin -->\n\n")
     table, _, _ = rest.partition("\n<!-- table: end -->")
-    assert table == escapes.table(), "write the output of seer.testing.escapes.table() there"
+    assert table == escapes.table(), "write the output of tests.support.escapes.table() there"
 
 
 def test_the_table_has_sixty_attempts_and_more() -> None:

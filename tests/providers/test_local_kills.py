@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seer.isolation import BackendName
-from seer.testing.provider_contract.local_kills import SCENES, Ground, kill_and_look
+from tests.support.local_kills import SCENES, Ground, kill_and_look
 
 pytestmark = pytest.mark.full
 

@@ -35,8 +35,8 @@ from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers._modal import _sandboxes
 from seer.providers._rented import _waiting
 from seer.providers.modal import ModalOptions
-from seer.testing.containers import supported
-from seer.testing.modal_cloud import Faults, ModalCloud, certificate
+from tests.support.containers import supported
+from tests.support.modal_cloud import Faults, ModalCloud, certificate
 from tests.waiting import await_until
 
 pytestmark = [

@@ -7,10 +7,10 @@ import pytest
 from seer._sync import on_loop
 from seer.errors import PauseUnsupportedError
 from seer.providers import MachineSpec, get_provider
-from seer.testing.containers import supported
-from seer.testing.modal_cloud import ModalCloud
 from seer.testing.provider_contract import ProviderContract, _lifetime
 from tests.selection import part
+from tests.support.containers import supported
+from tests.support.modal_cloud import ModalCloud
 
 pytestmark = [
     pytest.mark.full,

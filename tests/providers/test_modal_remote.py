@@ -4,10 +4,10 @@ from collections.abc import Generator
 
 import pytest
 
-from seer.testing.containers import supported
-from seer.testing.modal_cloud import ModalCloud
-from seer.testing.remote_contract import RemoteContract
 from tests.selection import part
+from tests.support.containers import supported
+from tests.support.modal_cloud import ModalCloud
+from tests.support.remote_contract import RemoteContract
 
 pytestmark = [
     pytest.mark.full,

@@ -33,8 +33,8 @@ from seer.providers._ray._link import RayLink
 from seer.providers.ray import RayOptions, RayProvider
 from seer.testing.provider_contract import ProviderContract
 from seer.testing.provider_contract._subject import eventually
-from seer.testing.ray_cluster import RayCluster
-from seer.testing.remote_contract import RemoteContract
+from tests.support.ray_cluster import RayCluster
+from tests.support.remote_contract import RemoteContract
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray"), pytest.mark.timeout(240)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seer.testing.containers import supported
-from seer.testing.modal_cloud import ModalCloud
-from seer.testing.runpod_cloud import RunPodCloud
+from tests.support.containers import supported
+from tests.support.modal_cloud import ModalCloud
+from tests.support.runpod_cloud import RunPodCloud
 
 pytestmark = [
     pytest.mark.full,

@@ -12,9 +12,9 @@ import pytest
 
 from seer.providers import MachineSpec, get_provider
 from seer.testing.provider_contract import ProviderContract
-from seer.testing.remote_contract import RemoteContract
 from tests.providers.test_modal_contract import DEVIATIONS as MODAL_DEVIATIONS
 from tests.providers.test_runpod_contract import DEVIATIONS as RUNPOD_DEVIATIONS
+from tests.support.remote_contract import RemoteContract
 
 pytestmark = pytest.mark.live
 

@@ -30,8 +30,8 @@ from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers._rented import _waiting
 from seer.providers._runpod import _keys, _pods
 from seer.providers.runpod import RunPodOptions
-from seer.testing.containers import supported
-from seer.testing.runpod_cloud import Faults, RunPodCloud
+from tests.support.containers import supported
+from tests.support.runpod_cloud import Faults, RunPodCloud
 
 pytestmark = [
     pytest.mark.full,

@@ -4,10 +4,10 @@ from collections.abc import Generator
 
 import pytest
 
-from seer.testing.containers import supported
-from seer.testing.remote_contract import RemoteContract
-from seer.testing.runpod_cloud import RunPodCloud
 from tests.selection import part
+from tests.support.containers import supported
+from tests.support.remote_contract import RemoteContract
+from tests.support.runpod_cloud import RunPodCloud
 
 pytestmark = [
     pytest.mark.full,

@@ -7,7 +7,7 @@ import pytest
 
 from seer.providers import MachineSpec, get_provider
 from seer.testing.provider_contract import ProviderContract
-from seer.testing.sshd import SshServer
+from tests.support.sshd import SshServer
 
 pytestmark = pytest.mark.full
 

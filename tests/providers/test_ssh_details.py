@@ -28,7 +28,7 @@ from seer.errors import (
 from seer.providers import Machine, MachineSpec
 from seer.providers.ssh import SshProvider
 from seer.testing.provider_contract._subject import eventually
-from seer.testing.sshd import SshServer
+from tests.support.sshd import SshServer
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-details")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.testing.sshd import SshServer
+from tests.support.sshd import SshServer
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-remote")]
 

@@ -11,7 +11,7 @@ import pytest
 
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.errors import StartError
-from seer.testing.sshd import SshServer
+from tests.support.sshd import SshServer
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-details")]
 

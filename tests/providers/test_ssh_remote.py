@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.testing.remote_contract import RemoteContract
-from seer.testing.sshd import SshServer
+from tests.support.remote_contract import RemoteContract
+from tests.support.sshd import SshServer
 
 pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ssh-remote")]
 

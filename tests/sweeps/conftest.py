@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seer.sweeps import Here, Place, Ray
-from seer.testing.ray_cluster import RayCluster
+from tests.support.ray_cluster import RayCluster
 
 PROGRAM = """
 import os, sys, time

@@ -30,7 +30,7 @@ from seer.sweeps import (
     run,
     set_concurrency,
 )
-from seer.testing.ray_cluster import RayCluster
+from tests.support.ray_cluster import RayCluster
 
 pytestmark = pytest.mark.full
 on_ray = pytest.mark.xdist_group("ray")

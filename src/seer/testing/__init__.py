@@ -1,10 +1,10 @@
-"""What ships for tests: doubles that need no account, and suites that every backend must pass.
+"""For tests of your own interfaces, agents, sessions and providers.
 
-The suites are modules of their own, because they need pytest or a vendor's SDK:
-`seer.testing.provider_contract`, `session_contract`, `agent_contract` and `escapes`.
+Interfaces: `load_interface` and `make_tiny_model`. Agents: endpoints on loopback that speak the
+vendors' protocols. Each kind of backend has a contract suite that it must pass, in a module of its
+own because it needs pytest: `seer.testing.provider_contract`, `session_contract`, `agent_contract`.
 """
 
-from seer.testing._hub import LoopbackHub
 from seer.testing._interface import LoadedInterface, load_interface
 from seer.testing._tiny import make_tiny_model
 from seer.testing._vendors import Fault, Reply, Request, ToolUse, VendorEndpoint
@@ -17,7 +17,6 @@ __all__ = [
     "Fault",
     "GeminiEndpoint",
     "LoadedInterface",
-    "LoopbackHub",
     "OpenAIEndpoint",
     "Reply",
     "Request",

@@ -15,8 +15,8 @@ Checks of cuts need a way to break every connection to the host; `names(cuts=Fal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from seer.testing.remote_contract import _cuts, _parts, _work
-from seer.testing.remote_contract._subject import RemoteSubject
+from tests.support.remote_contract import _cuts, _parts, _work
+from tests.support.remote_contract._subject import RemoteSubject
 
 __all__ = ["RemoteContract"]
 

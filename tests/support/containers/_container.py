@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seer.errors import ContainerError
-from seer.testing.containers._layers import TARGETS, TREES, Layer, LayerStore, lower
+from tests.support.containers._layers import TARGETS, TREES, Layer, LayerStore, lower
 
 _INIT = Path(__file__).with_name("_init.py")
 _CONFINE = Path(__file__).with_name("_confine.py")

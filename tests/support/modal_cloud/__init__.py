@@ -5,8 +5,8 @@ this host. What it cannot do is answered as gRPC answers unknown calls. Faults a
 `ModalCloud.faults` while it runs.
 """
 
-from seer.testing.modal_cloud._certificate import certificate
-from seer.testing.modal_cloud._cloud import ModalCloud
-from seer.testing.modal_cloud._state import GPUS, Faults
+from tests.support.modal_cloud._certificate import certificate
+from tests.support.modal_cloud._cloud import ModalCloud
+from tests.support.modal_cloud._state import GPUS, Faults
 
 __all__ = ["GPUS", "Faults", "ModalCloud", "certificate"]

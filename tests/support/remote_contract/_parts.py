@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from seer.testing.remote_contract._subject import MODEL, RemoteSubject, equal, expect
+from tests.support.remote_contract._subject import MODEL, RemoteSubject, equal, expect
 
 
 def models_are_downloaded_on_the_host(subject: RemoteSubject) -> None:

@@ -5,7 +5,7 @@ container exits, and has its port 22 mapped to one of this host. Faults are set 
 `RunPodCloud.faults` while it runs.
 """
 
-from seer.testing.runpod_cloud._cloud import RunPodCloud
-from seer.testing.runpod_cloud._pods import GPUS, Faults, GpuType
+from tests.support.runpod_cloud._cloud import RunPodCloud
+from tests.support.runpod_cloud._pods import GPUS, Faults, GpuType
 
 __all__ = ["GPUS", "Faults", "GpuType", "RunPodCloud"]

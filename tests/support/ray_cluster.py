@@ -5,7 +5,7 @@
         cluster.kill_node(1)                     # every process of Ray's on it, at once
 
 Each node is a raylet of its own with its own workers and resources; all have this machine's
-address. The nodes belong to a child process (`_ray_nodes.py`), so that the process that tests is
+address. The nodes belong to a child process (`ray_nodes.py`), so that the process that tests is
 free to be Ray's driver or to know nothing of Ray. To start one takes ten to thirty seconds: share
 it between tests.
 
@@ -32,6 +32,7 @@ from typing import IO, Any, Self
 from seer._transient import remove_at_end
 from seer.errors import ProviderError
 
+_NODES = Path(__file__).with_name("ray_nodes.py")
 _LOG_TAIL = 4000
 _END_PATIENCE = 30.0
 
@@ -143,7 +144,7 @@ class RayCluster:
             given["HOME"] = str(self._home)
         with (self.folder / "nodes.log").open("wb") as log:
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "seer.testing._ray_nodes", json.dumps(self._wanted)],
+                [sys.executable, _NODES, json.dumps(self._wanted)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

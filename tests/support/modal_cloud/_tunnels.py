@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from modal_proto import api_pb2
 
-from seer.testing.modal_cloud._certificate import server_context
+from tests.support.modal_cloud._certificate import server_context
 
 
 class Tunnels:

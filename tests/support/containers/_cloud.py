@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 
 from seer._transient import remove_at_end
 from seer.errors import ContainerError, SeerError
-from seer.testing.containers._container import supported
+from tests.support.containers._container import supported
 
 T = TypeVar("T")
 _PATIENCE = 60.0

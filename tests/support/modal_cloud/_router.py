@@ -7,11 +7,11 @@ from grpclib import GRPCError, Status
 from modal_proto import task_command_router_pb2 as sr_pb2
 from modal_proto.task_command_router_grpc import TaskCommandRouterBase
 
-from seer.testing.modal_cloud._execs import Exec
-from seer.testing.modal_cloud._sandboxes import Sandboxes
-from seer.testing.modal_cloud._service import AnyStream, Service, receive
-from seer.testing.modal_cloud._state import Faults
-from seer.testing.modal_cloud._tokens import Tokens
+from tests.support.modal_cloud._execs import Exec
+from tests.support.modal_cloud._sandboxes import Sandboxes
+from tests.support.modal_cloud._service import AnyStream, Service, receive
+from tests.support.modal_cloud._state import Faults
+from tests.support.modal_cloud._tokens import Tokens
 
 _STDOUT = sr_pb2.TASK_EXEC_STDIO_FILE_DESCRIPTOR_STDOUT
 

@@ -13,8 +13,8 @@ from seer.execution import (
     create_local_session,
     create_notebook_session,
 )
-from seer.testing.remote_contract._subject import SECRET, RemoteSubject, equal, expect
 from seer.workspace import Workspace
+from tests.support.remote_contract._subject import SECRET, RemoteSubject, equal, expect
 
 _ADOPT = """
 import json, sys

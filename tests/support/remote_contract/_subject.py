@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from seer.environment import ModelConfig, RepoConfig, Sandbox, SandboxConfig, ScopedSandbox
-from seer.testing._hub import LoopbackHub
 from seer.workspace import Library
+from tests.support.hub import LoopbackHub
 
 INTERFACE = '''
 import os

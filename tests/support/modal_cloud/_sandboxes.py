@@ -12,11 +12,11 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
 from seer.errors import ContainerError
-from seer.testing.containers import Container, ContainerSpec, LayerStore
-from seer.testing.modal_cloud._execs import Exec
-from seer.testing.modal_cloud._images import Images
-from seer.testing.modal_cloud._state import GPUS, Account, Faults, new_id
-from seer.testing.modal_cloud._tunnels import Tunnels
+from tests.support.containers import Container, ContainerSpec, LayerStore
+from tests.support.modal_cloud._execs import Exec
+from tests.support.modal_cloud._images import Images
+from tests.support.modal_cloud._state import GPUS, Account, Faults, new_id
+from tests.support.modal_cloud._tunnels import Tunnels
 
 _Result = api_pb2.GenericResult
 _POLL = 0.05

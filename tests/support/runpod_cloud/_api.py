@@ -8,8 +8,8 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
-from seer.testing.runpod_cloud._graphql import Field, Json, QueryError, parse, select
-from seer.testing.runpod_cloud._pods import GPUS, Faults, Pods
+from tests.support.runpod_cloud._graphql import Field, Json, QueryError, parse, select
+from tests.support.runpod_cloud._pods import GPUS, Faults, Pods
 
 _PATIENCE = 60.0
 

@@ -15,13 +15,13 @@ from grpclib.server import Server
 from modal_proto import api_pb2
 
 from seer.errors import SeerError
-from seer.testing.containers import LayerStore, LoopbackCloud, bare_image
-from seer.testing.modal_cloud._control import ControlPlane
-from seer.testing.modal_cloud._images import Images
-from seer.testing.modal_cloud._router import CommandRouter
-from seer.testing.modal_cloud._sandboxes import Sandboxes
-from seer.testing.modal_cloud._state import Account, Faults
-from seer.testing.modal_cloud._tokens import Tokens
+from tests.support.containers import LayerStore, LoopbackCloud, bare_image
+from tests.support.modal_cloud._control import ControlPlane
+from tests.support.modal_cloud._images import Images
+from tests.support.modal_cloud._router import CommandRouter
+from tests.support.modal_cloud._sandboxes import Sandboxes
+from tests.support.modal_cloud._state import Account, Faults
+from tests.support.modal_cloud._tokens import Tokens
 
 
 class _Server(Server):

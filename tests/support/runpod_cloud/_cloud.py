@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from seer.errors import SeerError
-from seer.testing.containers import LayerStore, LoopbackCloud, bare_image
-from seer.testing.runpod_cloud._api import Api, Server
-from seer.testing.runpod_cloud._graphql import Json
-from seer.testing.runpod_cloud._pods import Faults, Pods, map_ssh_port
+from tests.support.containers import LayerStore, LoopbackCloud, bare_image
+from tests.support.runpod_cloud._api import Api, Server
+from tests.support.runpod_cloud._graphql import Json
+from tests.support.runpod_cloud._pods import Faults, Pods, map_ssh_port
 
 
 class RunPodCloud(LoopbackCloud):

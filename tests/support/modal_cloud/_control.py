@@ -10,11 +10,11 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 from modal_proto.api_grpc import ModalClientBase
 
-from seer.testing.modal_cloud._images import Image, Images
-from seer.testing.modal_cloud._sandboxes import Sandbox, Sandboxes
-from seer.testing.modal_cloud._service import AnyStream, Service, receive
-from seer.testing.modal_cloud._state import Account, Faults
-from seer.testing.modal_cloud._tokens import Tokens
+from tests.support.modal_cloud._images import Image, Images
+from tests.support.modal_cloud._sandboxes import Sandbox, Sandboxes
+from tests.support.modal_cloud._service import AnyStream, Service, receive
+from tests.support.modal_cloud._state import Account, Faults
+from tests.support.modal_cloud._tokens import Tokens
 
 BUILDER_VERSION = "2025.06"
 _CREATE_IF_MISSING = api_pb2.OBJECT_CREATION_TYPE_CREATE_IF_MISSING

@@ -16,8 +16,8 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
 from seer.errors import ContainerError
-from seer.testing.containers import Container, ContainerSpec, Layer, LayerStore
-from seer.testing.modal_cloud._state import Faults, new_id
+from tests.support.containers import Container, ContainerSpec, Layer, LayerStore
+from tests.support.modal_cloud._state import Faults, new_id
 
 _SUCCESS = api_pb2.GenericResult.GENERIC_STATUS_SUCCESS
 _FAILURE = api_pb2.GenericResult.GENERIC_STATUS_FAILURE

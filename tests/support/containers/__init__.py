@@ -6,15 +6,15 @@ started it. It is a stand-in for a vendor's machine in tests, not a security bou
 it are root of this host.
 """
 
-from seer.testing.containers._cloud import LoopbackCloud
-from seer.testing.containers._container import (
+from tests.support.containers._cloud import LoopbackCloud
+from tests.support.containers._container import (
     Container,
     ContainerSpec,
     Running,
     bare_image,
     supported,
 )
-from seer.testing.containers._layers import Layer, LayerStore
+from tests.support.containers._layers import Layer, LayerStore
 
 __all__ = [
     "Container",

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from seer.errors import ContainerError
-from seer.testing.containers import Container, ContainerSpec, Layer, LayerStore
-from seer.testing.runpod_cloud._graphql import Json, QueryError
+from tests.support.containers import Container, ContainerSpec, Layer, LayerStore
+from tests.support.runpod_cloud._graphql import Json, QueryError
 
 _ALPHABET = string.ascii_lowercase + string.digits
 _POLL = 0.05

@@ -5,7 +5,7 @@ import time
 
 from grpclib import GRPCError, Status
 
-from seer.testing.containers import Running
+from tests.support.containers import Running
 
 _AHEAD = 8 << 20
 """Bytes of output kept for a reader who is behind; then the command waits."""

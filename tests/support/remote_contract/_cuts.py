@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from seer.execution import create_notebook_session
-from seer.testing.remote_contract._subject import RemoteSubject, equal, expect
+from tests.support.remote_contract._subject import RemoteSubject, equal, expect
 
 logger = logging.getLogger(__name__)
 
