@@ -19,7 +19,6 @@ ALLOWED = {
     "providers/_rented/warden.py": "runs on a rented machine",
     "rpc/server": "runs in a sandbox; what it prints is read by the controller",
     "sweeps/_guard.py": "a program whose output its parent reads as a protocol",
-    "testing": "programs of tests",
 }
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 PRINTERS = {
