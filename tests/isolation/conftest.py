@@ -123,6 +123,8 @@ def readable_copy() -> Generator[Path]:
     folder.chmod(0o755)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(seer.__file__).parent, folder / "seer", ignore=ignored)
+    probes = Path(__file__).parents[1] / "support" / "escapes"
+    shutil.copytree(probes, folder / "escapes", ignore=ignored)
     for name in ("driver.py", "hold.py", "spawn.py"):
         shutil.copy(Path(__file__).with_name(name), folder / name)
     for path in (folder, *folder.rglob("*")):

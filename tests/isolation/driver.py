@@ -27,8 +27,8 @@ from seer.isolation import (
     script,
 )
 
-# By their own names, as in a jail.
-sys.path[:0] = [str(Path(__file__).parents[1] / "support"), str(script("cgroup").parent)]
+# By their own names, as in a jail: copies of the probes lie beside this file.
+sys.path[:0] = [str(script("cgroup").parent)]
 if TYPE_CHECKING:
     from seer.isolation import _cgroup
     from tests.support import escapes
