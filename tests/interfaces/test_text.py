@@ -71,10 +71,11 @@ def test_samples_follow_the_distribution(llama: Case) -> None:
     import torch
     from scipy.stats import chisquare
 
-    choice = llama.tools.module.generate.__globals__["Choice"]
+    names = llama.tools.module.generate.__globals__
+    choice, settings = names["Choice"], names["Settings"]
     logits = torch.tensor([1.0, 0.0, 2.0, -1.0, 0.5, -30.0])
     draws = 4000
-    one = choice(list(range(draws)), temperature=2.0, top_k=4, top_p=1.0)
+    one = choice(list(range(draws)), settings(1, temperature=2.0, top_k=4))
     one(torch.zeros(draws, 1, dtype=torch.long), logits.repeat(draws, 1))
     seen = np.bincount(one.ids[0].numpy(), minlength=6)
     kept = (logits.double() / 2).masked_fill(logits < 0, -torch.inf).softmax(-1).numpy()

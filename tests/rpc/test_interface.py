@@ -368,7 +368,7 @@ def test_batched_functions_are_described_as_one_call(load_text: Load) -> None:
         ("@expose(batch=2)\ndef f(x: list, *a: int) -> list: ...\n", 1, "cannot be batched"),
         ("@expose(batch=2)\ndef f(x: list):\n    yield x\n", 1, "a generator cannot be batched"),
         (
-            "@expose(batch=2, max_concurrency=2)\ndef f(x: list[int]) -> list: ...\n",
+            "@expose(batch=2, max_concurrency=2)\nasync def f(x: list[int]) -> list: ...\n",
             1,
             r"f\(\): batch= and max_concurrency= do not go together",
         ),

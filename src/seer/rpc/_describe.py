@@ -264,10 +264,10 @@ class _Reader:
         """Turn the hints over lists into those of one call."""
         if streams:
             self.problems.append(f"{self.name}(): a generator cannot be batched")
-        if (self.options.max_concurrency or 1) > 1:
+        if (self.options.max_concurrency or 1) > 1 and self.code.co_flags & _ASYNC:
             self.problems.append(
-                f"{self.name}(): batch= and max_concurrency= do not go together; batches run one "
-                "at a time"
+                f"{self.name}(): batch= and max_concurrency= do not go together for an async "
+                "function; its batches run one at a time"
             )
         for parameter in parameters:
             if parameter.kind in ("var_positional", "var_keyword"):

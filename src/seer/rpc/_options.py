@@ -15,7 +15,9 @@ class Options:
             limit.
         max_calls: How many calls are served in all; None for no limit.
         max_concurrency: How many calls run at once. Functions that are not async share one lane by
-            default, so that module state is safe without locks.
+            default, so that module state is safe without locks. With `batch`, calls are not
+            collected: each runs at once, on a thread of its own, with lists of one item. That is
+            for a function that brings concurrent calls together by itself.
         batch: Up to this many concurrent calls are collected into one call of the function, which
             is written over lists: parameters hinted `list[T]` take a `T` from each caller, all
             others are shared by the calls of a batch; the result is a list with one item per call.

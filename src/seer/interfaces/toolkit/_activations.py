@@ -16,7 +16,7 @@ from ._batches import prepare_each, run_each
 from ._inside import Site
 from ._limits import check_bytes
 from ._model import Model, Prompt
-from ._reading import read_batch
+from ._reading import read_each
 from ._records import Array, Stream
 from ._registry import find
 
@@ -88,9 +88,7 @@ def _read(
         return _Task(row, site, position)
 
     def run(tasks: list[_Task]) -> list[Tensor]:
-        found = read_batch(model, [task.row for task in tasks], {task.site for task in tasks})
-        wide = {site: states.float() for site, states in found.items()}
-        own = [wide[task.site][i, -len(task.row) :] for i, task in enumerate(tasks)]
+        own = read_each(model, [task.row for task in tasks], [task.site for task in tasks])
         return [
             rows if task.position is None else rows[task.position]
             for task, rows in zip(tasks, own, strict=True)

@@ -64,7 +64,7 @@ def attention(
 
     def run(tasks: list[_Task]) -> list[Tensor]:
         batch = chosen.pad_rows([task.row for task in tasks])
-        with torch.no_grad(), _eager(chosen):
+        with chosen.turn, torch.no_grad(), _eager(chosen):
             output = chosen.decoder(**batch, output_attentions=True, use_cache=False)
         found: Any = getattr(output, "attentions", None)
         layers = [found[task.layer - 1] for task in tasks] if found else [None]

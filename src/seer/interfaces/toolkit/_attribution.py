@@ -74,7 +74,7 @@ def _mean_embedding(table: Any) -> Tensor:
 
 
 def _logits(model: Model, embeddings: Tensor) -> Tensor:
-    with torch.no_grad():
+    with model.turn, torch.no_grad():
         found: Tensor = model.net(
             inputs_embeds=embeddings, logits_to_keep=1, use_cache=False
         ).logits
@@ -83,7 +83,7 @@ def _logits(model: Model, embeddings: Tensor) -> Tensor:
 
 def _gradient(model: Model, embeddings: Tensor, token: int) -> Tensor:
     """The gradient of the token's logit, for each of several versions of the prompt."""
-    with torch.enable_grad():
+    with model.turn, torch.enable_grad():
         inputs = embeddings.detach().requires_grad_(True)
         found: Any = model.net(inputs_embeds=inputs, logits_to_keep=1, use_cache=False).logits
         (gradient,) = torch.autograd.grad(found[:, -1, token].float().sum(), inputs)

@@ -4,48 +4,35 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownVariableType=false
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
+from seer.errors import ModelInputError
+
 from ._batches import prepare_each, run_each
+from ._engine import Engine, Task, Written
+from ._graphs import engine_use
 from ._inside import generate_changed
-from ._limits import MAX_NEW_TOKENS, MAX_SAMPLES, MAX_TOP, check_count, check_number
+from ._limits import (
+    BATCH_TOKENS,
+    MAX_SAMPLES,
+    MAX_TOKENS,
+    check_count,
+    check_number,
+)
 from ._model import Model, Prompt
 from ._records import Generation, Message, Steering
-from ._registry import find
-from ._sampling import Choice
-from ._steering import Step, changes_of, check_steering
+from ._registry import find, loaded
+from ._sampling import Choice, Settings
+from ._steering import changes_of, check_steering
 
 _SEEDS = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class _Task:
-    row: list[int]
-    seed: int
-    steps: list[Step]
-
-
-@dataclass(frozen=True)
-class _Settings:
-    max_new_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    repetition_penalty: float
-    stop: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        check_count("max_new_tokens", self.max_new_tokens, MAX_NEW_TOKENS)
-        check_number("temperature", self.temperature, 0, 100)
-        check_number("top_p", self.top_p, 1e-6, 1)
-        check_count("top_k", self.top_k, MAX_TOP, least=0)
-        check_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
-        check_count("stop", len(self.stop), 16, least=0)
 
 
 def generate(
@@ -77,12 +64,12 @@ def generate(
         model: Which model.
     """
     chosen = find(model)
-    settings = _Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
+    settings = Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
 
-    def prepare(one: Prompt, number: int, changes: list[Steering]) -> _Task:
+    def prepare(one: Prompt, number: int, changes: list[Steering]) -> Task:
         return _task(chosen, one, number, changes, settings)
 
-    return _run(chosen, prepare_each(prepare, prompt, seed, steering), settings)
+    return _run(chosen, prepare_each(prepare, prompt, seed, steering))
 
 
 def sample(
@@ -116,9 +103,10 @@ def sample(
     """
     chosen = find(model)
     check_count("count", count, MAX_SAMPLES)
-    settings = _Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
-    tasks = [_task(chosen, prompt, seed + i, steering or [], settings) for i in range(count)]
-    return _run(chosen, tasks, settings)
+    settings = Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
+    first = _task(chosen, prompt, seed, steering or [], settings)
+    check_number("seed", seed + count - 1, 0, _SEEDS)
+    return _run(chosen, [replace(first, seed=seed + i) for i in range(count)])
 
 
 def chat(
@@ -149,47 +137,80 @@ def chat(
         model: Which model.
     """
     chosen = find(model)
-    settings = _Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
+    settings = Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
 
-    def prepare(one: list[Message], number: int, changes: list[Steering]) -> _Task:
+    def prepare(one: list[Message], number: int, changes: list[Steering]) -> Task:
         return _task(chosen, chosen.chat_text(one), number, changes, settings)
 
-    return _run(chosen, prepare_each(prepare, messages, seed, steering), settings)
+    return _run(chosen, prepare_each(prepare, messages, seed, steering))
 
 
 def _task(
-    model: Model, prompt: Prompt, seed: int, steering: list[Steering], settings: _Settings
-) -> _Task:
+    model: Model, prompt: Prompt, seed: int, steering: list[Steering], settings: Settings
+) -> Task:
     row = model.encode(prompt, room=settings.max_new_tokens)
     check_number("seed", seed, 0, _SEEDS)
-    return _Task(row, seed, check_steering(model, steering, len(row)))
+    return Task(row, seed, check_steering(model, steering, len(row)), settings)
 
 
-def _run(model: Model, tasks: Sequence[Any], settings: _Settings) -> list[Generation]:
-    def run(group: list[_Task]) -> list[Generation]:
-        return _write(model, group, settings)
+def _run(model: Model, tasks: Sequence[Any]) -> list[Generation]:
+    engine = engine_of(model)
+    ends = end_tokens(model)
 
-    return run_each(tasks, lambda task: len(task.row) + settings.max_new_tokens, run)
+    def run(group: list[Task]) -> list[Generation]:
+        found = _write_plainly(model, group) if engine is None else engine.write(group)
+        return [
+            _generation(model, one, ends, task.settings)
+            for one, task in zip(found, group, strict=True)
+        ]
+
+    # The engine makes batches itself.
+    most = BATCH_TOKENS if engine is None else MAX_TOKENS
+    return run_each(
+        tasks, lambda task: len(task.row) + task.settings.max_new_tokens, run, most=most
+    )
 
 
-def _write(model: Model, tasks: list[_Task], settings: _Settings) -> list[Generation]:
+def engine_of(model: Model) -> Engine | None:
+    """What writes a model's texts; None for transformers' own loop."""
+    if engine_use() == "off":
+        return None
+    with model.turn:
+        if model.engine is None:
+            model.engine = Engine(model, end_tokens(model), partial(_write_plainly, model))
+    return model.engine
+
+
+def calls_join() -> bool:
+    """Whether calls go to an engine one by one as they come; captures ahead what is asked for.
+
+    Raises:
+        ModelInputError: A variable of the engine has no such value.
+    """
+    if engine_use() == "off":
+        return False
+    engines = [engine for model in loaded() if (engine := engine_of(model)) is not None]
+    if ahead := os.environ.get("SEER_CAPTURE"):
+        rows, _, length = ahead.partition("x")
+        if not (rows.isdecimal() and length.isdecimal()):
+            raise ModelInputError(f"SEER_CAPTURE={ahead!r}: must be rows x length, like '64x1024'")
+        for engine in engines:
+            engine.prepare(int(rows), int(length))
+    return engine_use() == "joining" and not any(engine.refused for engine in engines)
+
+
+def _write_plainly(model: Model, tasks: list[Task]) -> list[Written]:
+    """Write texts of equal settings with transformers' own loop."""
+    settings = tasks[0].settings
     batch = model.pad_rows([task.row for task in tasks])
     # transformers makes the positions itself, and goes on from them.
     del batch["position_ids"]
-    choice = Choice(
-        [task.seed for task in tasks],
-        temperature=settings.temperature,
-        top_k=settings.top_k,
-        top_p=settings.top_p,
-        repetition_penalty=settings.repetition_penalty,
-        prompts=[task.row for task in tasks],
-    )
-    ends = _end_tokens(model)
+    choice = Choice([task.seed for task in tasks], settings, [task.row for task in tasks])
     options: dict[str, Any] = {
         "generation_config": GenerationConfig(
             max_new_tokens=settings.max_new_tokens,
             do_sample=False,
-            eos_token_id=sorted(ends) or None,
+            eos_token_id=sorted(end_tokens(model)) or None,
             pad_token_id=model.pad,
             stop_strings=list(settings.stop) or None,
         ),
@@ -201,19 +222,16 @@ def _write(model: Model, tasks: list[_Task], settings: _Settings) -> list[Genera
     if changes:
         generate_changed(model, batch, changes, options)
     else:
-        with torch.no_grad():
+        with model.turn, torch.no_grad():
             model.net.generate(**batch, **options)
     ids = torch.stack(choice.ids, 1).tolist()
     logprobs = torch.stack(choice.logprobs, 1).tolist()
-    return [
-        _generation(model, row, own, ends, settings) for row, own in zip(ids, logprobs, strict=True)
-    ]
+    return [Written(*pair) for pair in zip(ids, logprobs, strict=True)]
 
 
-def _generation(
-    model: Model, ids: list[int], logprobs: list[float], ends: set[int], settings: _Settings
-) -> Generation:
+def _generation(model: Model, written: Written, ends: set[int], settings: Settings) -> Generation:
     """One row, cut where it ended: others of its batch may have gone on."""
+    ids, logprobs = written.ids, written.logprobs
     end = next((i for i, token in enumerate(ids) if token in ends), None)
     count = len(ids) if end is None else end
     text = str(model.tokenizer.decode(ids[:count], skip_special_tokens=True))
@@ -240,7 +258,7 @@ def _tokens_until(model: Model, ids: list[int], stops: Sequence[str]) -> int:
     return len(ids)
 
 
-def _end_tokens(model: Model) -> set[int]:
+def end_tokens(model: Model) -> set[int]:
     """The tokens that end a text, from the generation settings and the tokenizer."""
     found: set[int] = set()
     for one in (model.suggested.eos_token_id, model.tokenizer.eos_token_id):

@@ -49,7 +49,7 @@ def read(model: Model, batch: Mapping[str, Tensor], sites: Iterable[Site]) -> di
     rows = len(batch["input_ids"])
     places = [_Place(model, sight, site, rows) for site in ordered]
     found: list[Tensor] = []
-    with torch.no_grad(), sight.trace(dict(batch)) as tracer:
+    with model.turn, torch.no_grad(), sight.trace(dict(batch)) as tracer:
         for place in places:
             found.append(_saved(place.get()))
         tracer.stop()
@@ -67,7 +67,7 @@ def run_changed(
     sight = _sight(model)
     places = _places(model, sight, batch, changes)
     inputs = {**batch, "logits_to_keep": keep, "use_cache": False}
-    with torch.no_grad(), sight.trace(inputs):
+    with model.turn, torch.no_grad(), sight.trace(inputs):
         for place, change in places:
             place.put(change(place.get(), 0))
         logits = _saved(sight.output.logits)
@@ -93,7 +93,7 @@ def generate_changed(
     with warnings.catch_warnings():
         # The loop is open, since nobody knows when the model will end; nnsight says that it ended.
         warnings.filterwarnings("ignore", message=".*was never reached", category=UserWarning)
-        with torch.no_grad(), sight.generate(dict(batch), **options) as tracer:
+        with model.turn, torch.no_grad(), sight.generate(dict(batch), **options) as tracer:
             for step in tracer.iter[:]:
                 for place, change in places:
                     place.put(change(place.get(), step))

@@ -21,7 +21,7 @@ from seer.rpc import Handle
 from ._batches import check_total, prepare_each, run_each, split
 from ._limits import MAX_TOP, check_count, check_number, check_texts
 from ._model import Model, Prompt
-from ._reading import residual_states
+from ._reading import read_at, residual_states
 from ._records import FittedLens, LensRow
 from ._registry import find
 from ._tokens import entropy, top_scores
@@ -73,12 +73,10 @@ def logit_lens(
         return _Task(row, chosen.check_position(at, len(row)))
 
     def run(tasks: list[_Task]) -> list[list[LensRow]]:
-        states = _lens_states(chosen, [task.row for task in tasks])
-        places = [task.position - len(task.row) for task in tasks]
-        rows = torch.arange(len(tasks))
+        states = _states_at(chosen, tasks)
         found: list[list[LensRow]] = [[] for _ in tasks]
         for layer, state in enumerate(states):
-            logprobs = _read_layer(chosen, state[rows, places], layer, fitted).log_softmax(-1)
+            logprobs = _read_layer(chosen, state, layer, fitted).log_softmax(-1)
             for own, one in zip(found, logprobs, strict=True):
                 own.append(LensRow(layer, top_scores(chosen, one.exp(), k), entropy(one)))
         return found
@@ -118,6 +116,16 @@ def _check_lens(model: Model, lens: Handle) -> Lens:
     if not isinstance(lens.value, Lens) or lens.value.model != model.name:
         raise ModelInputError("lens: give the `lens` of a FittedLens that fit_lens made here")
     return lens.value
+
+
+def _states_at(model: Model, tasks: Sequence[_Task]) -> list[Tensor]:
+    """As `_lens_states`, (tasks, width) at each one's token."""
+    rows = [task.row for task in tasks]
+    if (found := read_at(model, rows, [task.position for task in tasks])) is not None:
+        return [*found[0], found[1]]
+    places = [task.position - len(task.row) for task in tasks]
+    every = torch.arange(len(tasks))
+    return [state[every, places] for state in _lens_states(model, rows)]
 
 
 def _lens_states(model: Model, rows: Sequence[Sequence[int]]) -> list[Tensor]:

@@ -25,6 +25,7 @@ from seer.errors import CallLimitError, ModelInputError
 from ._limits import MAX_PROMPT_TOKENS
 from ._parts import Block, Part, check_head, find_blocks, find_final_norm, find_parts
 from ._records import Message, Stream
+from ._turns import Turns
 
 Prompt = str | list[int]
 """A text, or token ids."""
@@ -49,6 +50,14 @@ class Model:
         self.adapter = adapter
         self.sight: Any = None
         """What `_inside` has made of it."""
+        self.engine: Any = None
+        """What `_engine` has made of it."""
+        self.readers: Any = None
+        """What `_reading` has captured of it."""
+        self.turn = Turns()
+        """Who runs the model holds this."""
+        self.plain = True
+        """Whether it is as it was loaded: not with its adapter switched off."""
         self.config: Any = net.config.get_text_config()
         self.decoder: Any = net.get_decoder()
         self.head: Any = net.get_output_embeddings()
@@ -87,12 +96,15 @@ class Model:
         if self.adapter is None:
             yield
             return
-        try:
-            with self.adapter.disable_adapter():
-                yield
-        finally:
-            # An adapter that comes back is made trainable by peft.
-            self.adapter.requires_grad_(False)
+        with self.turn:
+            try:
+                self.plain = False
+                with self.adapter.disable_adapter():
+                    yield
+            finally:
+                self.plain = True
+                # An adapter that comes back is made trainable by peft.
+                self.adapter.requires_grad_(False)
 
     @cached_property
     def blocks(self) -> Any:
@@ -119,7 +131,8 @@ class Model:
         Raises:
             ModelInputError: This architecture cannot be taken apart.
         """
-        return find_parts(self.net)
+        with self.turn:
+            return find_parts(self.net)
 
     def site(self, layer: int, stream: Stream) -> Part:
         """The module whose output is this stream at block `layer` (from 1).
@@ -143,7 +156,8 @@ class Model:
             ModelInputError: This architecture makes them in a way that is not known.
         """
         if not self._head_checked:
-            check_head(self.net, self._logits)
+            with self.turn:
+                check_head(self.net, self._logits)
             self._head_checked = True
         return self._logits(normed)
 

@@ -79,7 +79,7 @@ def check_head(net: Any, logits_of: Callable[[Tensor], Tensor]) -> None:
     Raises:
         ModelInputError: It does not.
     """
-    ids = _probe(net)
+    ids = probe(net)
     with torch.no_grad():
         states: Tensor = net.get_decoder()(input_ids=ids, use_cache=False)[0]
         own: Tensor = net(input_ids=ids, use_cache=False).logits.float()
@@ -138,7 +138,7 @@ def _missed(error: Tensor, whole: Tensor) -> float:
     return float((torch.linalg.vector_norm(error, dim=-1) / lengths).median())
 
 
-def _probe(net: Any) -> Tensor:
+def probe(net: Any) -> Tensor:
     """Some token ids, from all over the vocabulary."""
     table: Tensor = net.get_input_embeddings().weight
     ids = torch.linspace(2, table.shape[0] - 1, _PROBE_TOKENS).long()
@@ -183,13 +183,50 @@ def watch(
         yield found
 
 
+@contextmanager
+def replace(
+    inputs: Mapping[Any, Callable[[Tensor], Tensor]] | None = None,
+    outputs: Mapping[Any, Callable[[Tensor], Tensor]] | None = None,
+) -> Generator[None]:
+    """While the context lasts, change what goes into some modules and what comes out of others.
+
+    Args:
+        inputs: By module, what makes the new first input of the old one.
+        outputs: By module, what makes the new output.
+    """
+
+    def before(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+        def hook(_module: Any, args: Any, kwargs: Any) -> Any:
+            if args:
+                return (change(args[0]), *args[1:]), kwargs
+            return args, {**kwargs, "hidden_states": change(kwargs["hidden_states"])}
+
+        return hook
+
+    def after(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+        def hook(_module: Any, _args: Any, output: Any) -> Any:
+            if isinstance(output, tuple | list):
+                return (change(output[0]), *output[1:])
+            return change(output)
+
+        return hook
+
+    with ExitStack() as hooks:
+        for module, change in (inputs or {}).items():
+            hook = module.register_forward_pre_hook(before(change), with_kwargs=True)
+            hooks.callback(hook.remove)
+        for module, change in (outputs or {}).items():
+            hooks.callback(module.register_forward_hook(after(change)).remove)
+        yield
+
+
 def _run(net: Any, blocks: Sequence[Any], names: set[str]) -> list[dict[str, Tensor]]:
     """What went into and came out of each block and the named modules in it, for a short run."""
     inputs = {(i, "before"): block for i, block in enumerate(blocks)}
     outputs = {(i, "after"): block for i, block in enumerate(blocks)}
     outputs |= {(i, name): getattr(b, name) for i, b in enumerate(blocks) for name in names}
     with watch(inputs, outputs, copy=True) as found, torch.no_grad():
-        net.get_decoder()(input_ids=_probe(net), use_cache=False)
+        net.get_decoder()(input_ids=probe(net), use_cache=False)
     seen: list[dict[str, Tensor]] = [{} for _ in blocks]
     for (i, name), value in found.items():
         seen[i][name] = value.reshape(-1, value.shape[-1]).float().cpu()

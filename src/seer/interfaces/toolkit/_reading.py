@@ -1,21 +1,36 @@
 """Activations of many prompts, by the cheapest way that gives them.
 
-The residual stream comes from hooks on the blocks; all else from `_inside`.
+The residual stream comes from hooks on the blocks; all else from `_inside`. Where launching kernels
+takes longer than running them (few tokens), the run is captured as a CUDA graph.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownVariableType=false
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ._batches import split
+from ._graphs import Graphs, engine_use
 from ._inside import Site, read
 from ._model import Model
-from ._parts import watch
+from ._parts import probe, replace, watch
+from ._slots import passing
+
+_log = logging.getLogger(__name__)
+_SMALL, _MOST = 1024, 8192
+"""Tokens, padding counted, that are captured: in any case; and where padding adds little."""
+_PADDING = 1.25
+_KEPT = 16
+"""Sizes of batches that are kept captured."""
+_MOST_MISSED = 0.05
+"""Share of the activations that a captured run may miss of a plain one: rounding is far below."""
 
 
 def residual_states(
@@ -29,7 +44,7 @@ def residual_states(
     wanted = set(range(model.layers + 1) if layers is None else layers)
     inputs = {0: model.blocks[0]} if 0 in wanted else {}
     outputs = {layer: model.blocks[layer - 1] for layer in wanted if layer > 0}
-    with watch(inputs, outputs) as found, torch.no_grad():
+    with model.turn, watch(inputs, outputs) as found, torch.no_grad():
         output = model.decoder(**model.pad_rows(rows), use_cache=False)
     return found, output.last_hidden_state
 
@@ -59,3 +74,188 @@ def read_rows(
             place = places[i]
             found[i] = own.mean(0) if place is None else own[place]
     return found
+
+
+def read_each(model: Model, rows: Sequence[Sequence[int]], sites: Sequence[Site]) -> list[Tensor]:
+    """The activations (tokens, width) of each prompt at its site, in float32."""
+    with model.turn:
+        residual = all(site.stream == "residual" for site in sites)
+        reader = _reader(model, rows) if residual else None
+        if reader is not None:
+            reader.run(rows, [site.layer for site in sites], [0] * len(rows))
+            # A copy in any case: the next run writes there.
+            wide = (
+                reader.chosen.float()
+                if reader.chosen.dtype != torch.float32
+                else (reader.chosen.clone())
+            )
+            return [wide[i, : len(row)] for i, row in enumerate(rows)]
+    found = {site: states.float() for site, states in read_batch(model, rows, set(sites)).items()}
+    return [
+        found[site][i, -len(row) :] for i, (site, row) in enumerate(zip(sites, rows, strict=True))
+    ]
+
+
+def read_at(
+    model: Model, rows: Sequence[Sequence[int]], positions: Sequence[int]
+) -> tuple[list[Tensor], Tensor] | None:
+    """One token of each prompt: the residual stream before each block, and what the head gets.
+
+    Args:
+        model: The model.
+        rows: The prompts.
+        positions: Which token of each.
+
+    Returns:
+        (rows, width) for each layer but the last, then the final norm's; None where a captured run
+        would not pay.
+    """
+    with model.turn:
+        reader = _reader(model, rows)
+        if reader is None:
+            return None
+        reader.run(rows, [0] * len(rows), positions)
+        count = len(rows)
+        return list(reader.states[:, :count].clone()), reader.normed[:count].clone()
+
+
+def read_logits(model: Model, rows: Sequence[Sequence[int]]) -> Tensor | None:
+    """The logits after each prompt, in float32; None where a captured run would not pay."""
+    with model.turn:
+        reader = _reader(model, rows)
+        if reader is None:
+            return None
+        reader.run(rows, [0] * len(rows), [len(row) - 1 for row in rows])
+        return reader.logits[: len(rows)].clone()
+
+
+class _Reader:
+    """A captured run of one size: what it reads stays in tensors of its own until the next.
+
+    Rows are padded at the right, where no token of a prompt sees the padding.
+
+    Attributes:
+        chosen: Rows by tokens by width, each row at the layer that was asked for it.
+        states: Layers by rows by width, at the token that was asked for of each row.
+        normed: Rows by width, what the head gets there.
+        logits: Rows by vocabulary, what it makes of that, in float32.
+    """
+
+    def __init__(self, model: Model, graphs: Graphs, rows: int, length: int) -> None:
+        self._model = model
+        self._graphs = graphs
+        device, dtype = model.device, model.net.dtype
+        self._ids = torch.zeros(rows, length, dtype=torch.int64, device=device)
+        self._layer = torch.zeros(rows, 1, 1, dtype=torch.int64, device=device)
+        self._at = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._rows = torch.arange(rows, device=device)
+        self.chosen = torch.zeros(rows, length, model.width, dtype=dtype, device=device)
+        self.states = torch.zeros(model.layers, rows, model.width, dtype=dtype, device=device)
+        self.normed = torch.zeros(rows, model.width, dtype=dtype, device=device)
+        self.logits = torch.zeros(rows, model.vocabulary, device=device)
+
+    def run(
+        self, rows: Sequence[Sequence[int]], layers: Sequence[int], positions: Sequence[int]
+    ) -> None:
+        count, length = self._ids.shape
+        ids = torch.full((count, length), rows[0][0], dtype=torch.int64)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = torch.tensor(row)
+        self._ids.copy_(ids)
+        self._layer[: len(rows), 0, 0] = torch.tensor(layers).to(self._layer.device)
+        self._at[: len(rows)] = torch.tensor(positions).to(self._at.device)
+        with torch.no_grad():
+            self._graphs.run(("read", count, length), self._forward)
+
+    def _forward(self) -> None:
+        blocks = self._model.blocks
+
+        def see(layer: int, value: Tensor) -> Tensor:
+            shaped = value.reshape(self.chosen.shape)
+            self.chosen.copy_(torch.where(self._layer == layer, shaped, self.chosen))
+            if layer < len(self.states):
+                self.states[layer].copy_(shaped[self._rows, self._at])
+            return value
+
+        def head(value: Tensor) -> Tensor:
+            self.normed.copy_(value[self._rows, self._at])
+            return self.normed[:, None]
+
+        seen: dict[Any, Callable[[Tensor], Tensor]] = {
+            blocks[n - 1]: partial(see, n) for n in range(1, self._model.layers + 1)
+        }
+        inputs = {blocks[0]: partial(see, 0), self._model.head: head}
+        with replace(inputs=inputs, outputs=seen):
+            logits = self._model.net(
+                input_ids=self._ids, past_key_values=passing(), use_cache=True
+            ).logits
+        self.logits.copy_(logits[:, -1])
+
+
+class _Readers:
+    """The captured runs of one model, by size."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._graphs = Graphs(model.device, model.name)
+        self._held: dict[tuple[int, int], _Reader] = {}
+        self.refused = self._check()
+        if self.refused:
+            _log.warning("%s: forward passes are not captured: %s", model.name, self.refused)
+
+    def get(self, rows: int, length: int) -> _Reader:
+        if (rows, length) not in self._held:
+            if len(self._held) >= _KEPT:
+                self._held.clear()
+                self._graphs.forget()
+            self._held[rows, length] = _Reader(self._model, self._graphs, rows, length)
+        return self._held[rows, length]
+
+    def _check(self) -> str:
+        """Why runs cannot be captured; nothing if one reads what a plain run reads."""
+        model = self._model
+        if getattr(model.net, "is_quantized", False):
+            return "the weights are quantised"
+        if len({weight.device for weight in model.net.parameters()}) > 1:
+            return "the model is spread over several devices"
+        ids = probe(model.net)[0].tolist()
+        rows, layers, positions = [ids, ids[:5]], [model.layers, model.layers // 2], [-1, 2]
+        reader = _Reader(model, Graphs(torch.device("cpu"), "probe"), 2, len(ids))
+        try:
+            reader.run(rows, layers, [len(ids) - 1, 2])
+            states, normed = residual_states(model, rows)
+        except Exception as error:  # whatever an architecture's own code raises
+            return f"{type(error).__name__}: {error}"
+        pairs = [
+            *(
+                (reader.chosen[i, : len(r)], states[layers[i]][i, -len(r) :])
+                for i, r in enumerate(rows)
+            ),
+            *((reader.states[n, 1], states[n][1, 2 - 5]) for n in range(model.layers)),
+            *(
+                (reader.normed[i], normed[i, p if p < 0 else p - 5])
+                for i, p in enumerate(positions)
+            ),
+        ]
+        for found, expected in pairs:
+            missed = (found.float() - expected.float()).norm() / expected.float().norm()
+            if not float(missed) < _MOST_MISSED:
+                return f"activations differ from a plain run's by {float(missed):.2g}"
+        return ""
+
+
+def _reader(model: Model, rows: Sequence[Sequence[int]]) -> _Reader | None:
+    """A captured run for these prompts; None where it would not pay, or cannot be."""
+    if engine_use() == "off" or not model.plain:
+        return None
+    longest = max(map(len, rows))
+    count = 1 << (len(rows) - 1).bit_length()
+    length = 1 << max(4, (longest - 1).bit_length())
+    size = count * length
+    if size > _SMALL and (size > _MOST or size > _PADDING * len(rows) * longest):
+        return None
+    if length > model.context:
+        return None
+    if model.readers is None:
+        model.readers = _Readers(model)
+    return None if model.readers.refused else model.readers.get(count, length)

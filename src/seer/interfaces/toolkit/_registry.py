@@ -30,6 +30,11 @@ def load_models() -> None:
         _load(folder)
 
 
+def loaded() -> list[Model]:
+    """The models that are loaded."""
+    return list(_models.values())
+
+
 def _own_folders() -> list[str]:
     """The folders of all models that are not just the base of another."""
     bases = set(map(base_folder, _folders.values()))

@@ -1,10 +1,10 @@
 """Choosing tokens: seeded for each row of a batch, so that a batch gives what single calls give.
 
-`transformers` draws for a whole batch from one generator. Here every row has a generator of its
-own, which gives each token a random number at each step, and the token with the highest probability
-over its number is taken: a draw from the distribution that a small change of it (rounding in
-another batch) changes rarely. The filters before that (temperature, top-k, top-p) are transformers'
-own.
+Every row has random numbers of its own: a number for each token at each step, which depends on the
+row's seed, the step and the token alone. The token with the highest probability over its number is
+taken: a draw from the distribution that a small change of it (rounding in another batch) changes
+rarely. The numbers are hashes, made with whole numbers of 32 bits, so they are the same on every
+device, inside a CUDA graph and outside.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -12,20 +12,181 @@ own.
 # pyright: reportUnknownVariableType=false
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from transformers import (
-    LogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import LogitsProcessor
+
+from ._limits import MAX_NEW_TOKENS, MAX_TOP, check_count, check_number
+
+Way = Literal["greedy", "drawn", "filtered"]
+"""What rows of a batch need at most: the likeliest token, a draw, or a draw behind filters."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a row is written."""
+
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_count("max_new_tokens", self.max_new_tokens, MAX_NEW_TOKENS)
+        check_number("temperature", self.temperature, 0, 100)
+        check_number("top_p", self.top_p, 1e-6, 1)
+        check_count("top_k", self.top_k, MAX_TOP, least=0)
+        check_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
+        check_count("stop", len(self.stop), 16, least=0)
+
+    @property
+    def way(self) -> Way:
+        """What choosing a token with these settings needs."""
+        if self.repetition_penalty != 1:
+            return "filtered"
+        if self.temperature == 0:
+            return "greedy"
+        return "filtered" if self.top_k > 0 or self.top_p < 1 else "drawn"
+
+
+class Dice:
+    """The settings of some rows as tensors, for `choose`.
+
+    Attributes:
+        seed: Two halves of 32 bits for each row.
+        step: How many tokens each row has already.
+        seen: Which tokens each row has had, its prompt's too; used where there are penalties.
+    """
+
+    def __init__(self, rows: int, vocabulary: int, device: torch.device) -> None:
+        def full(value: float, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.full((rows,), value, dtype=dtype, device=device)
+
+        self.seed = torch.zeros(rows, 2, dtype=torch.int32, device=device)
+        self.step = full(0, torch.int32)
+        self.temperature = full(0)
+        self.top_p = full(1)
+        self.top_k = full(0, torch.int64)
+        self.penalty = full(1)
+        self.seen = torch.zeros(rows, vocabulary, dtype=torch.bool, device=device)
+
+    def set(self, rows: Sequence[int], seeds: Sequence[int], settings: Sequence[Settings]) -> None:
+        """Put rows at their beginning, each with its seed and settings."""
+        where = torch.tensor(rows, device=self.step.device)
+
+        def put(target: Tensor, values: Sequence[Any]) -> None:
+            found = torch.tensor(values, dtype=target.dtype)
+            target[where] = found.to(target.device)
+
+        put(self.seed, [[_signed(seed), _signed(seed >> 32)] for seed in seeds])
+        put(self.step, [0] * len(rows))
+        put(self.temperature, [one.temperature for one in settings])
+        put(self.top_p, [one.top_p for one in settings])
+        put(self.top_k, [one.top_k for one in settings])
+        put(self.penalty, [one.repetition_penalty for one in settings])
+
+    def see(self, row: int, prompt: Sequence[int]) -> None:
+        """Note the tokens of a row's prompt, for its penalty."""
+        self.seen[row] = False
+        self.seen[row, torch.tensor(sorted(set(prompt)), device=self.seen.device)] = True
+
+    def first(self, rows: int) -> "Dice":
+        """The first rows, as views."""
+        found = Dice.__new__(Dice)
+        for name, value in vars(self).items():
+            setattr(found, name, value[:rows])
+        return found
+
+
+def choose(scores: Tensor, dice: Dice, way: Way) -> tuple[Tensor, Tensor]:
+    """The next token of each row, and its log-probability under the model's own distribution.
+
+    Counts the step in `dice`.
+
+    Args:
+        scores: Logits in float32, rows by vocabulary.
+        dice: The rows' settings.
+        way: What these rows need at most.
+    """
+    shaped = _penalized(scores, dice) if way == "filtered" else scores
+    chosen = shaped.argmax(-1)
+    if way != "greedy":
+        greedy = dice.temperature == 0
+        shaped = shaped / torch.where(greedy, 1.0, dice.temperature)[:, None]
+        if way == "filtered":
+            shaped = _filtered(shaped, dice)
+        drawn = (shaped - _numbers(dice, scores.shape[-1])).argmax(-1)
+        chosen = torch.where(greedy, chosen, drawn)
+    if way == "filtered":
+        dice.seen.scatter_(-1, chosen[:, None], True)
+    dice.step += 1
+    own = scores.gather(-1, chosen[:, None])[:, 0] - scores.logsumexp(-1)
+    return chosen, own
+
+
+def _penalized(scores: Tensor, dice: Dice) -> Tensor:
+    """Scores with those of tokens that a row has had already made worse.
+
+    transformers' own way would count the padding of a batch as tokens of its rows.
+    """
+    penalty = dice.penalty[:, None]
+    worse = torch.where(scores < 0, scores * penalty, scores / penalty)
+    return torch.where(dice.seen, worse, scores)
+
+
+def _filtered(scores: Tensor, dice: Dice) -> Tensor:
+    """Scores of the tokens that a row's top-k, and then its top-p, leave; minus infinity else."""
+    ordered, places = scores.sort(-1)
+    size = scores.shape[-1]
+    count = torch.where(dice.top_k > 0, dice.top_k, size).clamp(max=size)
+    least = ordered.gather(-1, (size - count)[:, None])
+    kept = ordered.masked_fill(ordered < least, -torch.inf)
+    below = kept.softmax(-1).cumsum(-1) <= (1 - dice.top_p)[:, None]
+    below[:, -1] = False
+    below &= dice.top_p[:, None] < 1
+    kept = kept.masked_fill(below, -torch.inf)
+    return torch.empty_like(scores).scatter_(-1, places, kept)
+
+
+def _numbers(dice: Dice, vocabulary: int) -> Tensor:
+    """The logarithm of an exponential random number for each token of each row."""
+    # The hash of 0 is 0: the constants keep small seeds, steps and tokens from meeting there.
+    key = _hash(dice.step ^ _signed(0xB5297A4D))
+    key = _hash(_hash(key ^ dice.seed[:, 1]) ^ dice.seed[:, 0])
+    found = _hash(_tokens(vocabulary, dice.seed.device) ^ key[:, None])
+    # 23 bits, and a half: exact in float32, and neither 0 nor 1.
+    share = ((found >> 9) & 0x7FFFFF).float().add_(0.5).mul_(2.0**-23)
+    return share.neg_().log1p_().neg_().log_()
+
+
+@cache
+def _tokens(vocabulary: int, device: torch.device) -> Tensor:
+    return _hash(torch.arange(vocabulary, dtype=torch.int32, device=device) ^ 0x68E31DA4)
+
+
+def _hash(value: Tensor) -> Tensor:
+    """A new tensor of mixed bits (the constants are those of the hash `lowbias32`)."""
+    value = value ^ ((value >> 16) & 0xFFFF)
+    value *= 0x7FEB352D
+    value ^= (value >> 15) & 0x1FFFF
+    value *= _signed(0x846CA68B)
+    value ^= (value >> 16) & 0xFFFF
+    return value
+
+
+def _signed(number: int) -> int:
+    """The lowest 32 bits, as a signed number."""
+    return ((number & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
 
 
 class Choice(LogitsProcessor):
-    """Chooses each next token, and remembers what was chosen and how likely it was.
+    """Chooses each next token in transformers' own loop, and remembers what was chosen.
 
     Attributes:
         ids: Per step, the token of each row.
@@ -33,65 +194,28 @@ class Choice(LogitsProcessor):
     """
 
     def __init__(
-        self,
-        seeds: Sequence[int],
-        *,
-        temperature: float,
-        top_k: int,
-        top_p: float,
-        repetition_penalty: float = 1.0,
-        prompts: Sequence[Sequence[int]] = (),
+        self, seeds: Sequence[int], settings: Settings, prompts: Sequence[Sequence[int]] = ()
     ) -> None:
         self.ids: list[Tensor] = []
         self.logprobs: list[Tensor] = []
-        self._filters: list[Any] = []
         self._seeds = seeds
-        self._generators: list[torch.Generator] = []
-        self._penalty = repetition_penalty
+        self._settings = settings
         self._prompts = prompts
-        self._seen: Tensor | None = None
-        self._greedy = temperature == 0
-        if not self._greedy:
-            if temperature != 1:
-                self._filters.append(TemperatureLogitsWarper(temperature))
-            if top_k > 0:
-                self._filters.append(TopKLogitsWarper(top_k))
-            if top_p < 1:
-                self._filters.append(TopPLogitsWarper(top_p))
+        self._dice: Dice | None = None
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """Scores that leave only the chosen token."""
-        own = scores.float().log_softmax(-1)
-        filtered = scores.float() if self._penalty == 1 else self._penalized(scores.float())
-        if self._greedy:
-            chosen = filtered.argmax(-1)
-        else:
-            for one in self._filters:
-                filtered = one(input_ids, filtered)
-            chosen = self._draw(filtered.log_softmax(-1))
+        if self._dice is None:
+            self._dice = self._throw(*scores.shape, scores.device)
+        chosen, own = choose(scores.float(), self._dice, self._settings.way)
         self.ids.append(chosen)
-        self.logprobs.append(own.gather(-1, chosen[:, None])[:, 0])
+        self.logprobs.append(own)
         return torch.full_like(scores, -torch.inf).scatter(-1, chosen[:, None], 0.0)
 
-    def _penalized(self, scores: Tensor) -> Tensor:
-        """Scores with those of tokens that a row has had already made worse.
-
-        transformers' own way would count the padding of a batch as tokens of its rows.
-        """
-        if self._seen is None:
-            self._seen = torch.zeros_like(scores, dtype=torch.bool)
-            for row, prompt in zip(self._seen, self._prompts, strict=True):
-                row[list(prompt)] = True
-        else:
-            self._seen.scatter_(-1, self.ids[-1][:, None], True)
-        worse = torch.where(scores < 0, scores * self._penalty, scores / self._penalty)
-        return torch.where(self._seen, worse, scores)
-
-    def _draw(self, logprobs: Tensor) -> Tensor:
-        if not self._generators:
-            made = [torch.Generator(logprobs.device) for _ in self._seeds]
-            self._generators = [g.manual_seed(s) for g, s in zip(made, self._seeds, strict=True)]
-        numbers = torch.empty_like(logprobs)
-        for row, generator in zip(numbers, self._generators, strict=True):
-            row.exponential_(generator=generator)
-        return (logprobs - numbers.clamp(min=1e-30).log()).argmax(-1)
+    def _throw(self, rows: int, vocabulary: int, device: torch.device) -> Dice:
+        dice = Dice(rows, vocabulary, device)
+        dice.set(range(rows), self._seeds, [self._settings] * rows)
+        if self._settings.repetition_penalty != 1:
+            for row, prompt in enumerate(self._prompts):
+                dice.see(row, prompt)
+        return dice

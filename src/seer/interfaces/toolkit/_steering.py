@@ -8,8 +8,9 @@ changes of all rows are applied at once, then the second ones, and so on.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownVariableType=false
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from ._model import Model, Prompt
 from ._reading import read_rows
 from ._records import Direction, Steering, Stream
 from ._registry import find
+from ._slots import Bend
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,46 @@ def _steps(model: Model, one: Steering, count: int) -> list[Step]:
     else:
         layers = [model.check_layer(one.layer, least=0 if one.stream == "residual" else 1)]
     return [Step(Site(layer, one.stream), one.mode, vector, position) for layer in layers]
+
+
+def bends_of(model: Model, steps: Sequence[Step]) -> dict[int, Bend] | None:
+    """What a row's changes do to each token that is written, by layer; None if slots cannot do it.
+
+    Changes of the residual stream, one after the other, are again of the form of a `Bend`, unless
+    they take out two directions at one place. Changes at one token of the prompt have no part in
+    it: the prefill makes those.
+    """
+    found: dict[int, Bend] = {}
+    none = torch.zeros(model.width, device=model.device)
+    for step in steps:
+        if step.site.stream != "residual":
+            return None
+        if step.position is not None:
+            continue
+        old = found.get(step.site.layer, Bend(1.0, none, none))
+        if step.mode == "ablate":
+            new = Bend(0.0, none, none)
+        elif step.vector is None:
+            raise AssertionError("a direction was checked")
+        elif step.mode == "add":
+            new = Bend(old.keep, old.along, old.add + step.vector)
+        else:
+            if bool(old.along.any()) and not torch.equal(old.along, step.vector):
+                return None
+            along = step.vector
+            new = Bend(old.keep, along, old.add - (old.add * along).sum() * along)
+        found[step.site.layer] = new
+    return found
+
+
+def prompt_changes(steps: Sequence[Step], length: int) -> dict[int, Callable[[Tensor], Tensor]]:
+    """A row's changes of the residual stream of its prompt, by layer."""
+
+    def at_prompt(change: Change, value: Tensor) -> Tensor:
+        return change(value, 0)
+
+    changes = changes_of([steps], [length]) if steps else {}
+    return {site.layer: partial(at_prompt, change) for site, change in changes.items()}
 
 
 def changes_of(

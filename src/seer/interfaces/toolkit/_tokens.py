@@ -14,6 +14,7 @@ from ._batches import prepare_each, run_each
 from ._inside import run_changed
 from ._limits import MAX_TOP, check_count
 from ._model import Model, Prompt
+from ._reading import read_logits
 from ._records import Message, NextTokens, Steering, Tokens, TokenScore
 from ._registry import find
 from ._steering import Step, changes_of, check_steering
@@ -81,16 +82,17 @@ def next_tokens(
 
 
 def _last_logits(model: Model, tasks: Sequence[_Task]) -> Tensor:
-    batch = model.pad_rows([task.row for task in tasks])
-    changes = changes_of([task.steps for task in tasks], [len(task.row) for task in tasks])
+    rows = [task.row for task in tasks]
+    changes = changes_of([task.steps for task in tasks], [len(row) for row in rows])
     if changes:
-        return run_changed(model, batch, changes)[:, -1]
-    return last_logits(model, batch)
+        return run_changed(model, model.pad_rows(rows), changes)[:, -1]
+    captured = read_logits(model, rows)
+    return last_logits(model, model.pad_rows(rows)) if captured is None else captured
 
 
 def last_logits(model: Model, batch: dict[str, Tensor]) -> Tensor:
     """The logits after the last token of each row, in float32."""
-    with torch.no_grad():
+    with model.turn, torch.no_grad():
         found: Tensor = model.net(**batch, logits_to_keep=1, use_cache=False).logits
     return found[:, -1].float()
 

@@ -164,6 +164,45 @@ class Gather:
         return list(groups.values())
 
 
+def one_by_one(entry: Entry) -> Callable[..., Any]:
+    """A batched function as one that takes the arguments of one call and gives its result."""
+    function, target = entry.function, entry.target
+    assert function is not None
+    only = sum(p.kind == "positional_only" for p in function.parameters)
+    names = [p.name for p in function.parameters if p.kind != "keyword_only"]
+    batched = {p.name for p in function.parameters if p.batched}
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = {**function.item_defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        lists = {name: [value] if name in batched else value for name, value in given.items()}
+        values = checked(entry, target(*map(lists.pop, names[:only]), **lists), 1)
+        if isinstance(values[0], Exception):
+            raise values[0]
+        return values[0]
+
+    return run
+
+
+def checked(entry: Entry, result: Any, count: int) -> list[Any]:
+    """What a batched function returned, if it is a list with one result for each call.
+
+    Raises:
+        ResultError: It is not.
+    """
+    values: list[Any] | None
+    try:
+        values = None if type(result) in (str, bytes, dict) else list(result)
+    except TypeError:
+        values = None
+    if values is None or len(values) != count:
+        came = type(result).__name__ if values is None else f"{len(values)} results"
+        raise ResultError(
+            f"{entry.name}() got a batch of {count} calls and must return a list of"
+            f" {count} results, one for each; it returned {came}"
+        )
+    return values
+
+
 def _key(shared: dict[str, Any], call: Call) -> Any:
     """Equal for calls that may run together. Arrays and the like never do: comparing them costs."""
     if not shared:
@@ -295,27 +334,13 @@ class Batch:
                     raise Stopped
                 result = self._entry.target(*args, **arguments)
                 self._lane.leave(self)
-                return None, self._check(result, len(calls))
+                return None, checked(self._entry, result, len(calls))
             except BaseException as problem:
                 self._lane.leave(self)
                 return problem, []
         except Stopped as stopped:
             self._lane.leave(self)
             return stopped, []
-
-    def _check(self, result: Any, count: int) -> list[Any]:
-        values: list[Any] | None
-        try:
-            values = None if type(result) in (str, bytes, dict) else list(result)
-        except TypeError:
-            values = None
-        if values is None or len(values) != count:
-            came = type(result).__name__ if values is None else f"{len(values)} results"
-            raise ResultError(
-                f"{self._entry.name}() got a batch of {count} calls and must return a list of"
-                f" {count} results, one for each; it returned {came}"
-            )
-        return values
 
     def _reply(
         self, call: Call, error: BaseException | None, values: list[Any], index: int

@@ -75,11 +75,12 @@ class Entry:
         self.returns_handle = function is not None and function.returns.kind == "handle"
         self.streams = function is not None and function.is_generator
         self.runner: Any = None
-        if options.batch > 1:
+        threads = (options.max_concurrency or 1) > 1
+        if options.batch > 1 and not threads:
             self.lane = "batch"
         elif function is not None and function.is_async:
             self.lane = "async"
-        elif options.max_concurrency is not None and options.max_concurrency > 1:
+        elif threads:
             self.lane = "threads"
         else:
             self.lane = "main"

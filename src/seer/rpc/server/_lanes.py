@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ._shared import Marks
 
 STOP_SIGNAL = signal.SIGRTMIN + 6
+MAX_THREADS = 64
+"""Threads of one function."""
 
 
 class MainLane:

@@ -25,7 +25,7 @@ from ._failures import forget_sources, uses_gpu
 from ._forks import Withheld
 from ._gate import Gate
 from ._gate_process import GateProcess, settle_process
-from ._lanes import MainLane, ThreadLanes
+from ._lanes import MAX_THREADS, MainLane, ThreadLanes
 from ._loop import Loop
 from ._queue import FairQueue
 from ._shared import Marks
@@ -207,7 +207,11 @@ class InterfaceProcess(GateProcess):
         gathers: list[Gather] = []
         for entry in entries.values():
             if entry.lane == "threads":
-                count = min(entry.options.max_concurrency or 1, 63)
+                count = min(entry.options.max_concurrency or 1, MAX_THREADS)
+                if entry.options.batch > 1:
+                    from ._batch import one_by_one
+
+                    entry.target = one_by_one(entry)
                 lanes = ThreadLanes(self._executor, self._marks, count, entry.name)
                 self._lanes.append(lanes)
                 entry.runner = lanes

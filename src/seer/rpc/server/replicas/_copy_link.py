@@ -6,6 +6,8 @@ import json
 import socket
 import struct
 
+from seer.rpc.server._lanes import MAX_THREADS
+
 from ._link import Link
 from ._outbox import Outbox
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_IDLE = 256
 """Connections to one copy that are kept for use again."""
-MAX_THREADS = 63
 MAX_TASKS = 64
 _LENGTH = struct.Struct("<I")
 

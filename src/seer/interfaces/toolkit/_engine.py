@@ -1,0 +1,497 @@
+"""The decoding engine: writes many texts at once, which join and leave while it runs.
+
+One call, walked through: `generate` makes tasks and `Engine.write` them. The engine's thread takes
+them at the next boundary between two steps, prefills their prompts (equal ones once) into free
+slots, and from then on they are rows of every step. Every few steps it looks at what was written,
+while the GPU is busy with the next ones; a row that has come to an end token, a stop text or its
+length leaves, and its caller goes on.
+
+What slots cannot do (changes of parts of a block, two directions taken out at one place) is written
+by transformers' own loop, between two steps. Whether an engine is used at all, `SEER_ENGINE` says:
+see `docs/interfaces.md`.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seer.errors import CallLimitError, ModelInputError
+
+from ._batches import split
+from ._graphs import Graphs
+from ._limits import BATCH_TOKENS
+from ._model import Model
+from ._sampling import Settings, Way
+from ._slots import CHUNK, LENGTHS, ROWS, Bend, Slots, Start, bucket, check_slots, token_bytes
+from ._steering import Step, bends_of, prompt_changes
+
+_log = logging.getLogger(__name__)
+_PREFILL = 8192
+"""Tokens of prompts that join at once: those who are being written wait for them."""
+_USUAL_ROWS, _USUAL_LENGTH = 64, 1024
+_MEMORY = 1 << 30
+"""Bytes of cache where there is no GPU whose memory could be asked for."""
+_AHEAD = 2
+"""Rounds of steps that the GPU is given before the first of them is looked at."""
+_REST = 10.0
+"""Seconds after which the thread of an engine without work ends."""
+_WAYS: tuple[Way, ...] = ("greedy", "drawn", "filtered")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One text to write."""
+
+    row: list[int]
+    seed: int
+    steps: list[Step]
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Written:
+    """The tokens of a text, past its end perhaps, and their log-probabilities."""
+
+    ids: list[int]
+    logprobs: list[float]
+
+
+@dataclass(eq=False)
+class _Request:
+    task: Task
+    bends: dict[int, Bend]
+    ids: list[int] = field(default_factory=list[int])
+    logprobs: list[float] = field(default_factory=list[float])
+    slot: int = -1
+    issued: int = 0
+    """How many tokens the GPU has been told to write."""
+    error: Exception | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def total(self) -> int:
+        """How many tokens it has at the end."""
+        return len(self.task.row) + self.task.settings.max_new_tokens
+
+    @property
+    def length(self) -> int:
+        """How many tokens of it the cache has once all steps are run."""
+        return len(self.task.row) + self.issued
+
+    @property
+    def left(self) -> int:
+        """How many tokens the GPU has not been told to write yet."""
+        return self.task.settings.max_new_tokens - self.issued
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Steps that the GPU was told to run, and where their tokens arrive."""
+
+    ids: Tensor
+    logprobs: Tensor
+    rows: list[tuple[_Request, int]]
+    arrived: Any
+
+    def wait(self) -> None:
+        if self.arrived is not None:
+            self.arrived.synchronize()
+
+
+class Engine:
+    """Writes the texts of one model.
+
+    Args:
+        model: The model.
+        ends: The tokens that end a text.
+        plainly: Writes some tasks of equal settings with transformers' own loop.
+
+    Attributes:
+        refused: Why all texts are written plainly; nothing if they are not.
+        graphs: What was captured.
+    """
+
+    def __init__(
+        self, model: Model, ends: set[int], plainly: Callable[[list[Task]], list[Written]]
+    ) -> None:
+        self._model = model
+        self._ends = ends
+        self._plainly = plainly
+        self.graphs = Graphs(model.device, model.name)
+        self.refused = check_slots(model)
+        if self.refused:
+            _log.warning("%s: no decoding engine: %s", model.name, self.refused)
+        self._share = cache_share()
+        self._budget = 0 if self.refused else _budget(model, self._share)
+        self._slots: Slots | None = None
+        self._changed = threading.Condition()
+        self._waiting: deque[_Request] = deque()
+        self._plain: deque[_Request] = deque()
+        self._active: list[_Request] = []
+        self._rounds: deque[_Round] = deque()
+        self._thread: threading.Thread | None = None
+        self._told = False
+
+    # --- for callers -----------------------------------------------------------------------------
+
+    def write(self, tasks: Sequence[Task]) -> list[Written]:
+        """Write texts; returns when all are written.
+
+        Raises:
+            CallLimitError: There is no memory for a text.
+        """
+        requests = [self._request(task) for task in tasks]
+        with self._changed:
+            for one, waits_plainly in requests:
+                (self._plain if waits_plainly else self._waiting).append(one)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_work, args=(weakref.ref(self),), name="seer-engine", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+        try:
+            for one, _ in requests:
+                # In pieces: a thread is interrupted between two of them.
+                while not one.over.wait(0.1):
+                    pass
+        except BaseException:
+            for one, _ in requests:
+                one.over.set()
+            raise
+        errors = [one.error for one, _ in requests if one.error is not None]
+        if errors:
+            raise errors[0]
+        return [Written(one.ids, one.logprobs) for one, _ in requests]
+
+    def prepare(self, rows: int, length: int) -> None:
+        """Capture the steps of up to this many rows of this length ahead of time."""
+        if self.refused:
+            return
+        with self._model.turn:
+            slots = self._reshape(rows, length)
+            for many in [size for size in ROWS if size <= bucket(ROWS, rows)]:
+                for long in [size for size in LENGTHS if size <= bucket(LENGTHS, length)]:
+                    for way in _WAYS[:2]:
+                        slots.run(2, rows=min(many, slots.rows), length=long, way=way, bent=False)
+
+    def _request(self, task: Task) -> tuple[_Request, bool]:
+        bends = None if self.refused else bends_of(self._model, task.steps)
+        if bends is None and not self.refused and not self._told:
+            self._told = True
+            _log.warning(
+                "%s: steering of parts of blocks, or along several directions at one place, is "
+                "written without the decoding engine",
+                self._model.name,
+            )
+        return _Request(task, bends or {}), bends is None
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def work(self) -> bool:
+        """Do what is to be done now, or wait for it; whether to be called again."""
+        with self._changed:
+            if not (self._waiting or self._plain or self._active or self._rounds) and (
+                not self._changed.wait_for(lambda: self._waiting or self._plain, _REST)
+            ):
+                self._thread = None
+                return False
+        try:
+            with self._model.turn, torch.no_grad():
+                self._leave()
+                if self._plain:
+                    self._write_plainly()
+                self._join()
+                self._issue()
+            # The model is free meanwhile.
+            if self._rounds and (len(self._rounds) >= _AHEAD or not self._to_run()):
+                self._look()
+        except Exception as error:
+            self._fail(error)
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        """Everybody's call fails; what was on the GPU may be spoilt."""
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            error = CallLimitError(
+                f"the GPU has no memory left for writing texts ({_first_line(error)}); lower "
+                f"SEER_CACHE_SHARE (now {self._share:g}), or ask for fewer or shorter texts"
+            )
+        with self._changed:
+            concerned = [*self._active, *self._waiting, *self._plain]
+            self._active = []
+            self._waiting.clear()
+            self._plain.clear()
+        self._rounds.clear()
+        self._slots = None
+        self.graphs.forget()
+        for one in concerned:
+            one.error = error
+            one.over.set()
+
+    def _write_plainly(self) -> None:
+        """Write those texts that slots cannot, of equal settings at once."""
+        with self._changed:
+            settings = self._plain[0].task.settings
+            group = [one for one in self._plain if one.task.settings == settings]
+            for one in group:
+                self._plain.remove(one)
+        group = [one for one in group if not one.over.is_set()]
+        for part in split(group, lambda one: one.total, BATCH_TOKENS):
+            try:
+                found = self._plainly([one.task for one in part])
+            except Exception as error:
+                for one in part:
+                    one.error = error
+            else:
+                for one, written in zip(part, found, strict=True):
+                    one.ids, one.logprobs = written.ids, written.logprobs
+            for one in part:
+                one.over.set()
+
+    # --- joining and leaving ---------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """Forget rows that have ended or that nobody waits for, and close gaps between others."""
+        self._active = [one for one in self._active if not one.over.is_set()]
+        slots = self._slots
+        if slots is None or not self._active:
+            return
+        self._active.sort(key=lambda one: one.slot)
+        count = len(self._active)
+        if bucket(ROWS, count) < bucket(ROWS, self._active[-1].slot + 1):
+            taken = {one.slot for one in self._active}
+            free = [slot for slot in range(count) if slot not in taken]
+            for one in self._active:
+                if one.slot >= count:
+                    target = free.pop(0)
+                    slots.move(one.slot, target, one.length)
+                    one.slot = target
+
+    def _join(self) -> None:
+        with self._changed:
+            self._waiting = deque(one for one in self._waiting if not one.over.is_set())
+        while self._waiting:
+            slots = self._room()
+            if slots is None:
+                return
+            group = self._next_group(slots)
+            taken = {one.slot for one in self._active}
+            free = [slot for slot in range(slots.rows) if slot not in taken]
+            for one, slot in zip(group, free, strict=False):
+                one.slot = slot
+            self._active += group
+            self._begin(slots, group)
+
+    def _next_group(self, slots: Slots) -> list[_Request]:
+        """Those who are first in line, as many as fit and may be prefilled at once."""
+        room = slots.rows - len(self._active)
+        group: list[_Request] = []
+        seen: set[Any] = set()
+        longest = 0
+        with self._changed:
+            while self._waiting and len(group) < room:
+                one = self._waiting[0]
+                key = _prompt_key(one.task)
+                longest = max(longest, len(one.task.row))
+                wide = one.total > slots.length
+                full = longest * len(seen | {key}) > _PREFILL
+                other = group and bool(one.task.steps) != bool(group[0].task.steps)
+                if wide or other or (group and full):
+                    break
+                seen.add(key)
+                group.append(self._waiting.popleft())
+        return group
+
+    def _begin(self, slots: Slots, group: Sequence[_Request]) -> None:
+        starts: dict[Any, list[_Request]] = {}
+        for one in group:
+            starts.setdefault(_prompt_key(one.task), []).append(one)
+        same = list(starts.values())
+        ordered = [one for group in same for one in group]
+        slots.begin(
+            [
+                Start(
+                    ones[0].task.row,
+                    [one.slot for one in ones],
+                    prompt_changes(ones[0].task.steps, len(ones[0].task.row)),
+                )
+                for ones in same
+            ],
+            [one.task.seed for one in ordered],
+            [one.task.settings for one in ordered],
+        )
+        for one in group:
+            slots.bend(one.slot, one.bends)
+
+    def _room(self) -> Slots | None:
+        """Slots with room for the first in line, or None while others must leave first."""
+        need = self._waiting[0].total
+        slots = self._slots
+        if slots is not None and need <= slots.length and len(self._active) < slots.rows:
+            return slots
+        rows = len(self._active) + len(self._waiting)
+        longest = max([need, *(one.total for one in self._active)])
+        if (
+            slots is not None
+            and need <= slots.length
+            and self._shape(rows, longest)
+            <= (
+                slots.rows,
+                slots.length,
+            )
+        ):
+            return None
+        if self._shape(1, longest)[0] < 1:
+            one = self._waiting.popleft()
+            one.error = CallLimitError(
+                f"a text of {one.total} tokens needs more memory than its cache may take "
+                f"({self._budget / 1e9:.1f} GB); raise SEER_CACHE_SHARE (now {self._share:g}), or "
+                "ask for fewer tokens"
+            )
+            one.over.set()
+            return self._room() if self._waiting else None
+        if self._shape(rows, longest)[0] <= len(self._active):
+            return None
+        return self._reshape(rows, longest)
+
+    def _shape(self, rows: int, length: int) -> tuple[int, int]:
+        """How many rows of which length the budget allows, if so many of this one are wanted."""
+        tokens = self._budget // token_bytes(self._model)
+        rows = min(max(rows, _USUAL_ROWS), ROWS[-1])
+        need = bucket(LENGTHS, length)
+        usual = max(need, _USUAL_LENGTH)
+        if tokens // usual >= rows:
+            return rows, usual
+        return min(rows, tokens // need), need
+
+    def _reshape(self, rows: int, length: int) -> Slots:
+        """Slots of another shape, with the rows that are being written in them."""
+        old, shape = self._slots, self._shape(rows, length)
+        if old is not None and (old.rows, old.length) == shape:
+            return old
+        self._slots = None
+        slots = Slots(self._model, self.graphs, *shape)
+        if old is not None:
+            places = {one.slot: (i, one.length) for i, one in enumerate(self._active)}
+            slots.take(old, places)
+            for i, one in enumerate(self._active):
+                one.slot = i
+        self._slots = slots
+        return slots
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _to_run(self) -> list[_Request]:
+        return [one for one in self._active if one.left > 0 and not one.over.is_set()]
+
+    def _issue(self) -> None:
+        """Tell the GPU to run the next steps."""
+        rows, slots = self._to_run(), self._slots
+        if not rows or slots is None:
+            return
+        steps = min(CHUNK, max(one.left for one in rows))
+        ids, logprobs = slots.run(
+            steps,
+            rows=max(one.slot for one in rows) + 1,
+            length=min(max(one.length for one in rows) + steps, slots.length),
+            way=max((one.task.settings.way for one in rows), key=_WAYS.index),
+            bent=any(one.bends for one in rows),
+        )
+        self._rounds.append(
+            _Round(_arriving(ids), _arriving(logprobs), [(o, o.slot) for o in rows], _mark(ids))
+        )
+        for one in rows:
+            one.issued += steps
+
+    def _look(self) -> None:
+        """See what the oldest round wrote; whoever is done may go."""
+        found = self._rounds.popleft()
+        found.wait()
+        ids, logprobs = found.ids.T.tolist(), found.logprobs.T.tolist()
+        for one, slot in found.rows:
+            if one.over.is_set():
+                continue
+            room = one.task.settings.max_new_tokens - len(one.ids)
+            new = ids[slot][:room]
+            one.ids += new
+            one.logprobs += logprobs[slot][:room]
+            full = len(one.ids) >= one.task.settings.max_new_tokens
+            if full or not self._ends.isdisjoint(new) or self._stops(one, len(new)):
+                one.over.set()
+
+    def _stops(self, one: _Request, new: int) -> bool:
+        """Whether a stop text has come. Only to end early: where to cut is found by the caller."""
+        stops = one.task.settings.stop
+        if not stops:
+            return False
+        tail = one.ids[-(new + 4 * max(map(len, stops))) :]
+        text = str(self._model.tokenizer.decode(tail, skip_special_tokens=True))
+        return any(stop in text for stop in stops)
+
+
+def _work(engine: "weakref.ref[Engine]") -> None:
+    while (own := engine()) is not None and own.work():
+        del own
+
+
+def _prompt_key(task: Task) -> Any:
+    return tuple(task.row), id(task.steps) if task.steps else 0
+
+
+def _arriving(values: Tensor) -> Tensor:
+    """A copy on the host; on a GPU's stream, it is there when the round's mark is passed."""
+    if values.device.type != "cuda":
+        return values.clone()
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return host.copy_(values, non_blocking=True)
+
+
+def _mark(values: Tensor) -> Any:
+    if values.device.type != "cuda":
+        return None
+    event: Any = torch.cuda.Event()
+    event.record()
+    return event
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def cache_share() -> float:
+    """The share of the free GPU memory that caches may take.
+
+    Raises:
+        ModelInputError: `SEER_CACHE_SHARE` is not a number between 0 and 1.
+    """
+    said = os.environ.get("SEER_CACHE_SHARE", "0.4")
+    try:
+        share = float(said)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise ModelInputError(f"SEER_CACHE_SHARE={said!r}: must be between 0 and 1, like 0.4")
+    return share
+
+
+def _budget(model: Model, share: float) -> int:
+    if model.device.type != "cuda":
+        return _MEMORY
+    free, _total = torch.cuda.mem_get_info(model.device)
+    return int(free * share)

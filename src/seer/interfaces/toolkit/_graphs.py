@@ -1,0 +1,117 @@
+"""Running functions over static tensors: on a GPU as CUDA graphs, elsewhere as they are.
+
+A function here takes its inputs from tensors that stay where they are and leaves its results in
+such tensors. The first run of a key is a plain one, which also warms up what PyTorch makes on first
+use; the second one is captured. So nothing runs that was not asked for. A function that cannot be
+captured (it waits for the GPU in the middle, it changes its shapes) stays plain, and one log line
+says so.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, Literal
+
+import torch
+
+from seer.errors import ModelInputError
+
+_log = logging.getLogger(__name__)
+_MOST = 96
+"""Graphs that are kept; the one that was not used for longest goes first."""
+
+
+def engine_use() -> Literal["off", "batches", "joining"]:
+    """Whether texts are written by an engine, and whether calls join it one by one.
+
+    Raises:
+        ModelInputError: `SEER_ENGINE` is none of what it may be.
+    """
+    said = os.environ.get("SEER_ENGINE", "auto")
+    if said == "auto":
+        return "joining" if torch.cuda.is_available() else "off"
+    if said not in ("off", "batches", "joining"):
+        raise ModelInputError(
+            f"SEER_ENGINE={said!r}: must be 'auto', 'off', 'batches' or 'joining'"
+        )
+    return said
+
+
+class Graphs:
+    """The captured functions of one model.
+
+    Attributes:
+        captured: How many functions were captured.
+        seconds: How long capturing took, in all.
+    """
+
+    def __init__(self, device: torch.device, what: str) -> None:
+        self.captured = 0
+        self.seconds = 0.0
+        self._what = what
+        self._on = device.type == "cuda"
+        self._device = device
+        self._known: OrderedDict[Hashable, Any] = OrderedDict()
+        """Per key: None after the plain run, a graph, or False for what cannot be captured."""
+        self._failed = False
+        self._pool: Any = None
+        self._side: Any = None
+
+    def run(self, key: Hashable, function: Callable[[], None]) -> None:
+        """Run a function; equal keys must stand for the same function over the same tensors."""
+        if not self._on:
+            function()
+            return
+        known = self._known.get(key, "new")
+        if known is None:
+            known = self._known[key] = self._capture(key, function)
+        if known == "new":
+            self._known[key] = None
+            if len(self._known) > _MOST:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+        if known in ("new", False):
+            function()
+        else:
+            known.replay()
+
+    def forget(self) -> None:
+        """Drop all graphs: tensors that they use are about to go."""
+        self._known.clear()
+
+    def _capture(self, key: Hashable, function: Callable[[], None]) -> Any:
+        cuda: Any = torch.cuda
+        begin = time.monotonic()
+        if self._side is None:
+            self._pool, self._side = cuda.graph_pool_handle(), cuda.Stream(self._device)
+        graph = cuda.CUDAGraph()
+        self._side.wait_stream(cuda.current_stream())
+        try:
+            with cuda.stream(self._side):
+                # Other threads may copy to the GPU meanwhile.
+                graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+                try:
+                    function()
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            cuda.synchronize()
+            self._tell(key, error)
+            return False
+        cuda.current_stream().wait_stream(self._side)
+        self.captured += 1
+        self.seconds += time.monotonic() - begin
+        return graph
+
+    def _tell(self, key: Hashable, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
+            reason = str(error).strip().partition("\n")[0]
+            _log.warning("%s: %s is not captured as a CUDA graph: %s", self._what, key, reason)

@@ -1,0 +1,521 @@
+"""Rows that are written together: a static cache, and one step of all of them as one function.
+
+A slot is a row of the cache. Each row stands at a position of its own, its tokens begin at index 0,
+and nothing of a row depends on the others: so rows join and leave between two steps. A step chooses
+a token from the logits that the last one left, writes it down, and runs the model on it. All of it
+reads and writes tensors that stay where they are, so that `_graphs` can capture it; for few rows or
+short ones, a smaller graph runs over the first part of the same tensors.
+
+The last slot is a scrap one: what a captured prefill computes for padding goes there.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import math
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, DynamicCache
+from transformers.cache_utils import Cache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from ._graphs import Graphs
+from ._model import Model
+from ._parts import probe, replace
+from ._sampling import Dice, Settings, Way, choose
+
+CHUNK = 2
+"""Steps between two looks at what was written."""
+ROWS = (1, 8, 32, 64, 128, 256)
+LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
+_SMALL = 1024
+"""Tokens, padding counted, up to which a prefill is captured: launching takes longest there."""
+_GROUPED = "seer_grouped"
+
+
+@dataclass(frozen=True)
+class Start:
+    """One prompt to prefill, and the rows that begin with it."""
+
+    prompt: Sequence[int]
+    rows: Sequence[int]
+    changes: Mapping[int, Callable[[Tensor], Tensor]]
+    """By layer, what changes its residual stream, (1, tokens, width)."""
+
+
+@dataclass(frozen=True)
+class Bend:
+    """How one row's residual stream is changed at one layer, at every step.
+
+    The new activation is `keep` times what is left without the component along `along` (of length
+    one, or zeros), plus `add`.
+    """
+
+    keep: float
+    along: Tensor
+    add: Tensor
+
+
+def bucket(sizes: Sequence[int], least: int) -> int:
+    """The smallest of the sizes that is at least this; the largest if none is."""
+    return next((size for size in sizes if size >= least), sizes[-1])
+
+
+class Slots:
+    """The static tensors of rows that are written together.
+
+    Attributes:
+        rows: How many rows there are, the scrap one not counted.
+        length: How many tokens each may have.
+    """
+
+    def __init__(self, model: Model, graphs: Graphs, rows: int, length: int) -> None:
+        self.rows = rows
+        self.length = length
+        self._model = model
+        self._graphs = graphs
+        graphs.forget()
+        device, dtype = model.device, model.net.dtype
+        shapes = cache_shapes(model)
+        self._keys, self._values = (
+            [torch.zeros(rows + 1, s[0], length, s[i], dtype=dtype, device=device) for s in shapes]
+            for i in (1, 2)
+        )
+        self._logits = torch.zeros(rows + 1, model.vocabulary, device=device)
+        self._position = torch.zeros(rows + 1, dtype=torch.int64, device=device)
+        self._dice = Dice(rows + 1, model.vocabulary, device)
+        self._tick = torch.zeros(1, dtype=torch.int64, device=device)
+        self._ids = torch.zeros(CHUNK, rows + 1, dtype=torch.int64, device=device)
+        self._logprobs = torch.zeros(CHUNK, rows + 1, device=device)
+        self._bends: _Bends | None = None
+        self._prefills: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        self._forward = _compiled(model.net)
+
+    # --- rows come and go ------------------------------------------------------------------------
+
+    def begin(
+        self, starts: Sequence[Start], seeds: Sequence[int], settings: Sequence[Settings]
+    ) -> None:
+        """Prefill prompts and put rows at their beginning.
+
+        Args:
+            starts: The prompts. All must have changes, or none.
+            seeds: For each row of all starts, in order.
+            settings: Likewise.
+        """
+        firsts = [start.rows[0] for start in starts]
+        self._prefill([list(one.prompt) for one in starts], firsts, starts)
+        for start in starts:
+            if len(start.rows) > 1:
+                self._copy(start.rows[0], start.rows[1:], len(start.prompt))
+        rows = [row for start in starts for row in start.rows]
+        lengths = [len(start.prompt) for start in starts for _ in start.rows]
+        where = torch.tensor(rows, device=self._position.device)
+        self._position[where] = torch.tensor(lengths).to(self._position.device)
+        self._dice.set(rows, seeds, settings)
+        penalized = iter(one.repetition_penalty != 1 for one in settings)
+        for start in starts:
+            for row in start.rows:
+                if next(penalized):
+                    self._dice.see(row, start.prompt)
+
+    def bend(self, row: int, bends: Mapping[int, Bend]) -> None:
+        """Say how a row is changed from now on, by layer; what was said before is forgotten."""
+        if self._bends is None:
+            if not bends:
+                return
+            self._bends = _Bends(self._model, self.rows + 1)
+        self._bends.set(row, bends)
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy a row that has `length` tokens to another slot."""
+        self._copy(source, [target], length)
+        self._position[target] = self._position[source]
+        for value in vars(self._dice).values():
+            value[target] = value[source]
+        if self._bends is not None:
+            self._bends.move(source, target)
+
+    def take(self, other: "Slots", rows: Mapping[int, tuple[int, int]]) -> None:
+        """Take rows over from other slots: by row there, the row here and how many tokens."""
+        for source, (target, length) in rows.items():
+            for mine, its in zip(self._tensors(), other._tensors(), strict=True):
+                mine[target, :, :length] = its[source, :, :length]
+            self._logits[target] = other._logits[source]
+            self._position[target] = other._position[source]
+            for name, value in vars(self._dice).items():
+                value[target] = getattr(other._dice, name)[source]
+            if other._bends is not None:
+                if self._bends is None:
+                    self._bends = _Bends(self._model, self.rows + 1)
+                self._bends.take(other._bends, source, target)
+
+    def _copy(self, source: int, targets: Sequence[int], length: int) -> None:
+        where = torch.tensor(targets, device=self._position.device)
+        for tensor in self._tensors():
+            tensor[where, :, :length] = tensor[source, :, :length].clone()
+        self._logits[where] = self._logits[source].clone()
+
+    def _tensors(self) -> list[Tensor]:
+        return [*self._keys, *self._values]
+
+    # --- prefill ---------------------------------------------------------------------------------
+
+    def _prefill(
+        self, prompts: Sequence[list[int]], rows: Sequence[int], starts: Sequence[Start]
+    ) -> None:
+        changed = any(start.changes for start in starts)
+        longest = max(map(len, prompts))
+        count = len(prompts)
+        if not changed:
+            wide = 1 << max(4, (longest - 1).bit_length())
+            many = 1 << (count - 1).bit_length()
+            if wide * many <= _SMALL and wide <= self.length:
+                longest, count = wide, many
+        # Padded with ordinary tokens: some models look for others in the middle of a run.
+        ids = torch.full((count, longest), prompts[0][0], dtype=torch.int64)
+        for i, prompt in enumerate(prompts):
+            ids[i, : len(prompt)] = torch.tensor(prompt)
+        padding = count - len(prompts)
+        where = torch.tensor([*rows, *[self.rows] * padding])
+        last = torch.tensor([*(len(p) - 1 for p in prompts), *[0] * padding])
+        given = tuple(one.to(self._position.device) for one in (ids, where, last))
+        if changed or count * longest > _SMALL:
+            self._run_prompts(*given, _joined([start.changes for start in starts]))
+            return
+        held = self._prefills.setdefault((count, longest), given)
+        if held is not given:
+            for mine, new in zip(held, given, strict=True):
+                mine.copy_(new)
+        self._graphs.run(("prefill", count, longest), partial(self._run_prompts, *held, {}))
+
+    def _run_prompts(
+        self,
+        ids: Tensor,
+        rows: Tensor,
+        last: Tensor,
+        changes: Mapping[int, Callable[[Tensor], Tensor]],
+    ) -> None:
+        """Run prompts, padded at the right: a token never sees what comes behind it."""
+
+        def put(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            size = key.shape[2]
+            self._keys[layer][:, :, :size].index_copy_(0, rows, key)
+            self._values[layer][:, :, :size].index_copy_(0, rows, value)
+            return key, value
+
+        with torch.no_grad(), changing(self._model, changes), head_at(self._model, last):
+            logits = self._model.net(
+                input_ids=ids, past_key_values=_Passing(put), use_cache=True
+            ).logits
+        self._logits.index_copy_(0, rows, logits[:, -1].float())
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def run(self, steps: int, *, rows: int, length: int, way: Way, bent: bool) -> tuple[Any, Any]:
+        """Run steps; the tokens and log-probabilities (steps by rows), still on the device.
+
+        Args:
+            steps: How many, `CHUNK` at most.
+            rows: The first this many rows take part.
+            length: The longest of them has at most this many tokens afterwards.
+            way: What choosing their tokens needs at most.
+            bent: Whether a row is changed.
+        """
+        most_rows = min(bucket(ROWS, rows), self.rows)
+        most = min(bucket(LENGTHS, length), self.length)
+        self._tick.zero_()
+        step = partial(self._step, most_rows, most, way, bent)
+        with self._attention(), torch.no_grad():
+            for _ in range(steps):
+                self._graphs.run(("step", most_rows, most, way, bent), step)
+        return self._ids[:steps, :rows], self._logprobs[:steps, :rows]
+
+    def _step(self, rows: int, length: int, way: Way, bent: bool) -> None:
+        chosen, logprobs = choose(self._logits[:rows], self._dice.first(rows), way)
+        self._ids[:, :rows].index_copy_(0, self._tick, chosen[None])
+        self._logprobs[:, :rows].index_copy_(0, self._tick, logprobs[None])
+        position = self._position[:rows]
+        every = torch.arange(rows, device=position.device)
+
+        def put(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            keys, values = self._keys[layer], self._values[layer]
+            keys[every, :, position] = key[:, :, 0]
+            values[every, :, position] = value[:, :, 0]
+            return keys[:rows, :, :length], values[:rows, :, :length]
+
+        changes = self._bends.changes(rows) if bent and self._bends is not None else {}
+        with changing(self._model, changes):
+            forward = self._model.net if changes else self._forward
+            logits = forward(
+                input_ids=chosen[:, None],
+                position_ids=position[:, None],
+                attention_mask=self._masks(position, length),
+                past_key_values=_Passing(put),
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits
+        self._logits[:rows].copy_(logits[:, -1])
+        # Rows that nobody waits for go on until they stand at the end, and stay there.
+        position.copy_((position + 1).clamp(max=length - 1))
+        self._tick += 1
+
+    def _masks(self, position: Tensor, length: int) -> Any:
+        places = torch.arange(length, device=position.device)[None]
+        least = torch.finfo(self._model.net.dtype).min
+
+        def mask(seen: Tensor) -> Tensor:
+            found = torch.zeros(seen.shape, dtype=self._model.net.dtype, device=seen.device)
+            return found.masked_fill_(~seen, least)[:, None, None, :]
+
+        here = position[:, None]
+        full = mask(places <= here)
+        window = window_of(self._model)
+        kinds = set(getattr(self._model.config, "layer_types", None) or ())
+        if window is None or length <= window:
+            return full
+        near = mask((places <= here) & (places > here - window))
+        return {"full_attention": full, "sliding_attention": near} if len(kinds) > 1 else near
+
+    @contextmanager
+    def _attention(self) -> Generator[None]:
+        """While the context lasts, `_grouped_attention` takes the place of PyTorch's plain one."""
+        config = self._model.config
+        before = getattr(config, "_attn_implementation", None)
+        if before != "sdpa":
+            yield
+            return
+        AttentionInterface.register(_GROUPED, _grouped_attention)
+        config._attn_implementation = _GROUPED
+        try:
+            yield
+        finally:
+            config._attn_implementation = before
+
+
+class _Bends:
+    """How rows are changed at all layers, as static tensors."""
+
+    def __init__(self, model: Model, rows: int) -> None:
+        size = (model.layers + 1, rows, 1)
+        self._keep = torch.ones(size, device=model.device)
+        self._along = torch.zeros(*size, model.width, device=model.device)
+        self._add = torch.zeros(*size, model.width, device=model.device)
+
+    def set(self, row: int, bends: Mapping[int, Bend]) -> None:
+        self._keep[:, row] = 1
+        self._along[:, row] = 0
+        self._add[:, row] = 0
+        for layer, bend in bends.items():
+            self._keep[layer, row] = bend.keep
+            self._along[layer, row, 0] = bend.along
+            self._add[layer, row, 0] = bend.add
+
+    def move(self, source: int, target: int) -> None:
+        self.take(self, source, target)
+
+    def take(self, other: "_Bends", source: int, target: int) -> None:
+        for name, mine in vars(self).items():
+            mine[:, target] = getattr(other, name)[:, source]
+
+    def changes(self, rows: int) -> dict[int, Callable[[Tensor], Tensor]]:
+        def change(layer: int, value: Tensor) -> Tensor:
+            wide = value.float()
+            along = self._along[layer, :rows]
+            rest = wide - (wide * along).sum(-1, keepdim=True) * along
+            return (rest * self._keep[layer, :rows, :, None] + self._add[layer, :rows]).to(
+                value.dtype
+            )
+
+        return {layer: partial(change, layer) for layer in range(len(self._keep))}
+
+
+class _Passing(Cache):
+    """A cache for one run of a model, which hands keys and values to a function."""
+
+    def __init__(self, put: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]]) -> None:
+        self.layers: list[Any] = []
+        self._put = put
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        return self._put(layer_idx, key_states, value_states)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        return 0
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        return query_length, 0
+
+
+def passing() -> Cache:
+    """A cache that keeps nothing: transformers asks a model with one fewer questions."""
+    return _Passing(lambda _layer, key, value: (key, value))
+
+
+@contextmanager
+def head_at(model: Model, last: Tensor) -> Generator[None]:
+    """While the context lasts, logits are made for one token of each row only."""
+    rows = torch.arange(len(last), device=last.device)
+
+    def narrow(value: Tensor) -> Tensor:
+        return value[rows, last][:, None]
+
+    with replace(inputs={model.head: narrow}):
+        yield
+
+
+@contextmanager
+def changing(model: Model, changes: Mapping[int, Callable[[Tensor], Tensor]]) -> Generator[None]:
+    """While the context lasts, change the residual stream at some layers."""
+    inputs = {model.blocks[0]: changes[0]} if 0 in changes else {}
+    outputs = {model.blocks[n - 1]: change for n, change in changes.items() if n > 0}
+    with ExitStack() as stack:
+        if changes:
+            stack.enter_context(replace(inputs=inputs, outputs=outputs))
+        yield
+
+
+def _joined(
+    starts: Sequence[Mapping[int, Callable[[Tensor], Tensor]]],
+) -> dict[int, Callable[[Tensor], Tensor]]:
+    """The changes of single rows as changes of a batch of them."""
+
+    def change(layer: int, value: Tensor) -> Tensor:
+        parts = [
+            one[layer](part) if layer in one else part
+            for one, part in zip(starts, value.split(1), strict=True)
+        ]
+        return torch.cat(parts)
+
+    layers = {layer for one in starts for layer in one}
+    return {layer: partial(change, layer) for layer in layers}
+
+
+def _grouped_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attention of one token per row, where several heads share keys: these become its tokens.
+
+    PyTorch's own way with a mask copies keys and values once for each head that shares them.
+    """
+    rows, heads, tokens, width = query.shape
+    if tokens != 1 or heads == key.shape[1] or options.get("position_bias") is not None:
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout, scaling, **options
+        )
+    groups = query.reshape(rows, key.shape[1], heads // key.shape[1], width)
+    found = torch.nn.functional.scaled_dot_product_attention(
+        groups, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
+    )
+    return found.reshape(rows, 1, heads, value.shape[-1]), None
+
+
+def cache_shapes(model: Model) -> list[tuple[int, int, int]]:
+    """Per layer, how many heads have keys, and how wide keys and values are.
+
+    Raises:
+        NotImplementedError: Some layer keeps something else.
+    """
+    with model.turn, torch.no_grad():
+        kept = DynamicCache()
+        model.net(input_ids=probe(model.net)[:, :2], past_key_values=kept, use_cache=True)
+    found: list[tuple[int, int, int]] = []
+    for layer in kept.layers:
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if keys is None or values is None or keys.ndim != 4 or keys.shape[2] != 2:
+            raise NotImplementedError("a layer keeps other things than keys and values")
+        found.append((keys.shape[1], keys.shape[3], values.shape[3]))
+    if not found:
+        raise NotImplementedError("its layers keep no keys and values")
+    return found
+
+
+def token_bytes(model: Model) -> int:
+    """Bytes of cache that one token takes."""
+    size = sum(heads * (key + value) for heads, key, value in cache_shapes(model))
+    return size * model.net.dtype.itemsize
+
+
+def window_of(model: Model) -> int | None:
+    """How far back layers of local attention see; None where all see everything."""
+    kinds = getattr(model.config, "layer_types", None)
+    window = getattr(model.config, "sliding_window", None)
+    if not window or (kinds is not None and "sliding_attention" not in kinds):
+        return None
+    if kinds is None and getattr(model.config, "use_sliding_window", True) is False:
+        return None
+    return int(window)
+
+
+def check_slots(model: Model) -> str:
+    """Why a model cannot be run in slots; nothing if it can: checked by writing some tokens."""
+    unknown = set(getattr(model.config, "layer_types", None) or ()) - {
+        "full_attention",
+        "sliding_attention",
+    }
+    if unknown:
+        return f"layers of {', '.join(sorted(unknown))}"
+    if getattr(model.net, "is_quantized", False):
+        return "its weights are quantised"
+    if len({weight.device for weight in model.net.parameters()}) > 1:
+        return "it is spread over several devices"
+    try:
+        missed = _probe_slots(model)
+    except Exception as error:  # whatever an architecture's own code raises
+        return f"{type(error).__name__}: {error}"
+    return "" if missed < _MOST_MISSED else f"steps differ from a whole run by {missed:.2g}"
+
+
+_MOST_MISSED = 0.05
+"""Share of the logits that a step may miss of a whole run: rounding stays far below."""
+
+
+def _probe_slots(model: Model) -> float:
+    """How far the logits after some steps are from those of a whole run."""
+    whole = probe(model.net)[0].tolist()
+    prompts, rows = [whole[:3], whole[2:9]], [1, 0]
+    with model.turn:
+        slots = Slots(model, Graphs(torch.device("cpu"), "probe"), 2, 32)
+        starts = [Start(p, [r], {}) for p, r in zip(prompts, rows, strict=True)]
+        slots.begin(starts, [0, 0], [Settings(8)] * 2)
+        written: list[list[int]] = [[], []]
+        for _ in range(2):
+            ids, _logprobs = slots.run(CHUNK, rows=2, length=32, way="greedy", bent=False)
+            for row, new in enumerate(ids.T.tolist()):
+                written[row] += new
+        worst = 0.0
+        for prompt, row in zip(prompts, rows, strict=True):
+            ids = torch.tensor([prompt + written[row]], device=model.device)
+            with torch.no_grad():
+                own = model.net(input_ids=ids, use_cache=False).logits[0, -1].float()
+            spread = own - own.mean()
+            missed = float((slots._logits[row] - own).norm() / spread.norm().clamp(min=1e-12))
+            worst = max(worst, missed if math.isfinite(missed) else math.inf)
+    return worst
+
+
+def _compiled(net: Any) -> Any:
+    if os.environ.get("SEER_COMPILE", "0") in ("", "0"):
+        return net
+    compile_net: Any = torch.compile
+    return compile_net(net, dynamic=False)
