@@ -206,7 +206,8 @@ def in_process(net: Any, plan: Plan, found: dict[str, Any]) -> None:
     before = torch.cuda.memory_allocated() if cuda else 0
     writer = Writer(net)
     found["refused"] = writer.engine.refused
-    found["batches"] = rows = []
+    rows: list[dict[str, Any]] = []
+    found["batches"] = rows
     for count in plan.batches:
         given = prompts(count)
         run, capture = hand_loop(net, given, plan)
@@ -281,11 +282,9 @@ def served(folder: Path, net: Any, plan: Plan, found: dict[str, Any], which: Seq
             if use != "off":
                 arrivals(plan, server, found[use])
                 print(json.dumps({use: found[use]}), flush=True)
-            server.close()
     finally:
         for server in servers.values():
-            if server._process.poll() is None:
-                server.close()
+            server.close()
     ids = torch.tensor(prompts(plan.callers), device=plan.device)
 
     def forward() -> None:
@@ -339,9 +338,8 @@ def arrivals(plan: Plan, server: Server, found: dict[str, Any]) -> None:
                 gates.gate = Gate("whitebox", f"path:{free.pop()}")
         row = prompts(seed % 97 + 1)[-1]
         options = {"seed": seed, "max_new_tokens": new, "temperature": 1.0}
-        result = gates.gate.call("generate", [row], options)
-        ids = result["ids"] if isinstance(result, dict) else result.ids
-        return len(ids), time.monotonic()
+        result: Any = gates.gate.call("generate", [row], options)
+        return len(result.ids), time.monotonic()
 
     with ThreadPoolExecutor(plan.callers) as pool:
         lengths = [length() for _ in range(plan.callers * 6)]
@@ -463,7 +461,7 @@ def page(found: dict[str, Any], where: dict[str, str], used: dict[str, str]) -> 
 
 def main() -> int:
     """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--quick", action="store_true", help="a tiny model: does it all work?")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
@@ -486,7 +484,8 @@ def main() -> int:
         if name not in arguments.only:
             return
         begin = time.monotonic()
-        found[name] = own = {}
+        own: dict[str, Any] = {}
+        found[name] = own
         try:
             run(own)
         except Exception:

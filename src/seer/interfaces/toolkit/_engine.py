@@ -407,7 +407,7 @@ class Engine:
             steps,
             rows=max(one.slot for one in rows) + 1,
             length=min(max(one.length for one in rows) + steps, slots.length),
-            way=max((one.task.settings.way for one in rows), key=_WAYS.index),
+            way=_WAYS[max(_WAYS.index(one.task.settings.way) for one in rows)],
             bent=any(one.bends for one in rows),
         )
         self._rounds.append(

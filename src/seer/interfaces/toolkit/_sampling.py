@@ -206,14 +206,15 @@ class Choice(LogitsProcessor):
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         """Scores that leave only the chosen token."""
         if self._dice is None:
-            self._dice = self._throw(*scores.shape, scores.device)
+            self._dice = self._throw(scores)
         chosen, own = choose(scores.float(), self._dice, self._settings.way)
         self.ids.append(chosen)
         self.logprobs.append(own)
         return torch.full_like(scores, -torch.inf).scatter(-1, chosen[:, None], 0.0)
 
-    def _throw(self, rows: int, vocabulary: int, device: torch.device) -> Dice:
-        dice = Dice(rows, vocabulary, device)
+    def _throw(self, scores: Tensor) -> Dice:
+        rows = len(scores)
+        dice = Dice(rows, scores.shape[-1], scores.device)
         dice.set(range(rows), self._seeds, [self._settings] * rows)
         if self._settings.repetition_penalty != 1:
             for row, prompt in enumerate(self._prompts):

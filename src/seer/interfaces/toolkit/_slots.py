@@ -75,6 +75,7 @@ class Slots:
     Attributes:
         rows: How many rows there are, the scrap one not counted.
         length: How many tokens each may have.
+        logits: Of each row's next token.
     """
 
     def __init__(self, model: Model, graphs: Graphs, rows: int, length: int) -> None:
@@ -89,7 +90,7 @@ class Slots:
             [torch.zeros(rows + 1, s[0], length, s[i], dtype=dtype, device=device) for s in shapes]
             for i in (1, 2)
         )
-        self._logits = torch.zeros(rows + 1, model.vocabulary, device=device)
+        self.logits = torch.zeros(rows + 1, model.vocabulary, device=device)
         self._position = torch.zeros(rows + 1, dtype=torch.int64, device=device)
         self._dice = Dice(rows + 1, model.vocabulary, device)
         self._tick = torch.zeros(1, dtype=torch.int64, device=device)
@@ -149,7 +150,7 @@ class Slots:
         for source, (target, length) in rows.items():
             for mine, its in zip(self._tensors(), other._tensors(), strict=True):
                 mine[target, :, :length] = its[source, :, :length]
-            self._logits[target] = other._logits[source]
+            self.logits[target] = other.logits[source]
             self._position[target] = other._position[source]
             for name, value in vars(self._dice).items():
                 value[target] = getattr(other._dice, name)[source]
@@ -162,7 +163,7 @@ class Slots:
         where = torch.tensor(targets, device=self._position.device)
         for tensor in self._tensors():
             tensor[where, :, :length] = tensor[source, :, :length].clone()
-        self._logits[where] = self._logits[source].clone()
+        self.logits[where] = self.logits[source].clone()
 
     def _tensors(self) -> list[Tensor]:
         return [*self._keys, *self._values]
@@ -187,7 +188,8 @@ class Slots:
         padding = count - len(prompts)
         where = torch.tensor([*rows, *[self.rows] * padding])
         last = torch.tensor([*(len(p) - 1 for p in prompts), *[0] * padding])
-        given = tuple(one.to(self._position.device) for one in (ids, where, last))
+        device = self._position.device
+        given = ids.to(device), where.to(device), last.to(device)
         if changed or count * longest > _SMALL:
             self._run_prompts(*given, _joined([start.changes for start in starts]))
             return
@@ -216,7 +218,7 @@ class Slots:
             logits = self._model.net(
                 input_ids=ids, past_key_values=_Passing(put), use_cache=True
             ).logits
-        self._logits.index_copy_(0, rows, logits[:, -1].float())
+        self.logits.index_copy_(0, rows, logits[:, -1].float())
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -240,7 +242,7 @@ class Slots:
         return self._ids[:steps, :rows], self._logprobs[:steps, :rows]
 
     def _step(self, rows: int, length: int, way: Way, bent: bool) -> None:
-        chosen, logprobs = choose(self._logits[:rows], self._dice.first(rows), way)
+        chosen, logprobs = choose(self.logits[:rows], self._dice.first(rows), way)
         self._ids[:, :rows].index_copy_(0, self._tick, chosen[None])
         self._logprobs[:, :rows].index_copy_(0, self._tick, logprobs[None])
         position = self._position[:rows]
@@ -263,7 +265,7 @@ class Slots:
                 use_cache=True,
                 logits_to_keep=1,
             ).logits
-        self._logits[:rows].copy_(logits[:, -1])
+        self.logits[:rows].copy_(logits[:, -1])
         # Rows that nobody waits for go on until they stand at the end, and stay there.
         position.copy_((position + 1).clamp(max=length - 1))
         self._tick += 1
@@ -509,7 +511,7 @@ def _probe_slots(model: Model) -> float:
             with torch.no_grad():
                 own = model.net(input_ids=ids, use_cache=False).logits[0, -1].float()
             spread = own - own.mean()
-            missed = float((slots._logits[row] - own).norm() / spread.norm().clamp(min=1e-12))
+            missed = float((slots.logits[row] - own).norm() / spread.norm().clamp(min=1e-12))
             worst = max(worst, missed if math.isfinite(missed) else math.inf)
     return worst
 
