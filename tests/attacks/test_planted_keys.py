@@ -162,7 +162,7 @@ def page(viewer: Viewer, path: str) -> bytes:
 def exported(run: Run, folder: Path) -> bytes:
     """All that leaves the record for others: the page, a shared file, a log of Inspect."""
     text = share(run, folder / "shared.html").read_bytes()
-    text += export_inspect(run, folder / "log.json").read_bytes()
+    text += export_inspect(run, folder / "log.json")[0].read_bytes()
     with Viewer(run.folder.parent) as viewer:
         assert viewer.token in known_secrets()
         for path in ("", "/stream", "/notebook"):

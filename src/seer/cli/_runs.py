@@ -31,7 +31,8 @@ Examples:
   seer runs list --status error --search "hidden preference"
   seer runs show 4f2a9c1b            the beginning or end of an id is enough
   seer runs diff RUN OTHER           where two runs part
-  seer runs export RUN run.eval      for `inspect view`""",
+  seer runs export RUN run.eval      for `inspect view`
+  seer runs export RUN OTHER logs    several, into a folder""",
 )
 def command() -> None:
     """List, show, compare, export and delete recorded runs."""
@@ -199,14 +200,15 @@ def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
 
 
 @command.command("export")
-@click.argument("run")
-@click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("runs", nargs=-1, required=True)
+@click.argument("target", type=click.Path(path_type=Path))
 @runs_option
-def export(run: str, target: Path, root: Path | None) -> None:
-    """Write a run as a log of Inspect (TARGET ends in .eval or .json)."""
+def export(runs: tuple[str, ...], target: Path, root: Path | None) -> None:
+    """Write runs as logs of Inspect: into a folder, or one run as TARGET.eval or TARGET.json."""
     from seer.runs import export_inspect, open_run
 
-    say(str(export_inspect(open_run(run, root), target)))
+    for path in export_inspect([open_run(run, root) for run in runs], target):
+        say(str(path))
 
 
 @command.command("delete")

@@ -7,7 +7,6 @@ from seer.runs._calls import GateCall
 from seer.runs._compare import Comparison, compare_runs
 from seer.runs._gate_calls import CallCollector, Followed, RecordedGate
 from seer.runs._index import Order, RunFilter, RunIndex, RunPage, RunSummary
-from seer.runs._inspect import export_inspect
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, delete_run, open_run
 from seer.runs._record import RunRecord, Status
@@ -16,6 +15,7 @@ from seer.runs._tracing import Tracing
 
 if TYPE_CHECKING:
     from seer.runs._export_arrays import export_arrays
+    from seer.runs._inspect import export_inspect
     from seer.runs._replay_provider import ReplayProvider, replay_environment
 
 __all__ = [
@@ -57,6 +57,10 @@ def __getattr__(name: str) -> object:
         from seer.runs import _replay_provider
 
         return getattr(_replay_provider, name)
+    if name == "export_inspect":
+        from seer.runs._inspect import export_inspect
+
+        return export_inspect
     if name == "export_arrays":
         from seer.runs._export_arrays import export_arrays
 

@@ -1,18 +1,76 @@
-"""Export of a run as a log of Inspect, for `inspect view` and all that reads Inspect's logs.
+"""Export of runs as logs of Inspect, for `inspect view` and all that reads Inspect's logs.
 
-Written by hand in Inspect's JSON format, because the `inspect_ai` package is large and would be
-needed only here; the tests read the result back with it. One run is one log with one sample.
+One run is one log with one sample. Inspect's own classes check what is written and its own writer
+writes it: an `.eval` file is more than a zip of JSON (compression, pools of messages, summaries)
+and follows Inspect's version, so that a copy of the format here would go stale. It costs the extra
+`inspect`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from seer._sync import run_sync
+from seer.errors import ConfigError, MissingExtraError
+from seer.runs._calls import GateCall
 from seer.runs._reader import Run
 
-_STATUS = {
+try:
+    from inspect_ai.event import (
+        ErrorEvent,
+        Event,
+        InfoEvent,
+        ModelEvent,
+        SampleLimitEvent,
+        SpanBeginEvent,
+        SpanEndEvent,
+        ToolEvent,
+    )
+    from inspect_ai.log import (
+        EvalConfig,
+        EvalDataset,
+        EvalError,
+        EvalLog,
+        EvalMetric,
+        EvalPlan,
+        EvalResults,
+        EvalSample,
+        EvalSampleLimit,
+        EvalScore,
+        EvalSpec,
+        EvalStats,
+        EvalStatus,
+        write_eval_log_async,
+    )
+    from inspect_ai.model import (
+        ChatCompletionChoice,
+        ChatMessage,
+        ChatMessageAssistant,
+        ChatMessageSystem,
+        ChatMessageTool,
+        ChatMessageUser,
+        Content,
+        ContentImage,
+        ContentReasoning,
+        ContentText,
+        GenerateConfig,
+        ModelOutput,
+        ModelUsage,
+        StopReason,
+    )
+    from inspect_ai.scorer import Score
+    from inspect_ai.tool import ToolCall, ToolCallError, ToolInfo, ToolParam, ToolParams
+except ModuleNotFoundError as error:
+    raise MissingExtraError(
+        f"logs of Inspect are written by its own package, which is not installed ({error}); "
+        "run: pip install 'seer-interp[inspect]'"
+    ) from error
+
+LimitType = Literal["time", "token", "turn", "cost", "operator", "custom"]
+
+_STATUS: dict[str, EvalStatus] = {
     "running": "started",
     "completed": "success",
     "limit": "success",
@@ -20,274 +78,362 @@ _STATUS = {
     "error": "error",
     "crashed": "error",
 }
-_LIMITS = {
+_LIMITS: dict[str, LimitType] = {
     "turns": "turn",
-    "tool_calls": "custom",
     "seconds": "time",
     "tokens": "token",
     "cost_usd": "cost",
     "stop": "operator",
 }
+_STOPS: dict[str, StopReason] = {
+    "stop": "stop",
+    "tool_calls": "tool_calls",
+    "length": "max_tokens",
+    "refused": "content_filter",
+}
+_ANSWER = {"text", "thinking", "tool_call", "usage", "answer_finished"}
+_ENDINGS = (".eval", ".json")
+_NAME_PARTS = str.maketrans("_/:+", "----")
 
 
-def export_inspect(run: Run, target: Path) -> Path:
-    """Write a run as a log of Inspect.
+def export_inspect(runs: Run | Sequence[Run], target: Path | str) -> list[Path]:
+    """Write runs as logs of Inspect, one for each.
 
     Args:
-        run: The run; it may still be running.
-        target: A folder, which then gets a file named as Inspect names them, or a file.
+        runs: The runs; they may still be running.
+        target: A folder, made where it is missing, in which each log gets the name that Inspect
+            would give it; or, for one run, a file that ends in `.eval` or `.json`.
 
     Returns:
-        The file that was written.
+        The files that were written, in the order of the runs.
+
+    Raises:
+        ConfigError: The target is neither.
+        MissingExtraError: The extra `inspect` is not installed.
+        RecordError: A record cannot be read.
     """
-    log = _log(run)
-    if target.is_dir() or not target.suffix:
-        target.mkdir(parents=True, exist_ok=True)
-        stamp = log["eval"]["created"].replace(":", "-")
-        target = target / f"{stamp}_seer_{run.run_id}.json"
-    part = target.with_name(target.name + ".part")
-    part.write_text(json.dumps(log, ensure_ascii=True), encoding="utf-8")
-    part.replace(target)
-    return target
+    chosen = [runs] if isinstance(runs, Run) else list(runs)
+    place = Path(target)
+    folder = place.is_dir() or not place.suffix
+    if not folder and (place.suffix not in _ENDINGS or len(chosen) != 1):
+        rule = "must be a folder, or for one run a file that ends in .eval or .json"
+        raise ConfigError("target", str(target), rule)
+    (place if folder else place.parent).mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    for run in chosen:
+        log = _log(run)
+        file = place / _file_name(log) if folder else place
+        # Another file of this name would be added to.
+        part = file.with_name(f".{file.name}.part{file.suffix}")
+        run_sync(write_eval_log_async(log, str(part)))
+        part.replace(file)
+        written.append(file)
+    return written
 
 
-def _log(run: Run) -> dict[str, Any]:
+def _file_name(log: EvalLog) -> str:
+    parts = (log.eval.created, log.eval.task, log.eval.task_id)
+    return "_".join(part.translate(_NAME_PARTS) for part in parts) + ".eval"
+
+
+def _log(run: Run) -> EvalLog:
     meta = run.meta
     status = run.status
-    transcript = _Transcript(str(meta.get("model") or meta.get("provider") or "none"))
-    for event in run.events():
-        transcript.add(event)
-    for number, call in enumerate(run.calls()):
-        transcript.gate_call(number, call)
-    usage = {transcript.model: transcript.usage} if transcript.usage else {}
+    transcript = _Transcript(run.run_id, meta, list(run.events()))
+    transcript.add_calls(map(GateCall.from_json, run.calls()))
     began, ended = meta["created"], meta.get("ended")
-    error = _error(meta.get("message") or status) if _STATUS[status] == "error" else None
-    return {
-        "version": 2,
-        "status": _STATUS[status],
-        "eval": _spec(run, meta, transcript.model),
-        "plan": {"name": "seer", "steps": [], "config": {}},
-        "results": _results(meta),
-        "stats": {
-            "started_at": _time(began),
-            "completed_at": _time(ended) if ended else "",
-            "model_usage": usage,
-        },
-        "error": error,
-        "samples": [_sample(run, meta, transcript, usage=usage, error=error)],
-    }
-
-
-def _spec(run: Run, meta: Mapping[str, Any], model: str) -> dict[str, Any]:
-    return {
-        "eval_id": run.run_id,
-        "run_id": run.run_id,
-        "created": _time(meta["created"]),
-        "task": meta.get("name") or "seer",
-        "task_id": run.run_id,
-        "dataset": {"name": "seer", "samples": 1, "sample_ids": [run.run_id]},
-        "model": model,
-        "config": {"epochs": 1},
-        "packages": meta.get("versions") or {},
-        "metadata": {
-            key: value for key, value in meta.items() if key not in {"writer", "result", "task"}
-        },
-    }
-
-
-def _sample(
-    run: Run,
-    meta: Mapping[str, Any],
-    transcript: "_Transcript",
-    *,
-    usage: dict[str, Any],
-    error: dict[str, Any] | None,
-) -> dict[str, Any]:
-    began, ended = meta["created"], meta.get("ended")
-    final = {
-        "model": transcript.model,
-        "choices": [
-            {
-                "message": {"role": "assistant", "content": meta.get("result") or ""},
-                "stop_reason": "stop",
-            }
-        ],
-    }
+    usage = {transcript.model: transcript.usage} if transcript.usage is not None else {}
+    failed = _STATUS[status] == "error"
+    error = _error(meta.get("message") or status) if failed else None
     score = meta.get("score")
-    return {
-        "id": run.run_id,
-        "epoch": 1,
-        "input": meta.get("task") or "",
-        "target": "",
-        "messages": transcript.messages,
-        "output": final,
-        "scores": None if score is None else {"seer": {"value": score}},
-        "events": transcript.events,
-        "model_usage": usage,
-        "started_at": _time(began),
-        "completed_at": _time(ended) if ended else None,
-        "total_time": ended - began if ended else None,
-        "uuid": run.run_id,
-        "error": error,
-        "limit": transcript.limit,
-    }
+    spec = EvalSpec(
+        eval_id=run.run_id,
+        run_id=run.run_id,
+        created=_time(began).isoformat(timespec="seconds"),
+        task=meta.get("name") or "seer",
+        # In the names of files, Inspect reads an id up to its first dash.
+        task_id=run.run_id.replace("-", ""),
+        dataset=EvalDataset(name="seer", samples=1, sample_ids=[run.run_id]),
+        model=transcript.model,
+        config=EvalConfig(epochs=1),
+        packages=meta.get("versions") or {},
+        metadata={k: v for k, v in meta.items() if k not in {"writer", "result", "task"}},
+    )
+    sample = EvalSample(
+        id=run.run_id,
+        epoch=1,
+        input=meta.get("task") or "",
+        target="",
+        messages=transcript.messages,
+        output=transcript.output or _said(transcript.model, meta.get("result") or ""),
+        scores=None if score is None else {"seer": Score(value=score)},
+        events=transcript.in_order(),
+        model_usage=usage,
+        started_at=_time(began).isoformat(),
+        completed_at=_time(ended).isoformat() if ended else None,
+        total_time=ended - began if ended else None,
+        uuid=run.run_id,
+        error=error,
+        limit=transcript.limit,
+    )
+    return EvalLog(
+        status=_STATUS[status],
+        eval=spec,
+        plan=EvalPlan(name="seer"),
+        results=_results(score, completed=not failed) if status != "running" else None,
+        stats=EvalStats(
+            started_at=_time(began).isoformat(),
+            completed_at=_time(ended).isoformat() if ended else "",
+            model_usage=usage,
+        ),
+        error=error,
+        samples=[sample],
+    )
 
 
 class _Transcript:
-    """Seer's events as Inspect's messages and events."""
+    """Seer's events as Inspect's messages and events.
 
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self.messages: list[dict[str, Any]] = []
-        self.events: list[dict[str, Any]] = []
-        self.usage: dict[str, Any] = {}
-        self.limit: dict[str, Any] | None = None
-        self._tools: list[dict[str, Any]] = []
-        self._answer: dict[str, Any] | None = None
-        self._turn = -1
-        self._shown = 0
-        self._calls: dict[str, dict[str, Any]] = {}
+    An answer of the model is one message and one model event, made where the answer begins. A tool
+    call is a span: the tool event stands beside it, and what happens during the call lies in it.
+    """
 
-    def add(self, event: Mapping[str, Any]) -> None:
-        kind = event.get("type")
-        handler = getattr(self, f"_{kind}", None)
-        if kind in {"text", "thinking", "tool_call"} and event["turn"] != self._turn:
-            self._begin(event)
-        if handler is not None:
-            handler(event)
+    def __init__(
+        self, run_id: str, meta: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._run_id = run_id
+        self.model = str(meta.get("model") or meta.get("provider") or "none")
+        self.messages: list[ChatMessage] = []
+        self.output: ModelOutput | None = None
+        self.usage: ModelUsage | None = None
+        self.limit: EvalSampleLimit | None = None
+        self._began = float(meta["created"])
+        self._events: list[tuple[float, Event]] = []
+        self._tools: list[ToolInfo] = []
+        self._spans: dict[str, tuple[float, float]] = {}
+        self._calls: dict[str, Mapping[str, Any]] = {}
+        self._answers: dict[int, list[Mapping[str, Any]]] = {}
+        self._results = {event["id"]: event for event in events if event["type"] == "tool_result"}
+        for event in events:
+            if event["type"] in _ANSWER:
+                self._answers.setdefault(event["turn"], []).append(event)
+        handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {
+            "run_started": self._run_started,
+            "user_message": self._user_message,
+            "tool_call": self._tool_call,
+            "tool_result": self._tool_result,
+            "limit_reached": self._limit_reached,
+            "error": self._error,
+        }
+        last = self._began
+        for event in events:
+            if event["type"] in _ANSWER and event["turn"] in self._answers:
+                self._answer(self._answers.pop(event["turn"]), asked=last)
+            if event["type"] in handlers:
+                handlers[event["type"]](event)
+            last = event["time"]
 
-    def gate_call(self, number: int, call: Mapping[str, Any]) -> None:
-        when = float(call.get("time") or 0.0)
-        data = {**call, "number": number}
-        self._event("info", when, source="seer.gate", data=data)
+    def add_calls(self, calls: Iterable[GateCall]) -> None:
+        """Put each call of the gate into the tool call during which it came in."""
+        for number, call in enumerate(calls):
+            inside = [
+                (began, name)
+                for name, (began, ended) in self._spans.items()
+                if began <= call.started <= ended
+            ]
+            span = max(inside)[1] if inside else None
+            data = {**call.to_json(), "number": number}
+            self._add(call.started, InfoEvent(source="seer.gate", data=data, span_id=span))
+
+    def in_order(self) -> list[Event]:
+        """All events by time."""
+        return [event for _, event in sorted(self._events, key=lambda item: item[0])]
 
     def _run_started(self, event: Mapping[str, Any]) -> None:
-        if event["system_prompt"]:
-            self.messages.append({"role": "system", "content": event["system_prompt"]})
-        if event["task"]:
-            self.messages.append({"role": "user", "content": event["task"], "source": "input"})
         self.model = event.get("model") or self.model
         self._tools = [_tool(tool) for tool in event["tools"]]
+        if event["system_prompt"]:
+            self._say(ChatMessageSystem(content=event["system_prompt"]))
+        if event["task"]:
+            self._say(ChatMessageUser(content=event["task"], source="input"))
 
     def _user_message(self, event: Mapping[str, Any]) -> None:
-        self.messages.append({"role": "user", "content": event["text"], "source": "operator"})
+        self._say(ChatMessageUser(content=event["text"], source="operator"))
 
-    def _begin(self, event: Mapping[str, Any]) -> None:
-        """A new answer of the model: one message, and one model event that shows it."""
-        self._turn = event["turn"]
-        new = self.messages[self._shown :]
-        self._answer = {"role": "assistant", "content": [], "tool_calls": [], "model": self.model}
-        self.messages.append(self._answer)
-        self._shown = len(self.messages)
-        self._event(
-            "model",
-            event["time"],
+    def _answer(self, parts: Sequence[Mapping[str, Any]], *, asked: float) -> None:
+        content: list[Content] = []
+        calls: list[ToolCall] = []
+        stop: StopReason | None = None
+        used: ModelUsage | None = None
+        for part in parts:
+            match part["type"]:
+                case "text":
+                    content.append(ContentText(text=part["text"]))
+                case "thinking":
+                    content.append(ContentReasoning(reasoning=part["text"]))
+                case "tool_call":
+                    calls.append(ToolCall(part["id"], part["name"], dict(part["arguments"])))
+                case "answer_finished":
+                    stop = _STOPS.get(part["reason"], "unknown")
+                case _:
+                    used = _sum(used, _usage(part))
+        if not content and not calls and stop is None:
+            self.usage = _sum(self.usage, used)
+            return
+        before = list(self.messages)
+        message = ChatMessageAssistant(
+            content=content, tool_calls=calls or None, model=self.model, source="generate"
+        )
+        self._say(message)
+        ended = parts[-1]["time"]
+        choice = ChatCompletionChoice(
+            message=message, stop_reason=stop or ("tool_calls" if calls else "stop")
+        )
+        self.output = ModelOutput(
+            model=self.model, choices=[choice], usage=used, time=ended - asked
+        )
+        self.usage = _sum(self.usage, used)
+        event = ModelEvent(
             model=self.model,
-            input=new,
+            input=before,
             tools=self._tools,
             tool_choice="auto",
-            config={},
-            output={
-                "model": self.model,
-                "choices": [{"message": self._answer, "stop_reason": "stop"}],
-            },
+            config=GenerateConfig(),
+            output=self.output,
+            completed=_time(ended),
+            working_time=ended - asked,
         )
-
-    def _text(self, event: Mapping[str, Any]) -> None:
-        assert self._answer is not None
-        self._answer["content"].append({"type": "text", "text": event["text"]})
-
-    def _thinking(self, event: Mapping[str, Any]) -> None:
-        assert self._answer is not None
-        self._answer["content"].append({"type": "reasoning", "reasoning": event["text"]})
+        self._add(asked, event)
 
     def _tool_call(self, event: Mapping[str, Any]) -> None:
-        assert self._answer is not None
-        call = {"id": event["id"], "function": event["name"], "arguments": event["arguments"]}
-        self._answer["tool_calls"].append({**call, "type": "function"})
-        self._calls[event["id"]] = {**call, "time": event["time"]}
+        """The span of the call, and the tool event with what came back."""
+        result = self._results.get(event["id"])
+        began = event["time"]
+        ended = result["time"] if result else None
+        span = f"{self._run_id}-tool-{event['seq']}"
+        name = event["name"]
+        self._spans[span] = (began, ended or float("inf"))
+        self._add(began, SpanBeginEvent(id=span, name=name, type="tool", span_id=span))
+        self._add(
+            began,
+            ToolEvent(
+                id=event["id"],
+                function=name,
+                arguments=dict(event["arguments"]),
+                result=[_content(block) for block in result["content"]] if result else "",
+                error=_tool_error(result),
+                completed=_time(ended) if ended else None,
+                working_time=result.get("seconds") if result else None,
+            ),
+        )
+        if ended is not None:
+            self._add(ended, SpanEndEvent(id=span, span_id=span))
 
     def _tool_result(self, event: Mapping[str, Any]) -> None:
-        content = [_content(block) for block in event["content"]]
-        text = "\n".join(part["text"] for part in content if part["type"] == "text")
-        error = {"type": "unknown", "message": text} if event["is_error"] else None
-        message = {"role": "tool", "tool_call_id": event["id"], "function": event["name"]}
-        self.messages.append({**message, "content": content, "error": error})
-        call = self._calls.pop(event["id"], None)
-        self._event(
-            "tool",
-            call["time"] if call else event["time"],
-            type="function",
-            id=event["id"],
-            function=event["name"],
-            arguments=call["arguments"] if call else {},
-            result=content,
-            error=error,
-            completed=_time(event["time"]),
-            working_time=event.get("seconds"),
+        self._say(
+            ChatMessageTool(
+                content=[_content(block) for block in event["content"]],
+                tool_call_id=event["id"],
+                function=event["name"],
+                error=_tool_error(event),
+            )
         )
 
-    def _usage(self, event: Mapping[str, Any]) -> None:
-        names = {
-            "input_tokens": "input_tokens",
-            "output_tokens": "output_tokens",
-            "cache_write_tokens": "input_tokens_cache_write",
-            "cache_read_tokens": "input_tokens_cache_read",
-        }
-        for ours, theirs in names.items():
-            self.usage[theirs] = self.usage.get(theirs, 0) + event[ours]
-        self.usage["total_tokens"] = event["total_tokens"]
-        self.usage["total_cost"] = event["total_cost_usd"]
-
     def _limit_reached(self, event: Mapping[str, Any]) -> None:
-        self.limit = {"type": _LIMITS.get(event["limit"], "custom"), "limit": event["allowed"]}
-        self._event("info", event["time"], source="seer.limit", data=event["message"])
+        kind = _LIMITS.get(event["limit"], "custom")
+        why = event["message"]
+        self.limit = EvalSampleLimit(type=kind, limit=event["allowed"], reason=why)
+        limit = SampleLimitEvent(type=kind, message=why, limit=event["allowed"])
+        self._add(event["time"], limit)
 
     def _error(self, event: Mapping[str, Any]) -> None:
-        self._event("error", event["time"], error=_error(f"{event['kind']}: {event['message']}"))
+        error = _error(f"{event['kind']}: {event['message']}")
+        self._add(event["time"], ErrorEvent(error=error))
 
-    def _event(self, kind: str, when: float, **fields: Any) -> None:
-        number = len(self.events)
-        common = {"event": kind, "uuid": f"event-{number}", "timestamp": _time(when)}
-        self.events.append({**common, "working_start": 0.0, **fields})
+    def _say(self, message: ChatMessage) -> None:
+        # The same record gives the same log, and data frames of many logs go by these ids.
+        message.id = f"{self._run_id}-message-{len(self.messages)}"
+        self.messages.append(message)
+
+    def _add(self, when: float, event: Event) -> None:
+        event.uuid = f"{self._run_id}-event-{len(self._events)}"
+        event.timestamp = _time(when)
+        event.working_start = when - self._began
+        self._events.append((when, event))
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _usage(event: Mapping[str, Any]) -> ModelUsage:
+    """What one answer used; unlike Seer, Inspect does not count cached tokens as input."""
+    read, written = event["cache_read_tokens"], event["cache_write_tokens"]
+    return ModelUsage(
+        input_tokens=max(event["input_tokens"] - read - written, 0),
+        output_tokens=event["output_tokens"],
+        total_tokens=event["input_tokens"] + event["output_tokens"],
+        input_tokens_cache_read=read or None,
+        input_tokens_cache_write=written or None,
+        total_cost=event["cost_usd"],
+    )
+
+
+def _sum(left: ModelUsage | None, right: ModelUsage | None) -> ModelUsage | None:
+    if left is None or right is None:
+        return left or right
+    return left + right
+
+
+def _tool(tool: Mapping[str, Any]) -> ToolInfo:
     schema: Mapping[str, Any] = tool.get("input_schema") or {}
-    parameters: dict[str, Any] = {
-        "type": "object",
-        "properties": schema.get("properties") or {},
-        "required": schema.get("required") or [],
-        "additionalProperties": False,
-    }
-    return {
-        "name": tool["name"],
-        "description": tool.get("description") or tool["name"],
-        "parameters": parameters,
-    }
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    return ToolInfo(
+        name=tool["name"],
+        description=tool.get("description") or tool["name"],
+        parameters=ToolParams(
+            properties={name: _parameter(value) for name, value in properties.items()},
+            required=schema.get("required") or [],
+        ),
+    )
 
 
-def _content(block: Mapping[str, Any]) -> dict[str, Any]:
+def _parameter(schema: Any) -> ToolParam:
+    try:
+        return ToolParam.model_validate(schema)
+    except ValueError:
+        # More than Inspect's part of JSON Schema.
+        return ToolParam(description=json.dumps(schema))
+
+
+def _content(block: Mapping[str, Any]) -> ContentText | ContentImage:
     if block["type"] == "image":
-        return {"type": "image", "image": f"data:{block['mime_type']};base64,{block['data']}"}
-    return {"type": "text", "text": block["text"]}
+        return ContentImage(image=f"data:{block['mime_type']};base64,{block['data']}")
+    return ContentText(text=block["text"])
 
 
-def _results(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    score = meta.get("score")
-    if not isinstance(score, (int, float)):
+def _tool_error(result: Mapping[str, Any] | None) -> ToolCallError | None:
+    if result is None:
+        return ToolCallError("cancelled", "the run has no result of this call")
+    if not result["is_error"]:
         return None
-    metric = {"name": "score", "value": score}
-    return {
-        "total_samples": 1,
-        "completed_samples": 1,
-        "scores": [{"name": "seer", "scorer": "seer", "metrics": {"score": metric}}],
-    }
+    text = "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
+    return ToolCallError("unknown", text)
 
 
-def _error(message: str) -> dict[str, Any]:
-    return {"message": message, "traceback": "", "traceback_ansi": ""}
+def _results(score: Any, *, completed: bool) -> EvalResults:
+    scores: list[EvalScore] = []
+    if isinstance(score, (int, float)):
+        metric = EvalMetric(name="score", value=score)
+        scores = [
+            EvalScore(name="seer", scorer="seer", scored_samples=1, metrics={"score": metric})
+        ]
+    return EvalResults(total_samples=1, completed_samples=int(completed), scores=scores)
 
 
-def _time(when: float) -> str:
-    return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
+def _said(model: str, text: str) -> ModelOutput:
+    return ModelOutput.from_content(model, text) if text else ModelOutput(model=model)
+
+
+def _error(message: str) -> EvalError:
+    return EvalError(message=message, traceback="", traceback_ansi="")
+
+
+def _time(when: float) -> datetime:
+    return datetime.fromtimestamp(when, UTC)
