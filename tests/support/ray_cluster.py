@@ -34,6 +34,7 @@ from seer.errors import ProviderError
 
 _NODES = Path(__file__).with_name("ray_nodes.py")
 _LOG_TAIL = 4000
+_ATTEMPTS = 3
 _END_PATIENCE = 30.0
 
 
@@ -113,7 +114,16 @@ class RayCluster:
             token = os.open(self.folder / "token", os.O_WRONLY | os.O_CREAT, 0o600)
             os.write(token, _token().encode())
             os.close(token)
-            self._start()
+            for attempt in range(_ATTEMPTS):
+                try:
+                    self._start()
+                    break
+                except ProviderError as error:
+                    # Ray gives a node 30 s to start, and this cannot be set; a busy machine needs
+                    # more.
+                    if "timed out during startup" not in str(error) or attempt == _ATTEMPTS - 1:
+                        raise
+                    self._end_child()
         except BaseException:
             self.close()
             raise
@@ -134,8 +144,7 @@ class RayCluster:
             **self.environment,
             "RAY_TMPDIR": str(self.folder),
             "RAY_USAGE_STATS_ENABLED": "0",
-            # A busy machine may take longer than Ray's own patience (30 s).
-            "RAY_raylet_start_wait_time_s": "120",
+            # A busy machine may take longer than Ray waits by itself.
             "RAY_agent_register_timeout_ms": "120000",
             "RAY_worker_register_timeout_seconds": "120",
         }
@@ -196,6 +205,10 @@ class RayCluster:
 
     def close(self) -> None:
         """End it and remove its files. Closing twice is harmless."""
+        self._end_child()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end_child(self) -> None:
         child, self._child = self._child, None
         if child is not None:
             assert child.stdin is not None and child.stdout is not None
@@ -208,4 +221,3 @@ class RayCluster:
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
             child.stdout.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
