@@ -24,7 +24,7 @@ class _Seat:
     def emit(self, event: object) -> None:
         self.seen.append(type(event).__name__)
 
-    async def run_tool(self, _name: str, _arguments: object) -> Any:
+    async def run_tool(self, _name: str, _arguments: object, *, call_id: str) -> Any:
         self.seen.append("tool runs")
         return SimpleNamespace(content=(), is_error=False)
 

@@ -47,6 +47,26 @@ print("left", flush=True)
 '''
 
 
+ASKS = '''
+import asyncio
+from mcp.server import MCPServer
+from seer.harness import Call, Expect, Scripted, Step, run_agent
+
+server = MCPServer("lab")
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+async def main():
+    add = Call(tool="add", arguments={"a": 40, "b": 2}, expect=Expect(error="any"))
+    agent = Scripted([Step(calls=(add, add)), Step(text="done")])
+    async for event in run_agent("x", {"lab": server}, provider=agent, approve="ask"):
+        print(event.type, getattr(event, "text", ""), flush=True)
+asyncio.run(main())
+'''
+
 PROMPT = " turns | "
 """In the line below the prompt, which is there while a person may write."""
 
@@ -81,9 +101,9 @@ class Screen:
 
 
 @contextmanager
-def terminal(tmp_path: Path, runs: Path) -> Generator[Screen]:
+def terminal(tmp_path: Path, runs: Path, program: str = PROGRAM) -> Generator[Screen]:
     script = tmp_path / "chat.py"
-    script.write_text(PROGRAM)
+    script.write_text(program)
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (30, 100))
     env = {**os.environ, "TERM": "xterm", "SEER_RUNS": str(runs)}
@@ -161,3 +181,15 @@ def test_an_interrupt_of_the_whole_program_closes_the_record_as_cancelled(
         screen.process.wait(timeout=30)
     [run] = RunIndex(runs_folder).list()
     assert run.status == "cancelled"
+
+
+def test_a_person_is_asked_for_approval_in_the_terminal(tmp_path: Path, runs_folder: Path) -> None:
+    with terminal(tmp_path, runs_folder, ASKS) as screen:
+        screen.expect("add(a=40, b=2)")
+        screen.expect("allow this call?")
+        screen.type("y\r")
+        screen.expect("tool_result 42")
+        screen.expect("allow this call?")
+        screen.type("it is late\r")
+        screen.expect("not made: it is late")
+        assert screen.process.wait(timeout=60) == 0

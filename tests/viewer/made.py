@@ -14,6 +14,8 @@ from PIL import Image
 
 from seer.harness import (
     AnswerFinished,
+    ApprovalAsked,
+    ApprovalGiven,
     ErrorEvent,
     Event,
     ImageBlock,
@@ -304,6 +306,7 @@ def _attack(made: Made, payload: str) -> None:
         LimitReached(limit="turns", allowed=1, used=1, message=payload),
         AnswerFinished(reason="other", vendor_reason=payload, model=payload),
         ErrorEvent(kind="internal", message=payload),
+        ApprovalAsked(id=payload, name=payload),
         Text(text=f"[x]({payload}) ![x]({payload})\n```{payload}\n{payload}\n```"),
         Text(
             text=f"| {payload} |\n|---|\n| {payload} |\n\n- {payload}\n\n> {payload}\n\n# {payload}"
@@ -311,6 +314,7 @@ def _attack(made: Made, payload: str) -> None:
         ToolCall(
             id=payload, name=payload, server=payload, arguments={payload: payload, "code": payload}
         ),
+        ApprovalGiven(id=payload, name=payload, approved=False, by="person", reason=payload),
     ):
         made.add(event)
     data = payload.encode("utf-8", "surrogatepass")

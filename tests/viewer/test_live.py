@@ -25,6 +25,25 @@ asyncio.run(main())
 """
 
 
+ASKS = """
+import asyncio, sys
+from mcp.server import MCPServer
+from seer.harness import Call, Expect, Scripted, Step, run_agent
+server = MCPServer("lab")
+@server.tool()
+def double(number: int) -> int:
+    return 2 * number
+async def main():
+    calls = [Call(tool="double", arguments={"number": n}, expect=Expect(error="any"))
+             for n in (21, 4)]
+    agent = Scripted([Step(calls=tuple(calls)), Step(text="the end")])
+    async for event in run_agent("go", {"lab": server}, provider=agent, approve="ask",
+                                 record=sys.argv[1]):
+        print(event.type, flush=True)
+asyncio.run(main())
+"""
+
+
 def test_a_live_run_in_another_process_is_seen_spoken_to_and_stopped(
     watched: Watched, tmp_path: Path
 ) -> None:
@@ -69,6 +88,45 @@ def test_a_live_run_in_another_process_is_seen_spoken_to_and_stopped(
         assert agent.wait(timeout=20) == 0
         (found,) = folder.glob("*/run.json")
         assert Run(found.parent).meta["limits"]["turns"] == 9
+    finally:
+        agent.kill()
+        agent.wait()
+        if agent.stdout is not None:
+            agent.stdout.close()
+
+
+def test_a_person_approves_and_denies_calls_on_the_page(watched: Watched, tmp_path: Path) -> None:
+    page = watched.page
+    folder = tmp_path / "runs"
+    agent = subprocess.Popen(
+        [sys.executable, "-c", ASKS, str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)},
+        cwd=tmp_path,
+    )
+    try:
+        assert agent.stdout is not None
+        for line in agent.stdout:
+            if line.strip() == b"approval_asked":
+                break
+        with viewing(page, folder, allow_control=True) as viewer:
+            go(page, viewer)
+            expect(page.locator(".status-running")).to_be_visible()
+            page.keyboard.press("Enter")
+            page.click(".approval button.primary")
+            expect(page.locator(".transcript")).to_contain_text("Approved by a person")
+            page.fill(".approval input", "too small")
+            page.click(".approval button.danger")
+            expect(page.locator(".transcript")).to_contain_text("Denied by a person: too small")
+            expect(page.locator(".transcript")).to_contain_text("the end")
+        assert agent.wait(timeout=60) == 0
+        (found,) = folder.glob("*/run.json")
+        given = [event for event in Run(found.parent).events() if event["type"] == "approval_given"]
+        assert [(event["approved"], event["reason"]) for event in given] == [
+            (True, ""),
+            (False, "too small"),
+        ]
     finally:
         agent.kill()
         agent.wait()

@@ -33,10 +33,17 @@ The exit code is the program's own.""",
 )
 @click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @runs_option
+@click.option(
+    "--approve",
+    help="Which tool calls are made: auto, ask or deny, or by pattern: python=ask,*=deny.",
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(program: Path, root: Path | None, arguments: tuple[str, ...]) -> int:
+def command(
+    program: Path, root: Path | None, approve: str | None, arguments: tuple[str, ...]
+) -> int:
     """Run an experiment in its own folder, and show what was recorded."""
-    code, made = run_program(program, arguments, root=root)
+    env = {} if approve is None else {"SEER_APPROVE": approve}
+    code, made = run_program(program, arguments, root=root, env=env)
     show(made)
     return code
 

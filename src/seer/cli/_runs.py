@@ -112,6 +112,7 @@ def show(run: str, root: Path | None, calls: bool, as_json: bool) -> None:
 
 def _show_transcript(run: "Run") -> None:
     from seer.harness import (
+        ApprovalGiven,
         ErrorEvent,
         LimitReached,
         RunFinished,
@@ -142,6 +143,9 @@ def _show_transcript(run: "Run") -> None:
             code = event.arguments.get("code")
             said = code if isinstance(code, str) else json.dumps(dict(event.arguments))
             say(f"\n[{event.name}] {_indented(said)}")
+        elif isinstance(event, ApprovalGiven):
+            why = f": {event.reason}" if event.reason else ""
+            say(f"  ? {'approved' if event.approved else 'denied'} by a {event.by}{why}")
         elif isinstance(event, ToolResult):
             mark = "!" if event.is_error else "="
             say(f"  {mark} {_indented(event.text)}" + " (image)" * len(event.images))

@@ -2,10 +2,13 @@
 
 from seer.errors import AgentProcessError, ScriptError, ToolServerError
 from seer.harness._agent import Agent, AgentRequest, agent_names
+from seer.harness._approval import Answer, Approve, Policy
 from seer.harness._control import control_run
 from seer.harness._events import (
     AnswerEnd,
     AnswerFinished,
+    ApprovalAsked,
+    ApprovalGiven,
     Block,
     ErrorEvent,
     ErrorKind,
@@ -43,8 +46,12 @@ __all__ = [
     "AgentProcessError",
     "AgentRequest",
     "AgentRun",
+    "Answer",
     "AnswerEnd",
     "AnswerFinished",
+    "ApprovalAsked",
+    "ApprovalGiven",
+    "Approve",
     "Block",
     "Call",
     "ErrorEvent",
@@ -59,6 +66,7 @@ __all__ = [
     "LimitReached",
     "Limits",
     "LineTerminal",
+    "Policy",
     "Price",
     "PromptTerminal",
     "ReplayAgent",

@@ -110,7 +110,7 @@ class Conversation:
             if call is None:
                 return _tool_answer("the call was not made by the model", is_error=True)
             try:
-                outcome = await self.seat.run_tool(tool.name, arguments)
+                outcome = await self.seat.run_tool(tool.name, arguments, call_id=call.id)
             except RunOver:
                 # An answer would make the CLI ask the model again before it is ended.
                 await anyio.sleep_forever()

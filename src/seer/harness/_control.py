@@ -2,7 +2,8 @@
 
 The folder is open to its user only, the socket too, and the peer's user is checked on top; no jail
 ever sees it. A request is one line of JSON, and so is the answer. What can be asked for is what
-`AgentRun` offers: to stop, to conclude, to say something to the agent, to change limits.
+`AgentRun` offers: to stop, to conclude, to say something to the agent, to change limits, to approve
+a tool call.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ NAME = "control.sock"
 LONGEST = 256 * 1024
 _PATIENCE = 5.0
 
-Action = Literal["stop", "conclude", "message", "limits"]
+Action = Literal["stop", "conclude", "message", "limits", "approve"]
 
 
 @asynccontextmanager
@@ -68,6 +69,8 @@ def control_run(
     *,
     text: str | None = None,
     limits: Mapping[str, Any] | None = None,
+    call: str | None = None,
+    approved: bool = False,
 ) -> None:
     """Change a run that is running, in this process or another one of the same user.
 
@@ -75,9 +78,12 @@ def control_run(
         folder: The folder of its record.
         action: `stop` ends it at once; `conclude` closes the tools and lets the agent have a last
             turn; `message` says `text` to the agent once it has answered; `limits` changes the
-            named limits and leaves the others as they are.
-        text: The message.
+            named limits and leaves the others as they are; `approve` answers whether a tool call
+            that waits for it may be made.
+        text: The message, or why a call is not approved.
         limits: Limits by the names of `Limits`; None lifts one.
+        call: The id of the call.
+        approved: Whether the call may be made.
 
     Raises:
         ConfigError: The request does not fit the action, or a limit cannot be what is asked.
@@ -87,7 +93,15 @@ def control_run(
         raise ConfigError("text", text, "must be the message, and not empty")
     if action == "limits" and not isinstance(limits, Mapping):
         raise ConfigError("limits", limits, "must name limits")
-    request = {"action": action, "text": text, "limits": limits and dict(limits)}
+    if action == "approve" and (not isinstance(call, str) or approved not in {True, False}):
+        raise ConfigError("call", call, "must be the id of a call, and approved True or False")
+    request = {
+        "action": action,
+        "text": text,
+        "limits": limits and dict(limits),
+        "call": call,
+        "approved": approved,
+    }
     line = json.dumps(request).encode() + b"\n"
     if len(line) > LONGEST:
         raise ConfigError("text", f"{len(line)} bytes", f"must be at most {LONGEST} bytes")

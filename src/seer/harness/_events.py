@@ -183,6 +183,32 @@ class ToolCall(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ApprovalAsked(Event):
+    """A person is asked whether a tool call may be made; see `AgentRun.approve`."""
+
+    type: ClassVar[str] = "approval_asked"
+
+    id: str
+    """The id of the `ToolCall`."""
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalGiven(Event):
+    """Whether a tool call may be made, where a policy, a function or a person decided it."""
+
+    type: ClassVar[str] = "approval_given"
+
+    id: str
+    """The id of the `ToolCall`."""
+    name: str
+    approved: bool
+    by: Literal["policy", "function", "person"]
+    reason: str = ""
+    """Why not, as the model is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolResult(Event):
     """What came back from a tool."""
 
@@ -298,6 +324,8 @@ _CLASSES: dict[str, type[Event]] = {
         TextDelta,
         Thinking,
         ToolCall,
+        ApprovalAsked,
+        ApprovalGiven,
         ToolResult,
         Usage,
         AnswerFinished,

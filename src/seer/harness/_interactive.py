@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from seer.harness._agent import Agent
+from seer.harness._approval import Approve, ask_person
 from seer.harness._events import (
+    ApprovalAsked,
+    ApprovalGiven,
     ErrorEvent,
     Event,
     LimitReached,
@@ -39,6 +42,7 @@ class Chat:
         self._run = run
         self._terminal = terminal
         self._tools: tuple[str, ...] = ()
+        self._calls: dict[str, ToolCall] = {}
 
     async def hold(self) -> RunFinished | None:
         """Talk until one of the two is done."""
@@ -49,9 +53,13 @@ class Chat:
             while True:
                 with terminal.watch(self._run.interrupt):
                     waiting = await self._listen()
-                if not waiting:
+                if waiting is None:
                     return self._run.result
-                await self._answer()
+                if isinstance(waiting, ApprovalAsked):
+                    approved, reason = await ask_person(terminal, self._calls[waiting.id])
+                    self._run.approve(waiting.id, approved, reason=reason)
+                else:
+                    await self._answer()
         finally:
             await self._run.aclose()
 
@@ -69,13 +77,13 @@ class Chat:
             parts.append(f"${used.cost_usd:.4f}{budget}")
         return " | ".join(parts)
 
-    async def _listen(self) -> bool:
-        """Show what the agent does; True when it waits for the person."""
+    async def _listen(self) -> Waiting | ApprovalAsked | None:
+        """Show what the agent does, until it waits for the person; None: it is done."""
         async for event in self._run:
-            if isinstance(event, Waiting):
-                return True
+            if isinstance(event, (Waiting, ApprovalAsked)):
+                return event
             self._show(event)
-        return False
+        return None
 
     async def _answer(self) -> None:
         """Take the person's lines until one is for the agent."""
@@ -115,7 +123,10 @@ class Chat:
             say(event.text)
         elif isinstance(event, Thinking):
             say(_indent(event.text, "~ "))
+        elif isinstance(event, ApprovalGiven) and event.by != "person":
+            say(f"{'+' if event.approved else '!'} decided by a {event.by}: {event.name}")
         elif isinstance(event, ToolCall):
+            self._calls[event.id] = event
             arguments = ", ".join(f"{key}={value!r}" for key, value in event.arguments.items())
             say(f"* {event.name}({_short(arguments)})")
         elif isinstance(event, ToolResult):
@@ -145,6 +156,7 @@ async def run_agent_interactive(
     price: Price | None = None,
     record: bool | Path | str = True,
     name: str | None = None,
+    approve: Approve | None = None,
     terminal: Terminal | None = None,
 ) -> RunFinished | None:
     """Chat with an agent in the terminal.
@@ -168,6 +180,7 @@ async def run_agent_interactive(
         price: See `run_agent`.
         record: See `run_agent`.
         name: See `run_agent`.
+        approve: See `run_agent`.
         terminal: Where the person sits; this process's terminal by default.
 
     Returns:
@@ -191,6 +204,7 @@ async def run_agent_interactive(
         record=record,
         name=name,
         interactive=True,
+        approve=approve,
     )
     return await Chat(run, terminal or open_terminal()).hold()
 

@@ -22,6 +22,7 @@ from seer.errors import ConfigError, visible
 from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._events import (
     AnswerFinished,
+    ApprovalGiven,
     Block,
     Event,
     RunFinished,
@@ -275,7 +276,12 @@ class RecordedRun:
     def __init__(self, run: Run, live: Container[str]) -> None:
         events = recorded_events(run)
         results = {event.id: event for event in events if isinstance(event, ToolResult)}
-        calls = [event for event in events if isinstance(event, ToolCall)]
+        denied = {
+            event.id for event in events if isinstance(event, ApprovalGiven) and not event.approved
+        }
+        calls = [
+            event for event in events if isinstance(event, ToolCall) and event.id not in denied
+        ]
         self.tools = tuple(
             info
             for event in events
@@ -393,7 +399,22 @@ async def play(events: Sequence[Event], seat: Seat, *, differs: Differs) -> None
         differs: Called where a result is not the recorded one.
     """
     results = {event.id: event for event in events if isinstance(event, ToolResult)}
+    decided = {event.id: event for event in events if isinstance(event, ApprovalGiven)}
     redactor = Redactor()
+    seat.approvals.recorded = decided
+    try:
+        await _play(events, seat, results, redactor, differs)
+    finally:
+        seat.approvals.recorded = None
+
+
+async def _play(
+    events: Sequence[Event],
+    seat: Seat,
+    results: Mapping[str, ToolResult],
+    redactor: Redactor,
+    differs: Differs,
+) -> None:
     turn = 0
     for event in events:
         if event.turn > turn:

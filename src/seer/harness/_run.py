@@ -19,6 +19,7 @@ from seer._redact import Redactor
 from seer._sync import background_loop
 from seer.errors import ConfigError, ScriptError
 from seer.harness._agent import Agent, AgentRequest
+from seer.harness._approval import Approve, Policy, find_policy, read_policies
 from seer.harness._channel import Channel
 from seer.harness._control import control_door
 from seer.harness._events import (
@@ -64,6 +65,7 @@ class AgentRun(AsyncIterator[Event]):
         session: SessionLike | None,
         recording: Recording,
         interactive: bool,
+        policies: Mapping[str, Policy],
     ) -> None:
         self.run_id = request.run_id
         self.result: RunFinished | None = None
@@ -76,6 +78,7 @@ class AgentRun(AsyncIterator[Event]):
         self._session = session
         self._recording = recording
         self._interactive = interactive
+        self._policies = policies
         self._channel: Channel | None = None
         self._seat: Seat | None = None
         self._scope: anyio.CancelScope | None = None
@@ -111,11 +114,21 @@ class AgentRun(AsyncIterator[Event]):
         """Close the tools and let the agent have one last turn."""
         self._on_seat(lambda seat: seat.reach(Crossing("stop", 0, 0)))
 
+    def approve(self, call_id: str, approved: bool = True, *, reason: str = "") -> None:
+        """Answer an `ApprovalAsked`; an answer to what nobody asks changes nothing.
+
+        Args:
+            call_id: The id of the call.
+            approved: Whether it may be made.
+            reason: Why not; the agent is told.
+        """
+        self._on_seat(lambda seat: seat.approvals.answer(call_id, approved=approved, reason=reason))
+
     def set_limits(self, limits: Limits) -> None:
         """Change the limits."""
         self._on_seat(lambda seat: seat.set_limits(limits))
 
-    def _on_seat(self, action: Callable[[Seat], None]) -> None:
+    def _on_seat(self, action: Callable[[Seat], object]) -> None:
         def act() -> None:
             if self._seat is not None:
                 action(self._seat)
@@ -178,6 +191,8 @@ class AgentRun(AsyncIterator[Event]):
                     report=self._report,
                     consumer_ready=self._consumer_ready,
                     interactive=self._interactive,
+                    policies=self._policies,
+                    asks=self._agent.name != "human",  # whose terminal it is
                     deltas=self._request.deltas,
                     redact=Redactor(self._agent.secrets(self._request)).redact,
                 )
@@ -235,6 +250,11 @@ class AgentRun(AsyncIterator[Event]):
                 limits = seat.meter.limits.changed(request.get("limits") or {})
                 seat.set_limits(limits)
                 self._recording.limits(limits.as_dict())
+            case "approve", Seat() as seat:
+                call = str(request.get("call"))
+                approved, reason = request.get("approved") is True, str(request.get("text") or "")
+                if not seat.approvals.answer(call, approved=approved, reason=reason):
+                    raise ConfigError("call", call, "waits for no approval")
             case action, seat:
                 reason = "unknown" if seat is not None else "not possible before the agent works"
                 raise ConfigError("action", action, reason)
@@ -306,6 +326,7 @@ def run_agent(
     history: Sequence[Event] = (),
     interactive: bool = False,
     substitute: bool = True,
+    approve: Approve | None = None,
 ) -> AgentRun:
     """Run an agent; iterate over the result to see what it does.
 
@@ -333,6 +354,10 @@ def run_agent(
         name: What the run is called in listings.
         history: Events of another run that this one continues.
         interactive: Whether to wait for `AgentRun.send` when the agent has answered.
+        approve: Which tool calls are made: `"auto"` (all, the default), `"ask"` (a person decides,
+            in this terminal or in the viewer), `"deny"`, a function that gets the `ToolCall` and
+            returns one of these or a bool, or such policies by pattern of tool names (`"py*"`,
+            `"server/*"`), of which the first that fits holds. Denials reach the agent as errors.
         substitute: Whether `SEER_AGENT`, with which sweeps, replays and forks name an agent,
             replaces this one. False for agents that are no subject of the experiment, as a judge.
 
@@ -371,6 +396,11 @@ def run_agent(
         callers=dict(getattr(session, "callers", {})),
     )
     chosen.agent.check(request)
+    policies = read_policies(approve)
+    for tool in builtin_tools:
+        if find_policy(policies, tool, None) != "auto":
+            reason = "the vendor runs this tool itself, so nobody can approve its calls"
+            raise ConfigError("approve", tool, f"{reason}; add approve={{{tool!r}: 'auto', ...}}")
     if session is not None:
         note_use(session)
     return AgentRun(
@@ -380,4 +410,5 @@ def run_agent(
         session=session,
         recording=Recording(record, name=name),
         interactive=interactive,
+        policies=policies,
     )

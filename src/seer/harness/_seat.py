@@ -11,14 +11,16 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
 from seer.errors import ConfigError, visible
 from seer.harness._answers import problem_of
+from seer.harness._approval import Approvals, Policy
 from seer.harness._events import (
     AnswerFinished,
+    ApprovalGiven,
     ErrorEvent,
     ErrorKind,
     Event,
@@ -50,6 +52,9 @@ _UNITS = {
 }
 
 
+T = TypeVar("T")
+
+
 class RunOver(Exception):
     """The agent has had its last turn. A signal that unwinds the provider, not an error."""
 
@@ -66,6 +71,8 @@ class Seat:
         report: Callable[[Event], None],
         consumer_ready: Callable[[], Awaitable[None]],
         interactive: bool = False,
+        policies: Mapping[str, Policy],
+        asks: bool = False,
         deltas: bool = False,
         redact: Callable[[str], str] = str,
     ) -> None:
@@ -86,6 +93,8 @@ class Seat:
         self._consumer_ready = consumer_ready
         self.interactive = interactive
         """Whether there is a person who answers when the agent has."""
+        self.approvals = Approvals(policies, emit=self.emit, terminal=asks and not interactive)
+        """Who decides whether a call is made."""
         self._deltas = deltas
         self._redact = redact
         self._seq = 0
@@ -139,7 +148,7 @@ class Seat:
         """Report a call, run it, report its result."""
         server = self._toolbox.server_of(name)
         self.emit(ToolCall(id=call_id, name=name, server=server, arguments=arguments, raw=raw))
-        outcome = await self.run_tool(name, arguments)
+        outcome = await self.run_tool(name, arguments, call_id=call_id)
         self.emit(
             ToolResult(
                 id=call_id,
@@ -152,23 +161,29 @@ class Seat:
         )
         return outcome
 
-    async def run_tool(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+    async def run_tool(
+        self, name: str, arguments: Mapping[str, Any], *, call_id: str
+    ) -> ToolOutcome:
         """Run a tool without reporting it, for providers whose vendor reports calls itself.
 
         Raises:
             RunOver: The agent has had its last turn.
         """
         await self._consumer_ready()
-        if self.limit is None and (crossing := self.meter.no_more_tools()):
-            self.reach(crossing)
-        if self._conclude_turn is not None:
-            if self.meter.turns > self._conclude_turn:
-                self._over = True
-                self._changed.set()
-                raise RunOver
+        if self._tools_closed():
             return self._closed()
-        self.meter.tool_calls += self._toolbox.server_of(name) is not None
-        outcome = await self._bounded_call(name, arguments)
+        server = self._toolbox.server_of(name)
+        if server is not None:
+            call = ToolCall(id=call_id, name=name, server=server, arguments=arguments)
+            decided = await self._bounded(self.approvals.decide(call))
+            if isinstance(decided, ToolOutcome):
+                return decided
+            if decided is not None and not decided.approved:
+                return _denied(decided)
+            if self._tools_closed():  # it was decided by a person, who may take a while
+                return self._closed()
+        self.meter.tool_calls += server is not None
+        outcome = await self._bounded(self._toolbox.call(name, arguments))
         if (outcome.lost is not None or outcome.diverged) and self.failure is None:
             self._lose(outcome)
         elif self.limit is None and (crossing := self.meter.last_turn()):
@@ -322,11 +337,26 @@ class Seat:
         self.emit(self.failure)
         self._close_tools()
 
-    async def _bounded_call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+    def _tools_closed(self) -> bool:
+        """Whether no tool can be called any more.
+
+        Raises:
+            RunOver: The agent has had its last turn.
+        """
+        if self.limit is None and (crossing := self.meter.no_more_tools()):
+            self.reach(crossing)
+        if self._conclude_turn is not None and self.meter.turns > self._conclude_turn:
+            self._over = True
+            self._changed.set()
+            raise RunOver
+        return self._conclude_turn is not None
+
+    async def _bounded(self, work: Awaitable[T]) -> T | ToolOutcome:
+        """What a part of a call gives, or that it was stopped at a limit."""
         with anyio.CancelScope() as scope:
             self._tool_scopes.add(scope)
             try:
-                return await self._toolbox.call(name, arguments)
+                return await work
             finally:
                 self._tool_scopes.discard(scope)
         return ToolOutcome(
@@ -365,3 +395,9 @@ class Seat:
             )
         if self.limit is None and (crossing := self.meter.crossed()):
             self.reach(crossing)
+
+
+def _denied(decided: ApprovalGiven) -> ToolOutcome:
+    why = f": {decided.reason}" if decided.reason else ""
+    text = f"the call of {decided.name!r} was not approved, so it was not made{why}"
+    return ToolOutcome(content=(TextBlock(text=text),), is_error=True)

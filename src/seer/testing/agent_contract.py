@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 
 from seer.harness import (
+    ApprovalGiven,
     ErrorEvent,
     Event,
     Forked,
@@ -180,6 +181,26 @@ class AgentContract(AgentGround):
         assert result.is_error
         assert "uid=" not in result.text
         assert last(events).tool_calls == 0
+
+    async def test_a_call_that_is_not_approved_is_told_to_the_model_as_an_error(self) -> None:
+        done: list[str] = []
+
+        def twos(call: ToolCall) -> bool:
+            return call.arguments["a"] == 2
+
+        script = [Reply(tools=(self.add(), self.add(2, 2))), Reply(text="ok")]
+        with self.endpoint(script) as endpoint:
+            run = self.start(
+                endpoint,
+                mcp_config={"lab": tools(done)},
+                approve={"add": twos},
+            )
+            events = await self.finish(run)
+            assert "not approved" in str(endpoint.requests[1].body)
+        assert done == ["add 2 2"]
+        assert sorted(event.approved for event in only(events, ApprovalGiven)) == [False, True]
+        assert sorted(event.is_error for event in only(events, ToolResult)) == [False, True]
+        assert (last(events).reason, last(events).tool_calls) == ("completed", 1)
 
     async def test_the_key_is_in_no_event_and_no_record(self) -> None:
         script = [Reply(tools=(self.add(),)), Fault(kind="status", status=401, message=KEY)]

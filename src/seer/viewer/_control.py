@@ -7,7 +7,7 @@ from seer.errors import ConfigError
 from seer.harness import control_run
 from seer.runs import Run
 
-_ACTIONS = {"stop", "conclude", "message", "limits"}
+_ACTIONS = {"stop", "conclude", "message", "limits", "approve"}
 
 
 def control(run: Run, asked: Mapping[str, Any]) -> None:
@@ -20,4 +20,11 @@ def control(run: Run, asked: Mapping[str, Any]) -> None:
     action = asked.get("action")
     if action not in _ACTIONS:
         raise ConfigError("action", action, f"must be one of {sorted(_ACTIONS)}")
-    control_run(run.folder, action, text=asked.get("text"), limits=asked.get("limits"))
+    control_run(
+        run.folder,
+        action,
+        text=asked.get("text"),
+        limits=asked.get("limits"),
+        call=asked.get("call"),
+        approved=asked.get("approved", False),
+    )

@@ -144,6 +144,7 @@ function tool(item, view) {
   const open = view.isOpen(item);
   const state =
     result === null ? (view.live() ? "running" : "lost") : result.is_error ? "failed" : "done";
+  const asked = item.asked && view.live();
   const head = h(
     "button.tool-head",
     { "aria-expanded": String(open), onclick: () => view.toggle(item) },
@@ -159,7 +160,9 @@ function tool(item, view) {
       result
         ? duration(result.seconds ?? item.endTime - item.time)
         : state === "running"
-          ? "running…"
+          ? asked
+            ? "waits for approval"
+            : "running…"
           : "no result",
     ),
   );
@@ -172,10 +175,32 @@ function tool(item, view) {
     `section.card.tool.${state}`,
     {},
     head,
+    asked ? question(item, view) : null,
+    item.decided
+      ? h(
+          "p.decided",
+          {},
+          `${item.decided.approved ? "Approved" : "Denied"} by a ${String(item.decided.by)}`,
+          item.decided.reason ? `: ${String(item.decided.reason)}` : "",
+        )
+      : null,
     open
       ? h("div.tool-body", {}, argumentsOf(event, view), result ? resultOf(item, view) : null)
       : null,
     pictures.length ? h("div.pictures", {}, pictures) : null,
+  );
+}
+
+function question(item, view) {
+  if (!view.approve)
+    return h("p.decided", {}, "Start the viewer with --allow-control to decide here.");
+  const why = h("input", { placeholder: "why not", "aria-label": "Why not" });
+  return h(
+    "div.actions.approval",
+    {},
+    h("button.primary", { onclick: () => view.approve(item.id, true, "") }, "Approve"),
+    h("button.danger", { onclick: () => view.approve(item.id, false, why.value.trim()) }, "Deny"),
+    why,
   );
 }
 

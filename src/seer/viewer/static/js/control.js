@@ -78,6 +78,17 @@ export function messageBox(model, source) {
   );
 }
 
+/** Answer whether a tool call may be made. */
+export function approval(model, source) {
+  return (call, approved, text) =>
+    ask(
+      source,
+      model.id,
+      { action: "approve", call, approved, text },
+      approved ? "The call is made." : "The call is not made.",
+    );
+}
+
 /** Ask for another value of a limit. */
 export function changeLimit(model, source) {
   return (name, label, allowed) =>

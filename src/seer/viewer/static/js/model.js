@@ -74,12 +74,22 @@ export class RunModel {
     if (item.type === "waiting") return;
     if (item.type === "answer_finished" && WHOLE.has(event.reason)) return;
     if (item.type === "tool_result") return this.#result(item);
+    if (item.type === "approval_asked") return this.#decided(event, { asked: true });
+    if (item.type === "approval_given")
+      return this.#decided(event, { asked: false, decided: event });
     if (item.type === "tool_call") {
       Object.assign(item, { calls: [], result: null, id: String(event.id) });
       this.#tools.set(item.id, item);
     }
     this.#turn(item);
     this.items.push(item);
+  }
+
+  #decided(event, state) {
+    const call = this.#tools.get(String(event.id));
+    if (!call) return;
+    Object.assign(call, state);
+    call.version++;
   }
 
   #turnOf(number) {

@@ -1,7 +1,7 @@
 // One run: its transcript, what lies beside it, and the strip above both.
 
 import { count, dollars, duration } from "./format.js";
-import { changeLimit, messageBox, stopButton } from "./control.js";
+import { approval, changeLimit, messageBox, stopButton } from "./control.js";
 import { fill, h, icon } from "./dom.js";
 import { AboutPanel } from "./about.js";
 import { BudgetPanel } from "./budget.js";
@@ -31,6 +31,7 @@ export class RunPage {
     const parts = { fetcher, palette, show, source };
     this.control = about.allow_control;
     this.transcript = new Transcript(this.model, fetcher);
+    this.transcript.view.approve = this.control ? approval(this.model, source) : null;
     this.overview = new Overview(this.model, parts);
     this.panels = {
       gate: ["Gate", new Waterfall(this.model, parts)],

@@ -1,0 +1,182 @@
+"""Approval of tool calls: who decides whether a call is made, and how people are asked.
+
+It sits in the seat, where every vendor's calls pass, so a policy holds for all agents alike. A call
+that is not approved reaches the model as a tool error.
+"""
+
+import asyncio
+import dataclasses
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Literal, TypeAlias, cast
+
+from seer.errors import ConfigError, MissingExtraError
+from seer.harness._events import ApprovalAsked, ApprovalGiven, Event, ToolCall
+from seer.harness._terminal import LineTerminal, Terminal, open_terminal
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "SEER_APPROVE"
+Answer: TypeAlias = Literal["auto", "ask", "deny"]
+"""`auto`: the call is made. `ask`: a person decides. `deny`: it is not made."""
+Policy: TypeAlias = (
+    Answer | Callable[[ToolCall], "bool | Answer | Awaitable[bool] | Awaitable[Answer]"]
+)
+Approve: TypeAlias = Policy | Mapping[str, Policy]
+_ANSWERS = ("auto", "ask", "deny")
+_SHOWN = 500
+
+
+class Approvals:
+    """Decides about the calls of one run.
+
+    Args:
+        policies: By pattern; see `read_policies`.
+        emit: Reports what was asked and decided.
+        terminal: Whether to ask in the terminal of this process, where it has one.
+    """
+
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        *,
+        emit: Callable[[Event], None],
+        terminal: bool,
+    ) -> None:
+        self._policies = policies
+        self._emit = emit
+        self._terminal = terminal and sys.stdin.isatty() and sys.stdout.isatty()
+        self._one_at_a_time = asyncio.Lock()
+        self._open: dict[str, asyncio.Future[tuple[bool, str]]] = {}
+        self.recorded: Mapping[str, ApprovalGiven] | None = None
+        """Decisions of an earlier run that is done again; nobody is asked then."""
+
+    async def decide(self, call: ToolCall) -> ApprovalGiven | None:
+        """Decide about a call, and report it; None: no one has anything against it."""
+        if self.recorded is not None:
+            given = self.recorded.get(call.id)
+        else:
+            given = await self._decide(call)
+        if given is not None:
+            self._emit(given)
+        return given
+
+    async def _decide(self, call: ToolCall) -> ApprovalGiven | None:
+        policy = find_policy(self._policies, call.name, call.server)
+        given = ApprovalGiven(id=call.id, name=call.name, approved=False, by="policy")
+        if callable(policy):
+            given = dataclasses.replace(given, by="function")
+            try:
+                policy = await _consult(policy, call)
+            except Exception as error:  # the user's own code; a call it cannot judge is not made
+                logger.exception("the function that approves calls failed, so %s is denied", call)
+                reason = f"the function that approves calls failed: {type(error).__name__}: {error}"
+                return dataclasses.replace(given, reason=reason)
+        elif policy == "auto":
+            return None
+        if policy == "ask":
+            approved, reason = await self._ask(call)
+            return dataclasses.replace(given, approved=approved, reason=reason, by="person")
+        return dataclasses.replace(given, approved=policy == "auto")
+
+    def answer(self, call_id: str, *, approved: bool, reason: str = "") -> bool:
+        """What a person says to a question; False where nothing is asked about this call."""
+        asked = self._open.get(call_id)
+        if asked is None or asked.done():
+            return False
+        asked.set_result((approved, reason))
+        return True
+
+    async def _ask(self, call: ToolCall) -> tuple[bool, str]:
+        asked = self._open[call.id] = asyncio.get_running_loop().create_future()
+        self._emit(ApprovalAsked(id=call.id, name=call.name))
+        typing = asyncio.create_task(self._type(call)) if self._terminal else None
+        if typing is None:
+            logger.warning(
+                "the call of %s waits for approval: in `seer view --allow-control`, or by "
+                "AgentRun.approve(%r)",
+                call.name,
+                call.id,
+            )
+        try:
+            return await asked
+        finally:
+            del self._open[call.id]
+            if typing is not None:
+                typing.cancel()
+
+    async def _type(self, call: ToolCall) -> None:
+        """Let the person at this process's terminal answer; the first answer counts."""
+        async with self._one_at_a_time:
+            approved, reason = await ask_person(_terminal_here(), call)
+        self.answer(call.id, approved=approved, reason=reason)
+
+
+def _terminal_here() -> Terminal:
+    try:
+        return open_terminal()
+    except MissingExtraError:
+        return LineTerminal()
+
+
+async def ask_person(terminal: Terminal, call: ToolCall) -> tuple[bool, str]:
+    """Ask whether a call may be made: whether, and why not."""
+    given = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
+    short = given if len(given) <= _SHOWN else f"{given[:_SHOWN]}... ({len(given)} characters)"
+    terminal.say(f"? {call.name}({short})\n? allow this call? y, n, or why not")
+    line = await terminal.ask("? ")
+    if line is None:
+        return False, "nobody answered"
+    word = line.strip()
+    if word.lower() in {"y", "yes"}:
+        return True, ""
+    return False, "" if word.lower() in {"", "n", "no"} else word
+
+
+async def _consult(policy: Callable[[ToolCall], object], call: ToolCall) -> Answer:
+    if inspect.iscoroutinefunction(policy):
+        said = await policy(call)
+    else:
+        said = await asyncio.to_thread(policy, call)
+        if inspect.isawaitable(said):
+            said = await said
+    if isinstance(said, bool):
+        return "auto" if said else "deny"
+    if said in _ANSWERS:
+        return said
+    raise ConfigError("approve", said, f"a function must return True, False or one of {_ANSWERS}")
+
+
+def read_policies(approve: Approve | None) -> dict[str, Policy]:
+    """Policies by pattern, as given or as `SEER_APPROVE` says.
+
+    Raises:
+        ConfigError: One is no policy.
+    """
+    if asked := os.environ.get(VARIABLE):
+        if approve is not None:
+            logger.warning("%s=%s is in force instead of the program's approve=", VARIABLE, asked)
+        parts = [part.strip().rpartition("=") for part in asked.split(",")]
+        approve = {pattern or "*": word for pattern, _, word in parts}  # type: ignore[misc]
+    if approve is None:
+        return {}
+    given = cast("Mapping[str, Policy]", approve) if isinstance(approve, Mapping) else None
+    policies: dict[str, Policy] = {"*": cast("Policy", approve)} if given is None else {**given}
+    for pattern, policy in policies.items():
+        if not isinstance(pattern, str) or not (callable(policy) or policy in _ANSWERS):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"approve[{pattern!r}]", policy, f"must be one of {_ANSWERS}, or a function"
+            )
+    return policies
+
+
+def find_policy(policies: Mapping[str, Policy], name: str, server: str | None) -> Policy:
+    """The policy of the first pattern that fits the tool: its name, or `server/name`."""
+    for pattern, policy in policies.items():
+        if fnmatchcase(name, pattern) or fnmatchcase(f"{server}/{name}", pattern):
+            return policy
+    return "auto"
