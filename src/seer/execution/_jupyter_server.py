@@ -77,6 +77,7 @@ class JupyterServer:
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._listening: asyncio.Task[None] | None = None
+        self._logging: asyncio.Task[None] | None = None
         self._log = bytearray()
         self._event: asyncio.Future[object] | None = None
         self._over = False
@@ -113,8 +114,8 @@ class JupyterServer:
             async with asyncio.timeout(_START_TIME):
                 await self._ready
         except (TimeoutError, ConnectionError):
-            log = bytes(self._log).decode(errors="replace")
             await self.close()
+            log = bytes(self._log).decode(errors="replace")
             raise StartError("jupyter", f"the Jupyter server did not start\n{log}") from None
         except BaseException:
             await self.close()
@@ -159,6 +160,9 @@ class JupyterServer:
             except TimeoutError:
                 process.kill()
                 await process.wait()
+        if self._logging is not None:
+            # Its last words; a process that it left behind could keep the pipe open.
+            await asyncio.wait({self._logging}, timeout=1)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -228,7 +232,8 @@ class JupyterServer:
             spawn.done()
         self._listening = asyncio.create_task(self._listen(process))
         self._keep(self._listening)
-        self._keep(asyncio.create_task(self._read_log(process)))
+        self._logging = asyncio.create_task(self._read_log(process))
+        self._keep(self._logging)
         settings = {"token": self._token, "key": key, "lab": spawn.lab}
         await self._send({**settings, "notebook": self._file.path.name})
 
