@@ -65,9 +65,8 @@ def module(environment: Path, name: str) -> str:
     return (environment / "lib" / VERSION / "site-packages" / f"{name}.py").read_text()
 
 
-# What a .pth file does: tell that it ran, plant a line in any cache it finds, and put a link to
-# a folder of the host in the place of the environment.
-PTH = """import os, re, urllib.request, contextlib
+# What planted code does first: tell that it ran, and plant a line in any cache it finds.
+PLANT = """import os, urllib.request, contextlib
 def attack():
     for url in ("http://127.0.0.1:3128/index/0/code-ran/", "http://127.0.0.1:{port}/simple/code-ran/"):
         with contextlib.suppress(Exception):
@@ -77,11 +76,19 @@ def attack():
             if name.endswith(".py"):
                 with contextlib.suppress(OSError), open(os.path.join(folder, name), "a") as file:
                     file.write("planted = True")
-    with contextlib.suppress(OSError):
-        os.rename("/seer/build/env", "/seer/build/old")
-        os.symlink("{precious}", "/seer/build/env")
 attack()
 """
+# Then: put a link to a folder of the host in the place of the environment.
+SWAP = """
+with contextlib.suppress(OSError):
+    os.rename("/seer/build/env", "/seer/build/old")
+    os.symlink("{precious}", "/seer/build/env")
+"""
+
+
+def pth(code: str) -> dict[str, str]:
+    """The files of a wheel that has code run wherever Python starts with it."""
+    return {"evil.py": "", "evil.pth": f"import sys; exec({code.encode()!r}, {{}})\n"}
 
 
 async def test_a_pth_file_in_a_wheel_takes_over_the_host(
@@ -93,10 +100,7 @@ async def test_a_pth_file_in_a_wheel_takes_over_the_host(
     key.write_text("secret")
     key.chmod(0o600)
     before = key.stat()
-    code = PTH.format(port=index.port, precious=precious).encode()
-    index.add_wheel(
-        "evil", files={"evil.py": "", "evil.pth": f"import sys; exec({code!r}, {{}})\n"}
-    )
+    index.add_wheel("evil", files=pth((PLANT + SWAP).format(port=index.port, precious=precious)))
     environment = await build_environment(["evil"])
     assert not [path for path in index.requests if "code-ran" in path]
     after = key.stat()
@@ -110,16 +114,14 @@ async def test_a_pth_file_in_a_wheel_takes_over_the_host(
     assert list(environment.rglob("evil.*.pyc"))
 
 
-async def test_a_build_plants_code_in_what_other_builds_get(
-    index: PackageIndex, tmp_path: Path
-) -> None:
+async def test_a_build_plants_code_in_what_other_builds_get(index: PackageIndex) -> None:
     index.add_wheel("victim")
     await build_environment(["victim"])
-    code = PTH.format(port=index.port, precious=tmp_path).encode()
-    index.add_wheel(
-        "evil", files={"evil.py": "", "evil.pth": f"import sys; exec({code!r}, {{}})\n"}
-    )
-    index.add_sdist("worse", "1.0", f"def attack():\n    exec({code!r}, {{}})\n    return ''\n")
+    code = PLANT.format(port=index.port)
+    index.add_wheel("evil", files=pth(code))
+    source = f"def attack():\n    exec({code.encode()!r}, {{}})\n    return ''\n"
+    index.add_sdist("worse", "1.0", source)
+    await build_environment(["evil", "victim"])
     await build_environment(["evil", "worse", "victim"])
     # A build has code of its own now, so this shows that the attack as such works.
     assert [path for path in index.requests if "code-ran" in path]
@@ -185,12 +187,12 @@ async def test_code_in_a_build_reaches_anything_but_the_index(
     names: dict[str, str] = {}
     exec(module(environment, "probing"), names)
     found = json.loads(names["found"])
+    assert (found.pop("host"), got) == ([False, False, False], [])
     assert found.pop("index") == 200
     assert found.pop("uid") != 0
     refused = {found.pop(key) for key in ("other index", "root", "climbing", "absolute", "forged")}
     assert refused == {"HTTPError: HTTP Error 404: Not Found"}
-    assert found == {"host": [False, False, False], "name server": False, "password": False}
-    assert got == []
+    assert found == {"name server": False, "password": False}
 
 
 def _own_address() -> str:

@@ -18,7 +18,7 @@ import pytest
 from seer.errors import CallCancelledError, GateBusyError, HandleError, ProtocolError
 from seer.rpc.client import Gate, _requests
 from seer.rpc.client._wire import Piece
-from tests.rpc.serving import SOON, Served, serving, wait_until
+from tests.rpc.serving import HOLD, SOON, Served, holding, serving, wait_until
 
 pytestmark = pytest.mark.full
 
@@ -287,7 +287,8 @@ def test_small_arrays_take_no_more_descriptors_than_one_caller_may_have(served: 
     assert 100 < sum("seer-slot" in name for name in files) <= 260
 
 
-READING = """
+READING = (
+    """
     from collections.abc import AsyncIterator, Iterator
 
     @expose
@@ -296,7 +297,7 @@ READING = """
 
     @expose
     def blob(mib: int) -> bytes:
-        return bytes(mib << 20)
+        return b"x" * (mib << 20)
 
     @expose
     def stream(mib: int) -> Iterator[bytes]:
@@ -313,6 +314,8 @@ READING = """
         for _ in range(mib):
             yield bytes(1 << 20)
 """
+    + HOLD
+)
 
 
 def request(function: str, argument: int) -> bytes:
@@ -408,8 +411,10 @@ def test_unread_answers_are_bounded_also_of_calls_that_waited_together(replicas:
                 connected = stack.enter_context(socket.socket(socket.AF_UNIX))
                 connected.connect(str(served.socket_path("a")))
                 connections.append(connected)
-            for connected in connections:
-                connected.sendall(request("blob", 4))
+            with holding(served) as waiting:
+                for connected in connections:
+                    connected.sendall(request("blob", 16))
+                waiting(len(connections))
             # Every connection has its answer, or the beginning of it.
             for connected in connections:
                 assert select.select([connected], [], [], SOON)[0]

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -250,8 +250,11 @@ def test_the_owners_default_timeout_holds_for_functions_without_one() -> None:
 def test_a_short_deadline_on_a_stubborn_call_costs_nobody_else_the_interface(
     replicas: int, function: str
 ) -> None:
-    with serving(SOURCE, grace=0.2, replicas=replicas, callers={"a": {}, "b": {}}) as served:
-        gate, other = served.gate("a"), served.gate("b")
+    callers: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
+    with serving(SOURCE, grace=0.2, replicas=replicas, callers=callers) as served:
+        # Each gets its home: with two copies, the third caller's is that of the first.
+        gate, _, other = (served.gate(name) for name in callers)
+        assert [served.gate(name).call("quick_thread") for name in callers] == [1, 1, 1]
         assert other.call("remember", (1,)) == 1
         pid = served.pid
         release = served.folder / "release"
@@ -260,69 +263,72 @@ def test_a_short_deadline_on_a_stubborn_call_costs_nobody_else_the_interface(
             with deadline(0.2):
                 gate.call(function, (str(release),))
 
-        assert "has not stopped yet" in str(stopped(call))
+        said = str(stopped(call))
+        time.sleep(0.6)  # three times the grace period that killed processes before
+        assert (served.pid, other.call("quick_thread")) == (pid, 1)
+        assert "has not stopped yet" in said
         # It has one detached call, so no other is started, and it is told why.
         with pytest.raises(StillRunningError, match=rf"earlier call of {function}\(\) was stopped"):
             gate.call("quick_thread")
         assert gate.health()["detached"] == 1
         seen = other.health()
         assert (seen["calls"], seen["detached"]) == (0, 0)
-        assert other.call("quick_thread") == 1
-        time.sleep(0.6)  # three times the grace period that killed processes before
         release.touch()
         wait_until(lambda: gate.health()["detached"] == 0)
         assert (other.call("remember", (2,)), gate.call("quick_thread")) == (2, 1)
         assert served.pid == pid
         used = gate.budget()["caller"]["used"]
         # The 0.2 s of the deadline and the 0.6 s that it ran on.
-        assert used["seconds"] > 0.75 and used["calls"] == 2
+        assert used["seconds"] > 0.75 and used["calls"] == 3
 
 
-def test_a_caller_that_cancels_or_goes_away_keeps_paying_and_kills_nobody(served: Served) -> None:
-    release = served.folder / "release"
-    with called(served, "stubborn", [str(release)]) as connected:
-        wait_until(lambda: served.calls() == 1)
-        connected.close()
-        wait_until(lambda: served.gate().health()["detached"] == 1)
-    with pytest.raises(StillRunningError):
-        served.gate().call("quick_thread")
-    before = served.gate().budget()["caller"]["used"]["seconds"]
-    time.sleep(0.3)
-    release.touch()
-    wait_until(lambda: served.gate().health()["detached"] == 0)
-    assert served.gate().budget()["caller"]["used"]["seconds"] > before + 0.29
-    assert served.gate().call("quick") == 1
+def test_a_caller_that_cancels_or_goes_away_keeps_paying_and_kills_nobody() -> None:
+    with serving(SOURCE, grace=0.2) as served:
+        release, pid = served.folder / "release", served.pid
+        with called(served, "stubborn", [str(release)]) as connected:
+            wait_until(lambda: served.calls() == 1)
+            connected.close()
+        time.sleep(0.6)
+        assert served.pid == pid
+        assert served.gate().health()["detached"] == 1
+        with pytest.raises(StillRunningError):
+            served.gate().call("quick_thread")
+        before = served.gate().budget()["caller"]["used"]["seconds"]
+        time.sleep(0.3)
+        release.touch()
+        wait_until(lambda: served.gate().health()["detached"] == 0)
+        assert served.gate().budget()["caller"]["used"]["seconds"] > before + 0.29
+        assert served.gate().call("quick") == 1
 
 
-def test_in_a_batch_one_callers_deadline_neither_kills_nor_blocks_anybody() -> None:
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_in_a_batch_one_callers_deadline_neither_kills_nor_blocks_anybody(order: str) -> None:
     with serving(SOURCE, grace=0.2, callers={"a": {}, "b": {}}) as served:
-        release = served.folder / "release"
-        results: list[object] = []
+        release, pid = served.folder / "release", served.pid
+        results: dict[str, object] = {}
 
-        def wait(caller: str, seconds: float) -> None:
+        def wait(caller: str) -> None:
+            gate = served.gate(caller)
             try:
-                with deadline(seconds):
-                    gate = served.gate(caller)
-                    results.append(gate.call("stubborn_together", (str(release),)))
-            except DeadlineExceededError as error:
-                results.append(error)
+                with deadline(2.0) if caller == "a" else nullcontext():
+                    results[caller] = gate.call("stubborn_together", (str(release),))
+            except (DeadlineExceededError, ConnectionError) as error:
+                results[caller] = error
 
-        threads = [
-            threading.Thread(target=wait, args=("a", 0.5)),
-            threading.Thread(target=wait, args=("b", 60.0)),
-        ]
+        threads = {caller: threading.Thread(target=wait, args=(caller,)) for caller in order}
         with holding(served) as waiting:
-            for thread in threads:
+            for count, thread in enumerate(threads.values(), 1):
                 thread.start()
-            waiting(2)
-        threads[0].join(timeout=SOON)
-        assert [type(result) for result in results] == [DeadlineExceededError]
+                waiting(count)
+        threads["a"].join(timeout=SOON)
+        assert isinstance(results["a"], DeadlineExceededError)
+        time.sleep(0.6)
+        assert (served.pid, results.get("b")) == (pid, None)
         # The batch runs for the other caller, so nothing is held against this one.
         assert served.gate("a").call("quick_thread") == 1
-        time.sleep(0.6)
         release.touch()
-        threads[1].join(timeout=SOON)
-        assert results[1:] == [str(release)]
+        threads["b"].join(timeout=SOON)
+        assert results["b"] == str(release)
         assert served.gate("a").budget()["caller"]["used"]["seconds"] > 0.2
 
 
