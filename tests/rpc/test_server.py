@@ -255,6 +255,10 @@ def test_health_and_budget_are_answered_while_a_function_runs(served: Served) ->
         assert served.gate().budget()
 
 
+def test_health_shows_a_caller_nothing_of_the_host(served: Served) -> None:
+    assert set(served.gate().health()) == {"epoch", "seconds", "calls", "detached"}
+
+
 def test_the_schema_is_what_the_file_says(served: Served) -> None:
     schema = served.gate().schema()
     names = {function["name"] for function in schema["functions"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +13,11 @@ from pathlib import Path
 from seer.errors import ConfigError
 from seer.execution._private import PrivateFolder
 from seer.execution._site import MEMORY, Isolation, LocalSite, SandboxLike, SandboxSite, Site
+from seer.isolation import JAIL_UIDS
 from seer.workspace import Workspace
+
+_ANYBODY = stat.S_ISVTX | stat.S_IWOTH
+_MOST_LINKS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,7 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
     folder = folder.absolute()
     if folder.exists() and not folder.is_dir():
         raise ConfigError("workspace_dir", str(folder), "is not a folder")
-    real = folder.resolve()
+    real = _resolve(folder)
     home = Path.home().resolve()
     if real == home or real in home.parents:
         raise ConfigError(
@@ -111,3 +116,43 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
         )
     real.mkdir(parents=True, exist_ok=True)
     return real
+
+
+def _resolve(folder: Path) -> Path:
+    """Where the folder really is, over links that neither an agent nor a stranger has planted.
+
+    Raises:
+        ConfigError: The folder is reached over such a link, or lies in a folder of an agent's.
+    """
+    left = list(reversed(folder.parts[1:]))
+    above, links = Path("/"), 0
+    while left:
+        step = above / left.pop()
+        if step.name == "..":
+            above = above.parent
+            continue
+        try:
+            found, where = step.lstat(), above.lstat()
+        except FileNotFoundError:
+            return step.joinpath(*reversed(left))
+        if found.st_uid in JAIL_UIDS and (left or stat.S_ISLNK(found.st_mode)):
+            raise ConfigError("workspace_dir", str(folder), f"{step} is an agent's; take another")
+        if not stat.S_ISLNK(found.st_mode):
+            above = step
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise ConfigError("workspace_dir", str(folder), "has too many links on the way to it")
+        # As the kernel's `protected_symlinks` has it.
+        stranger = found.st_uid not in (os.geteuid(), where.st_uid)
+        if stranger and where.st_mode & _ANYBODY == _ANYBODY:
+            raise ConfigError(
+                "workspace_dir",
+                str(folder),
+                f"{step} is a link that user {found.st_uid} has put where everybody may write; "
+                "give the folder itself",
+            )
+        target = step.readlink()
+        left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        above = Path("/") if target.is_absolute() else above
+    return above

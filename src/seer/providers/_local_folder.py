@@ -16,6 +16,7 @@ from seer.isolation import (
     interpreter_env,
     interpreter_mounts,
     interpreter_path,
+    open_beneath,
     script,
 )
 from seer.providers._bundle import bundle
@@ -145,7 +146,12 @@ def _own_folders(folder: Path, spec: MachineSpec, uid: int | None) -> list[Mount
             if not path.is_dir():
                 raise ProviderError(f"workdir={str(path)!r} is not a folder; make it first")
             if uid is not None:
-                chown_tree(path, uid, uid)
+                # Without following links: it may lie where others can write.
+                fd = open_beneath("/", path.absolute().relative_to("/"), os.O_DIRECTORY)
+                try:
+                    chown_tree(fd, uid, uid)
+                finally:
+                    os.close(fd)
         else:
             path.mkdir(mode=0o755)
             if uid is not None:

@@ -9,7 +9,6 @@ import bisect
 import hashlib
 import json
 import logging
-import os
 import socket
 import threading
 import time
@@ -200,7 +199,7 @@ class ReplayGate:
             function = argument if kind == "call" else "handle.fetch"
             return self._call(caller, asked, function, handle=argument if kind == "fetch" else "")
         if kind == "health":
-            return self._plain({"epoch": EPOCH, "seconds": 0.0, "calls": 0, "pid": os.getpid()})
+            return self._plain({"epoch": EPOCH, "seconds": 0.0, "calls": 0})
         if kind == "schema":
             return self._plain(for_callers(self._schema))
         if kind == "budget":

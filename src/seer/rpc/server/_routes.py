@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 
 from seer.errors import HandleError, InterfaceRestartedError
@@ -31,7 +30,6 @@ def _get_health(
             "seconds": time.monotonic() - gate.started,
             "calls": len(caller.calls),
             "detached": len(caller.detached),
-            "pid": os.getpid(),
         },
     )
 
