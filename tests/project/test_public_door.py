@@ -3,6 +3,8 @@
 import __future__
 
 import importlib
+import subprocess
+import sys
 import types
 from pathlib import Path
 
@@ -35,3 +37,22 @@ def test_all_equals_the_public_namespace(name: str) -> None:
         and not isinstance(value, types.ModuleType | __future__._Feature)  # pyright: ignore[reportPrivateUsage]
     }
     assert public <= set(exported), f"not in __all__: {sorted(public - set(exported))}"
+
+
+def test_the_names_of_the_tutorials_are_the_packages_own() -> None:
+    assert list(seer.__all__) == sorted(seer.__all__, key=_order)
+    for name in seer.__all__:
+        value = getattr(seer, name)
+        package = importlib.import_module(".".join(value.__module__.split(".")[:2]))
+        assert getattr(package, name) is value
+        assert name in dir(seer)
+    with pytest.raises(AttributeError, match="no attribute 'Sandbx'"):
+        seer.Sandbx  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue, reportUnusedExpression]
+
+
+def test_importing_seer_imports_nothing_else_of_it() -> None:
+    program = "import sys, seer; print([n for n in sys.modules if n.startswith('seer.')])"
+    printed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.strip() == "[]"
