@@ -1,6 +1,6 @@
 # Two commands to know: `make demo` and `make test`. Everything else is for people who change the code.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full check format docs bench campaign clean
+.PHONY: help setup demo test test-fast test-full check format docs bench campaign dist clean
 
 PY := .venv/bin/python
 PYTEST := $(PY) -m pytest -p no:cacheprovider
@@ -41,6 +41,9 @@ bench: setup  ## Benchmarks: ratios against floors and peers, written to benchma
 campaign: setup  ## The whole matrix of tests, and the large counts: kills, fuzzed frames, soaks
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "full and campaign and not gpu and not live"
 	@scripts/campaign
+
+dist: setup  ## Build the wheels into dist/ and try them in a fresh environment
+	@scripts/dist
 
 clean:  ## Remove the environment and what tests and builds left
 	rm -rf .venv .venv-bench build dist .cache site .pytest_cache .ruff_cache .hypothesis
