@@ -339,7 +339,8 @@ def arrivals(plan: Plan, server: Server, found: dict[str, Any]) -> None:
         row = prompts(seed % 97 + 1)[-1]
         options = {"seed": seed, "max_new_tokens": new, "temperature": 1.0}
         result: Any = gates.gate.call("generate", [row], options)
-        return len(result.ids), time.monotonic()
+        ids: list[int] = result["ids"] if type(result) is dict else result.ids
+        return len(ids), time.monotonic()
 
     with ThreadPoolExecutor(plan.callers) as pool:
         lengths = [length() for _ in range(plan.callers * 6)]
