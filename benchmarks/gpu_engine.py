@@ -46,7 +46,7 @@ from benchmarks.bench_interfaces import SIZES, build, tokenizer  # noqa: E402
 from benchmarks.gpu_interfaces import Callers, Server  # noqa: E402
 
 TOKENS, NEW = 64, 32
-PARTS = ("process", "served", "large")
+PARTS = ("process", "served", "large", "compiled")
 SIZES["7b"] = {
     "hidden_size": 4096,
     "intermediate_size": 11008,
@@ -229,6 +229,8 @@ def in_process(net: Any, plan: Plan, found: dict[str, Any]) -> None:
     found["steered"] = timed(plan, lambda: writer.write(given, steered=True), plan.rounds, 2)
     found["one prompt"] = timed(plan, lambda: writer.write(given[:1] * len(given)), plan.rounds, 2)
     found["prefill"] = prefill_time(net, given, plan)
+    if cuda:
+        found["after a failed capture"] = failed_capture()
     together = writer.write(given)
     alone = [writer.tasks([i], [row], False, 1.0)[0] for i, row in enumerate(given)]
     found["same"] = sum(a == b for a, b in zip(together, alone, strict=True))
@@ -240,6 +242,34 @@ def in_process(net: Any, plan: Plan, found: dict[str, Any]) -> None:
         found["memory GB"] = (torch.cuda.memory_allocated() - before) / 1e9
         found["peak GB"] = torch.cuda.max_memory_allocated() / 1e9
     print(json.dumps({k: v for k, v in found.items() if k != "batches"}), flush=True)
+
+
+def failed_capture() -> str:
+    """What comes of a function that waits for the GPU in the middle; `fine` if nothing does."""
+    import torch
+
+    from seer.interfaces.toolkit._graphs import Graphs
+
+    graphs = Graphs(torch.device("cuda"), "a function that cannot be captured")
+    value = torch.zeros(1, device="cuda")
+
+    def run() -> None:
+        value.add_(1 if value.item() >= 0 else 2)
+
+    try:
+        for _ in range(3):
+            graphs.run("waiting", run)
+        torch.rand(3, device="cuda")
+        other = torch.zeros(1, device="cuda")
+        for _ in range(3):
+            graphs.run("other", lambda: _add(other))
+        return "fine" if value.item() == 3 and other.item() == 3 else f"{value} {other}"
+    except RuntimeError as error:
+        return str(error)
+
+
+def _add(value: Any) -> None:
+    value.add_(1)
 
 
 def prefill_time(net: Any, rows: Sequence[list[int]], plan: Plan) -> float:
@@ -339,8 +369,8 @@ def arrivals(plan: Plan, server: Server, found: dict[str, Any]) -> None:
         row = prompts(seed % 97 + 1)[-1]
         options = {"seed": seed, "max_new_tokens": new, "temperature": 1.0}
         result: Any = gates.gate.call("generate", [row], options)
-        ids: list[int] = result["ids"] if type(result) is dict else result.ids
-        return len(ids), time.monotonic()
+        record: Any = vars(result) if hasattr(result, "ids") else result
+        return len(record["ids"]), time.monotonic()
 
     with ThreadPoolExecutor(plan.callers) as pool:
         lengths = [length() for _ in range(plan.callers * 6)]
@@ -453,6 +483,13 @@ def page(found: dict[str, Any], where: dict[str, str], used: dict[str, str]) -> 
             "```",
             "",
         ]
+    if "engine" in found.get("compiled", {}):
+        one = found["compiled"]
+        lines += [
+            f"Compiled (`SEER_COMPILE=1`), {found['callers']} rows: {one['engine']:.0f} ms, after"
+            f" {one['first']:.0f} s for the first.",
+            "",
+        ]
     if "served" in found:
         lines += ["Through the gate:", "", "```json", json.dumps(found["served"], indent=1), "```"]
     if found["problems"]:
@@ -511,9 +548,21 @@ def main() -> int:
     def large(own: dict[str, Any]) -> None:
         in_process(build("tiny" if plan.quick else "7b", plan.device), plan, own)
 
+    def compiled(own: dict[str, Any]) -> None:
+        os.environ["SEER_COMPILE"] = "1"
+        try:
+            writer = Writer(build(plan.size, plan.device))
+            given = prompts(plan.callers)
+            own["first"] = _seconds(lambda: writer.write(given))
+            own["engine"] = timed(plan, lambda: writer.write(given), plan.rounds, 2)
+        finally:
+            del os.environ["SEER_COMPILE"]
+        print(json.dumps({"compiled": own}), flush=True)
+
     part("process", process)
     part("served", gate)
     part("large", large)
+    part("compiled", compiled)
     print(page(found, where, used))
     return 1 if found["problems"] else 0
 

@@ -34,7 +34,7 @@ from ._graphs import Graphs
 from ._limits import BATCH_TOKENS
 from ._model import Model
 from ._sampling import Settings, Way
-from ._slots import CHUNK, LENGTHS, ROWS, Bend, Slots, Start, bucket, check_slots, token_bytes
+from ._slots import LENGTHS, ROWS, Bend, Bent, Slots, Start, bucket, cache_shapes, check_slots
 from ._steering import Step, bends_of, prompt_changes
 
 _log = logging.getLogger(__name__)
@@ -43,8 +43,10 @@ _PREFILL = 8192
 _USUAL_ROWS, _USUAL_LENGTH = 64, 1024
 _MEMORY = 1 << 30
 """Bytes of cache where there is no GPU whose memory could be asked for."""
-_AHEAD = 2
-"""Rounds of steps that the GPU is given before the first of them is looked at."""
+_AHEAD = 3
+"""Steps that the GPU is given before the first of them is looked at."""
+_EVERY = 4
+"""Tokens between two looks for stop texts."""
 _REST = 10.0
 """Seconds after which the thread of an engine without work ends."""
 _WAYS: tuple[Way, ...] = ("greedy", "drawn", "filtered")
@@ -98,10 +100,9 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Round:
-    """Steps that the GPU was told to run, and where their tokens arrive."""
+    """A step that the GPU was told to run, and where its tokens arrive."""
 
-    ids: Tensor
-    logprobs: Tensor
+    written: Tensor
     rows: list[tuple[_Request, int]]
     arrived: Any
 
@@ -133,6 +134,7 @@ class Engine:
         self.refused = check_slots(model)
         if self.refused:
             _log.warning("%s: no decoding engine: %s", model.name, self.refused)
+        self._shapes = [] if self.refused else cache_shapes(model)
         self._share = cache_share()
         self._budget = 0 if self.refused else _budget(model, self._share)
         self._slots: Slots | None = None
@@ -185,7 +187,8 @@ class Engine:
             for many in [size for size in ROWS if size <= bucket(ROWS, rows)]:
                 for long in [size for size in LENGTHS if size <= bucket(LENGTHS, length)]:
                     for way in _WAYS[:2]:
-                        slots.run(2, rows=min(many, slots.rows), length=long, way=way, bent=False)
+                        for _ in range(2):
+                            slots.run(rows=min(many, slots.rows), length=long, way=way, bent="no")
 
     def _request(self, task: Task) -> tuple[_Request, bool]:
         bends = None if self.refused else bends_of(self._model, task.steps)
@@ -369,8 +372,9 @@ class Engine:
 
     def _shape(self, rows: int, length: int) -> tuple[int, int]:
         """How many rows of which length the budget allows, if so many of this one are wanted."""
-        tokens = self._budget // token_bytes(self._model)
-        rows = min(max(rows, _USUAL_ROWS), ROWS[-1])
+        size = sum(heads * (key + value) for heads, key, value in self._shapes)
+        tokens = self._budget // (size * self._model.net.dtype.itemsize)
+        rows = bucket(ROWS, max(rows, _USUAL_ROWS))
         need = bucket(LENGTHS, length)
         usual = max(need, _USUAL_LENGTH)
         if tokens // usual >= rows:
@@ -383,7 +387,7 @@ class Engine:
         if old is not None and (old.rows, old.length) == shape:
             return old
         self._slots = None
-        slots = Slots(self._model, self.graphs, *shape)
+        slots = Slots(self._model, self.graphs, self._shapes, *shape)
         if old is not None:
             places = {one.slot: (i, one.length) for i, one in enumerate(self._active)}
             slots.take(old, places)
@@ -398,46 +402,43 @@ class Engine:
         return [one for one in self._active if one.left > 0 and not one.over.is_set()]
 
     def _issue(self) -> None:
-        """Tell the GPU to run the next steps."""
+        """Tell the GPU to run the next step."""
         rows, slots = self._to_run(), self._slots
         if not rows or slots is None:
             return
-        steps = min(CHUNK, max(one.left for one in rows))
-        ids, logprobs = slots.run(
-            steps,
+        written = slots.run(
             rows=max(one.slot for one in rows) + 1,
-            length=min(max(one.length for one in rows) + steps, slots.length),
+            length=min(max(one.length for one in rows) + 1, slots.length),
             way=_WAYS[max(_WAYS.index(one.task.settings.way) for one in rows)],
-            bent=any(one.bends for one in rows),
+            bent=_bent(rows),
         )
         self._rounds.append(
-            _Round(_arriving(ids), _arriving(logprobs), [(o, o.slot) for o in rows], _mark(ids))
+            _Round(_arriving(written), [(one, one.slot) for one in rows], _mark(written))
         )
         for one in rows:
-            one.issued += steps
+            one.issued += 1
 
     def _look(self) -> None:
         """See what the oldest round wrote; whoever is done may go."""
         found = self._rounds.popleft()
         found.wait()
-        ids, logprobs = found.ids.T.tolist(), found.logprobs.T.tolist()
+        ids, logprobs = found.written.tolist()
         for one, slot in found.rows:
             if one.over.is_set():
                 continue
-            room = one.task.settings.max_new_tokens - len(one.ids)
-            new = ids[slot][:room]
-            one.ids += new
-            one.logprobs += logprobs[slot][:room]
+            token = int(ids[slot])
+            one.ids.append(token)
+            one.logprobs.append(logprobs[slot])
             full = len(one.ids) >= one.task.settings.max_new_tokens
-            if full or not self._ends.isdisjoint(new) or self._stops(one, len(new)):
+            if full or token in self._ends or self._stops(one):
                 one.over.set()
 
-    def _stops(self, one: _Request, new: int) -> bool:
-        """Whether a stop text has come. Only to end early: where to cut is found by the caller."""
+    def _stops(self, one: _Request) -> bool:
+        """Whether a stop text has come; looked for every few tokens, cut by the caller."""
         stops = one.task.settings.stop
-        if not stops:
+        if not stops or len(one.ids) % _EVERY:
             return False
-        tail = one.ids[-(new + 4 * max(map(len, stops))) :]
+        tail = one.ids[-(_EVERY + 4 * max(map(len, stops))) :]
         text = str(self._model.tokenizer.decode(tail, skip_special_tokens=True))
         return any(stop in text for stop in stops)
 
@@ -445,6 +446,13 @@ class Engine:
 def _work(engine: "weakref.ref[Engine]") -> None:
     while (own := engine()) is not None and own.work():
         del own
+
+
+def _bent(rows: Sequence[_Request]) -> Bent:
+    bends = [bend for one in rows for bend in one.bends.values()]
+    if not bends:
+        return "no"
+    return "adding" if all(bend.only for bend in bends) else "all"
 
 
 def _prompt_key(task: Task) -> Any:

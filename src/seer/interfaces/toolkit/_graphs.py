@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from seer.errors import ModelInputError
 
@@ -75,6 +76,8 @@ class Graphs:
             self._known[key] = None
             if len(self._known) > _MOST:
                 self._known.popitem(last=False)
+                if not any(self._known.values()):
+                    self._pool = None
         else:
             self._known.move_to_end(key)
         if known in ("new", False):
@@ -85,12 +88,16 @@ class Graphs:
     def forget(self) -> None:
         """Drop all graphs: tensors that they use are about to go."""
         self._known.clear()
+        # A pool ends with its last graph.
+        self._pool = None
 
     def _capture(self, key: Hashable, function: Callable[[], None]) -> Any:
         cuda: Any = torch.cuda
         begin = time.monotonic()
         if self._side is None:
-            self._pool, self._side = cuda.graph_pool_handle(), cuda.Stream(self._device)
+            self._side = cuda.Stream(self._device)
+        if self._pool is None:
+            self._pool = cuda.graph_pool_handle()
         graph = cuda.CUDAGraph()
         self._side.wait_stream(cuda.current_stream())
         try:
@@ -103,6 +110,8 @@ class Graphs:
                     graph.capture_end()
         except RuntimeError as error:
             cuda.synchronize()
+            _free_generator(self._device)
+            self._pool = None
             self._tell(key, error)
             return False
         cuda.current_stream().wait_stream(self._side)
@@ -115,3 +124,19 @@ class Graphs:
             self._failed = True
             reason = str(error).strip().partition("\n")[0]
             _log.warning("%s: %s is not captured as a CUDA graph: %s", self._what, key, reason)
+
+
+def _free_generator(device: torch.device) -> None:
+    """A capture that failed keeps PyTorch's own generator; give it another state."""
+    cuda: Any = torch.cuda
+    own = cuda.default_generators[device.index or 0]
+    fresh: Any = torch.Generator(device)
+    fresh.manual_seed(own.initial_seed())
+    own.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def on_device(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Numbers as a tensor of a device, without waiting for what the device is doing."""
+    cuda = device.type == "cuda"
+    host = torch.tensor(values, dtype=dtype, pin_memory=cuda)
+    return host.to(device, non_blocking=cuda)

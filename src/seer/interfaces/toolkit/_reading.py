@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from ._batches import split
-from ._graphs import Graphs, engine_use
+from ._graphs import Graphs, engine_use, on_device
 from ._inside import Site, read
 from ._model import Model
 from ._parts import probe, replace, watch
-from ._slots import passing
+from ._slots import launch_bound, passing
 
 _log = logging.getLogger(__name__)
-_SMALL, _MOST = 1024, 8192
-"""Tokens, padding counted, that are captured: in any case; and where padding adds little."""
+_MOST = 8192
+"""Tokens, padding counted, that are captured where padding adds little."""
 _PADDING = 1.25
 _KEPT = 16
 """Sizes of batches that are kept captured."""
@@ -158,12 +158,11 @@ class _Reader:
         self, rows: Sequence[Sequence[int]], layers: Sequence[int], positions: Sequence[int]
     ) -> None:
         count, length = self._ids.shape
-        ids = torch.full((count, length), rows[0][0], dtype=torch.int64)
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = torch.tensor(row)
-        self._ids.copy_(ids)
-        self._layer[: len(rows), 0, 0] = torch.tensor(layers).to(self._layer.device)
-        self._at[: len(rows)] = torch.tensor(positions).to(self._at.device)
+        device = self._ids.device
+        ids = [[*row, *[row[0]] * (length - len(row))] for row in rows]
+        self._ids[: len(rows)] = on_device(ids, torch.int64, device)
+        self._layer[: len(rows), 0, 0] = on_device(layers, torch.int64, device)
+        self._at[: len(rows)] = on_device(positions, torch.int64, device)
         with torch.no_grad():
             self._graphs.run(("read", count, length), self._forward)
 
@@ -199,6 +198,7 @@ class _Readers:
         self._model = model
         self._graphs = Graphs(model.device, model.name)
         self._held: dict[tuple[int, int], _Reader] = {}
+        self.small = launch_bound(model)
         self.refused = self._check()
         if self.refused:
             _log.warning("%s: forward passes are not captured: %s", model.name, self.refused)
@@ -252,10 +252,11 @@ def _reader(model: Model, rows: Sequence[Sequence[int]]) -> _Reader | None:
     count = 1 << (len(rows) - 1).bit_length()
     length = 1 << max(4, (longest - 1).bit_length())
     size = count * length
-    if size > _SMALL and (size > _MOST or size > _PADDING * len(rows) * longest):
-        return None
     if length > model.context:
         return None
     if model.readers is None:
         model.readers = _Readers(model)
-    return None if model.readers.refused else model.readers.get(count, length)
+    little = size <= _MOST and size <= _PADDING * len(rows) * longest
+    if model.readers.refused or not (size <= model.readers.small or little):
+        return None
+    return model.readers.get(count, length)

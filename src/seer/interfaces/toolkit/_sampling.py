@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
+from ._graphs import on_device
 from ._limits import MAX_NEW_TOKENS, MAX_TOP, check_count, check_number
 
 Way = Literal["greedy", "drawn", "filtered"]
@@ -78,11 +79,10 @@ class Dice:
 
     def set(self, rows: Sequence[int], seeds: Sequence[int], settings: Sequence[Settings]) -> None:
         """Put rows at their beginning, each with its seed and settings."""
-        where = torch.tensor(rows, device=self.step.device)
+        where = on_device(rows, torch.int64, self.step.device)
 
         def put(target: Tensor, values: Sequence[Any]) -> None:
-            found = torch.tensor(values, dtype=target.dtype)
-            target[where] = found.to(target.device)
+            target[where] = on_device(values, target.dtype, target.device)
 
         put(self.seed, [[_signed(seed), _signed(seed >> 32)] for seed in seeds])
         put(self.step, [0] * len(rows))
@@ -94,7 +94,7 @@ class Dice:
     def see(self, row: int, prompt: Sequence[int]) -> None:
         """Note the tokens of a row's prompt, for its penalty."""
         self.seen[row] = False
-        self.seen[row, torch.tensor(sorted(set(prompt)), device=self.seen.device)] = True
+        self.seen[row, on_device(sorted(set(prompt)), torch.int64, self.seen.device)] = True
 
     def first(self, rows: int) -> "Dice":
         """The first rows, as views."""
@@ -215,7 +215,7 @@ class Choice(LogitsProcessor):
     def _throw(self, scores: Tensor) -> Dice:
         rows = len(scores)
         dice = Dice(rows, scores.shape[-1], scores.device)
-        dice.set(range(rows), self._seeds, [self._settings] * rows)
+        dice.set(list(range(rows)), self._seeds, [self._settings] * rows)
         if self._settings.repetition_penalty != 1:
             for row, prompt in enumerate(self._prompts):
                 dice.see(row, prompt)

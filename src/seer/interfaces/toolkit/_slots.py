@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,18 +27,18 @@ from transformers import AttentionInterface, DynamicCache
 from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from ._graphs import Graphs
+from ._graphs import Graphs, on_device
 from ._model import Model
 from ._parts import probe, replace
 from ._sampling import Dice, Settings, Way, choose
 
-CHUNK = 2
-"""Steps between two looks at what was written."""
 ROWS = (1, 8, 32, 64, 128, 256)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
-_SMALL = 1024
-"""Tokens, padding counted, up to which a prefill is captured: launching takes longest there."""
 _GROUPED = "seer_grouped"
+Shape = tuple[int, int, int]
+"""Of a layer's cache: how many heads have keys, how wide keys are, and values."""
+Bent = Literal["no", "adding", "all"]
+"""How rows are changed at most: not at all, by adding vectors, or in all ways of a `Bend`."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class Bend:
     keep: float
     along: Tensor
     add: Tensor
+    only: bool = False
+    """Whether it only adds."""
 
 
 def bucket(sizes: Sequence[int], least: int) -> int:
@@ -78,14 +80,15 @@ class Slots:
         logits: Of each row's next token.
     """
 
-    def __init__(self, model: Model, graphs: Graphs, rows: int, length: int) -> None:
+    def __init__(
+        self, model: Model, graphs: Graphs, shapes: Sequence[Shape], rows: int, length: int
+    ) -> None:
         self.rows = rows
         self.length = length
         self._model = model
         self._graphs = graphs
         graphs.forget()
         device, dtype = model.device, model.net.dtype
-        shapes = cache_shapes(model)
         self._keys, self._values = (
             [torch.zeros(rows + 1, s[0], length, s[i], dtype=dtype, device=device) for s in shapes]
             for i in (1, 2)
@@ -93,9 +96,8 @@ class Slots:
         self.logits = torch.zeros(rows + 1, model.vocabulary, device=device)
         self._position = torch.zeros(rows + 1, dtype=torch.int64, device=device)
         self._dice = Dice(rows + 1, model.vocabulary, device)
-        self._tick = torch.zeros(1, dtype=torch.int64, device=device)
-        self._ids = torch.zeros(CHUNK, rows + 1, dtype=torch.int64, device=device)
-        self._logprobs = torch.zeros(CHUNK, rows + 1, device=device)
+        self._written = torch.zeros(2, rows + 1, dtype=torch.float64, device=device)
+        self._small = launch_bound(model)
         self._bends: _Bends | None = None
         self._prefills: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
         self._forward = _compiled(model.net)
@@ -119,8 +121,9 @@ class Slots:
                 self._copy(start.rows[0], start.rows[1:], len(start.prompt))
         rows = [row for start in starts for row in start.rows]
         lengths = [len(start.prompt) for start in starts for _ in start.rows]
-        where = torch.tensor(rows, device=self._position.device)
-        self._position[where] = torch.tensor(lengths).to(self._position.device)
+        device = self._position.device
+        where = on_device(rows, torch.int64, device)
+        self._position[where] = on_device(lengths, torch.int64, device)
         self._dice.set(rows, seeds, settings)
         penalized = iter(one.repetition_penalty != 1 for one in settings)
         for start in starts:
@@ -160,7 +163,7 @@ class Slots:
                 self._bends.take(other._bends, source, target)
 
     def _copy(self, source: int, targets: Sequence[int], length: int) -> None:
-        where = torch.tensor(targets, device=self._position.device)
+        where = on_device(targets, torch.int64, self._position.device)
         for tensor in self._tensors():
             tensor[where, :, :length] = tensor[source, :, :length].clone()
         self.logits[where] = self.logits[source].clone()
@@ -179,18 +182,20 @@ class Slots:
         if not changed:
             wide = 1 << max(4, (longest - 1).bit_length())
             many = 1 << (count - 1).bit_length()
-            if wide * many <= _SMALL and wide <= self.length:
+            if wide * many <= self._small and wide <= self.length:
                 longest, count = wide, many
         # Padded with ordinary tokens: some models look for others in the middle of a run.
-        ids = torch.full((count, longest), prompts[0][0], dtype=torch.int64)
-        for i, prompt in enumerate(prompts):
-            ids[i, : len(prompt)] = torch.tensor(prompt)
         padding = count - len(prompts)
-        where = torch.tensor([*rows, *[self.rows] * padding])
-        last = torch.tensor([*(len(p) - 1 for p in prompts), *[0] * padding])
+        ids = [[*p, *[p[0]] * (longest - len(p))] for p in [*prompts, *[prompts[0]] * padding]]
+        where = [*rows, *[self.rows] * padding]
+        last = [*(len(p) - 1 for p in prompts), *[0] * padding]
         device = self._position.device
-        given = ids.to(device), where.to(device), last.to(device)
-        if changed or count * longest > _SMALL:
+        given = (
+            on_device(ids, torch.int64, device),
+            on_device(where, torch.int64, device),
+            on_device(last, torch.int64, device),
+        )
+        if changed or count * longest > self._small:
             self._run_prompts(*given, _joined([start.changes for start in starts]))
             return
         held = self._prefills.setdefault((count, longest), given)
@@ -222,29 +227,26 @@ class Slots:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def run(self, steps: int, *, rows: int, length: int, way: Way, bent: bool) -> tuple[Any, Any]:
-        """Run steps; the tokens and log-probabilities (steps by rows), still on the device.
+    def run(self, *, rows: int, length: int, way: Way, bent: Bent) -> Tensor:
+        """Run a step; the tokens and their log-probabilities (2 by rows), still on the device.
 
         Args:
-            steps: How many, `CHUNK` at most.
             rows: The first this many rows take part.
             length: The longest of them has at most this many tokens afterwards.
             way: What choosing their tokens needs at most.
-            bent: Whether a row is changed.
+            bent: How rows are changed at most.
         """
         most_rows = min(bucket(ROWS, rows), self.rows)
         most = min(bucket(LENGTHS, length), self.length)
-        self._tick.zero_()
         step = partial(self._step, most_rows, most, way, bent)
         with self._attention(), torch.no_grad():
-            for _ in range(steps):
-                self._graphs.run(("step", most_rows, most, way, bent), step)
-        return self._ids[:steps, :rows], self._logprobs[:steps, :rows]
+            self._graphs.run(("step", most_rows, most, way, bent), step)
+        return self._written[:, :rows]
 
-    def _step(self, rows: int, length: int, way: Way, bent: bool) -> None:
+    def _step(self, rows: int, length: int, way: Way, bent: Bent) -> None:
         chosen, logprobs = choose(self.logits[:rows], self._dice.first(rows), way)
-        self._ids[:, :rows].index_copy_(0, self._tick, chosen[None])
-        self._logprobs[:, :rows].index_copy_(0, self._tick, logprobs[None])
+        self._written[0, :rows] = chosen
+        self._written[1, :rows] = logprobs
         position = self._position[:rows]
         every = torch.arange(rows, device=position.device)
 
@@ -254,7 +256,8 @@ class Slots:
             values[every, :, position] = value[:, :, 0]
             return keys[:rows, :, :length], values[:rows, :, :length]
 
-        changes = self._bends.changes(rows) if bent and self._bends is not None else {}
+        bends = None if bent == "no" else self._bends
+        changes = {} if bends is None else bends.changes(rows, only_adding=bent == "adding")
         with changing(self._model, changes):
             forward = self._model.net if changes else self._forward
             logits = forward(
@@ -268,7 +271,6 @@ class Slots:
         self.logits[:rows].copy_(logits[:, -1])
         # Rows that nobody waits for go on until they stand at the end, and stay there.
         position.copy_((position + 1).clamp(max=length - 1))
-        self._tick += 1
 
     def _masks(self, position: Tensor, length: int) -> Any:
         places = torch.arange(length, device=position.device)[None]
@@ -328,8 +330,10 @@ class _Bends:
         for name, mine in vars(self).items():
             mine[:, target] = getattr(other, name)[:, source]
 
-    def changes(self, rows: int) -> dict[int, Callable[[Tensor], Tensor]]:
+    def changes(self, rows: int, *, only_adding: bool) -> dict[int, Callable[[Tensor], Tensor]]:
         def change(layer: int, value: Tensor) -> Tensor:
+            if only_adding:
+                return (value + self._add[layer, :rows]).to(value.dtype)
             wide = value.float()
             along = self._along[layer, :rows]
             rest = wide - (wide * along).sum(-1, keepdim=True) * along
@@ -432,7 +436,17 @@ def _grouped_attention(
     return found.reshape(rows, 1, heads, value.shape[-1]), None
 
 
-def cache_shapes(model: Model) -> list[tuple[int, int, int]]:
+def launch_bound(model: Model) -> int:
+    """Tokens, padding counted, up to which launching a run takes longer than running it.
+
+    Roughly: 0.8 ms of launching per block, and 4e14 operations per second, two for each parameter
+    and token.
+    """
+    parameters = sum(weight.numel() for weight in model.net.parameters())
+    return min(4096, max(128, int(model.layers * 0.8e-3 * 4e14 / (2 * parameters))))
+
+
+def cache_shapes(model: Model) -> list[Shape]:
     """Per layer, how many heads have keys, and how wide keys and values are.
 
     Raises:
@@ -441,7 +455,7 @@ def cache_shapes(model: Model) -> list[tuple[int, int, int]]:
     with model.turn, torch.no_grad():
         kept = DynamicCache()
         model.net(input_ids=probe(model.net)[:, :2], past_key_values=kept, use_cache=True)
-    found: list[tuple[int, int, int]] = []
+    found: list[Shape] = []
     for layer in kept.layers:
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
         if keys is None or values is None or keys.ndim != 4 or keys.shape[2] != 2:
@@ -450,12 +464,6 @@ def cache_shapes(model: Model) -> list[tuple[int, int, int]]:
     if not found:
         raise NotImplementedError("its layers keep no keys and values")
     return found
-
-
-def token_bytes(model: Model) -> int:
-    """Bytes of cache that one token takes."""
-    size = sum(heads * (key + value) for heads, key, value in cache_shapes(model))
-    return size * model.net.dtype.itemsize
 
 
 def window_of(model: Model) -> int | None:
@@ -497,14 +505,14 @@ def _probe_slots(model: Model) -> float:
     whole = probe(model.net)[0].tolist()
     prompts, rows = [whole[:3], whole[2:9]], [1, 0]
     with model.turn:
-        slots = Slots(model, Graphs(torch.device("cpu"), "probe"), 2, 32)
+        slots = Slots(model, Graphs(torch.device("cpu"), "probe"), cache_shapes(model), 2, 32)
         starts = [Start(p, [r], {}) for p, r in zip(prompts, rows, strict=True)]
         slots.begin(starts, [0, 0], [Settings(8)] * 2)
         written: list[list[int]] = [[], []]
-        for _ in range(2):
-            ids, _logprobs = slots.run(CHUNK, rows=2, length=32, way="greedy", bent=False)
-            for row, new in enumerate(ids.T.tolist()):
-                written[row] += new
+        for _ in range(4):
+            chosen = slots.run(rows=2, length=32, way="greedy", bent="no")[0].tolist()
+            for row, new in enumerate(chosen):
+                written[row].append(int(new))
         worst = 0.0
         for prompt, row in zip(prompts, rows, strict=True):
             ids = torch.tensor([prompt + written[row]], device=model.device)

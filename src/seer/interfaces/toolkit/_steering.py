@@ -139,13 +139,13 @@ def bends_of(model: Model, steps: Sequence[Step]) -> dict[int, Bend] | None:
             return None
         if step.position is not None:
             continue
-        old = found.get(step.site.layer, Bend(1.0, none, none))
+        old = found.get(step.site.layer, Bend(1.0, none, none, only=True))
         if step.mode == "ablate":
             new = Bend(0.0, none, none)
         elif step.vector is None:
             raise AssertionError("a direction was checked")
         elif step.mode == "add":
-            new = Bend(old.keep, old.along, old.add + step.vector)
+            new = Bend(old.keep, old.along, old.add + step.vector, only=old.only)
         else:
             if bool(old.along.any()) and not torch.equal(old.along, step.vector):
                 return None
@@ -235,7 +235,7 @@ class _Round:
         """1 where this change applies, over rows and tokens."""
         if prompt in self._masks:
             return self._masks[prompt]
-        mask = torch.zeros(len(self._steps), value.shape[1], 1)
+        mask = torch.zeros(len(self._steps), value.shape[1], 1, device=value.device)
         for row, step in enumerate(self._steps):
             if step is None:
                 continue
@@ -243,5 +243,5 @@ class _Round:
                 mask[row] = 1
             elif prompt:
                 mask[row, self._starts[row] + step.position] = 1
-        self._masks[prompt] = mask.to(value.device)
-        return self._masks[prompt]
+        self._masks[prompt] = mask
+        return mask
