@@ -14,7 +14,8 @@ help:  ## Show this list
 setup:  ## Make .venv and install what is needed (quick when nothing changed)
 	@scripts/setup
 
-demo: setup  ## Run the seeds' program on a small model, with no account, key or GPU
+demo:  ## Run the seeds' program on a small model, with no account, key or GPU
+	@scripts/setup demo
 	@scripts/demo
 
 test: test-fast test-full  ## All tests: the fast suite, then the full one

@@ -1,7 +1,7 @@
 """The command line: parse, call the library, print. No command does what the library cannot."""
 
 try:
-    import seer._clash  # noqa: F401 (fails where another package took our place)
+    from seer import _clash as _clash
 except ImportError as error:
     raise SystemExit(f"error: {error}") from None
 

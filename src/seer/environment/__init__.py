@@ -1,6 +1,6 @@
 """Sandboxes: machines with models, packages and repositories, whole or scoped to functions."""
 
-import seer._clash  # noqa: F401 (fails where another package took our place)
+from seer import _clash as _clash
 from seer.environment._config import (
     ExecutionMode,
     ModelConfig,
