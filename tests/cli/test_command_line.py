@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -49,7 +50,8 @@ def test_help_lists_every_command_without_importing_any() -> None:
     assert done.returncode == 0
     assert all(f"\n  {name} " in done.stdout for name in _COMMANDS)
     loaded = eval(done.stderr)
-    assert not [name for name in loaded if name.split(".")[1] not in ("cli", "console", "errors")]
+    light = ("cli", "console", "errors", "_clash")
+    assert not [name for name in loaded if name.split(".")[1] not in light]
 
 
 @pytest.mark.parametrize("name", list(_COMMANDS))
@@ -197,3 +199,82 @@ def test_ps_says_who_holds_a_machine_and_whether_it_is_paused() -> None:
     assert (line(), line(paused=True)) == ("held", "paused, held")
     assert line(detached=True, paused=True) == "paused, detached"
     assert line(controller_alive=False).startswith("orphan")
+
+
+def test_a_listing_shows_short_ids_that_open_and_where_runs_come_from(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = run_ids(records)
+    for run_id, more in ((first, {"fork_of": [second, 3]}), (second, {"replay_of": f"/x/{first}"})):
+        file = records / run_id / "run.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
+    assert main(["runs", "list"]) == 0
+    listed = capsys.readouterr().out
+    short = {run_id: run_id.rpartition("-")[2] for run_id in (first, second)}
+    assert f"{short[first]} is a fork of {short[second]} at turn 3" in listed
+    assert f"{short[second]} is a replay of {short[first]}" in listed
+    assert first not in listed
+    assert main(["runs", "show", short[first]]) == 0
+
+
+def test_a_run_that_goes_on_is_listed_with_what_it_has_done(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = new_record(records, "running")
+    record.event({"type": "tool_call", "turn": 3, "id": "a", "name": "python", "arguments": {}})
+    try:
+        assert main(["runs", "list", "--json", "--status", "running"]) == 0
+    finally:
+        record.close("cancelled")
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["turns"], found["tool_calls"], found["calls"]) == (3, 1, 0)
+
+
+def test_the_runs_of_a_sweep_are_listed_by_its_folder(
+    records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = tmp_path / "sweep"
+    sweep.mkdir()
+    (sweep / "sweep.json").write_text("{}")
+    (sweep / "runs").symlink_to(records)
+    assert main(["runs", "list", "--runs", str(sweep), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize(
+    "command", [["stop"], ["stop", "--conclude"], ["limits", "--turns", "3"], ["say", "hello"]]
+)
+def test_a_run_that_has_ended_cannot_be_changed(
+    records: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    run_id = run_ids(records)[0]
+    assert main(["runs", command[0], run_id, *command[1:]]) == 1
+    assert "has ended" in capsys.readouterr().err
+
+
+def test_runs_are_completed(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = run_ids(records)[0]
+    words = [f"seer runs show {run_id[:10]}", "seer view ", "seer replay "]
+    for line in words:
+        done = subprocess.run(
+            [sys.executable, "-c", "from seer.cli import main; main()"],
+            env={
+                **os.environ,
+                "_SEER_COMPLETE": "bash_complete",
+                "COMP_WORDS": line,
+                "COMP_CWORD": str(len(line.split(" ")) - 1),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert f"plain,{run_id}" in done.stdout
+
+
+def test_an_unknown_agent_is_refused_before_the_program_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "main.py").write_text("open('ran', 'w')")
+    assert main(["run", str(tmp_path / "main.py"), "--agent", "cluade"]) == 1
+    assert "did you mean 'claude'?" in capsys.readouterr().err
+    assert not (tmp_path / "ran").exists()

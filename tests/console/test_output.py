@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -126,3 +127,22 @@ def test_a_stream_that_lacks_a_letter_shows_its_number() -> None:
 def test_only_yes_agrees(monkeypatch: pytest.MonkeyPatch, typed: str, agreed: bool) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     assert confirm("sure?") is agreed
+
+
+class _Narrow(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_narrow_terminal_only_the_named_columns_are_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = _Narrow()
+    rows = [("20260101-aaaaaaaa", "a long name " * 6, 12345)]
+    table(["run", "name", "calls"], rows, file=shown, shorten={"name"})
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.getvalue())
+    lines = [line for line in plain.splitlines() if line.strip()]
+    assert len(lines) == 3 and max(map(len, lines)) <= 60
+    assert "20260101-aaaaaaaa" in lines[2] and "12345" in lines[2] and "…" in lines[2]

@@ -37,14 +37,14 @@ Examples:
   seer check interface.py --model ./gemma --package einops
   seer check interface.py --json | jq '.functions[].signature'
 \b
-Exit code 3: it can be served, but something about it is doubtful.""",
+Exit code 3: it can be served, but problems were found.""",
 )
 @interface_argument
 @machine_options
 @click.option("--tiny", is_flag=True, help="A tiny random model for every model the file names.")
 @json_option
 def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
-    """Load an interface file in a jail, and say what an agent could call, and what is doubtful."""
+    """Load an interface file in a jail; list what an agent could call, and the problems found."""
     source = interface.read_text(encoding="utf-8", errors="replace")
     doubts = secrets_in(source)
     with TransientFolder("check") as scratch:
@@ -123,9 +123,9 @@ def _show(interface: Path, found: "InterfaceDescription", doubts: list[str]) -> 
     ]
     table(["function", "what it says", "options"], rows, title=f"{interface} exposes:")
     for doubt in doubts:
-        say(f"doubtful: {doubt}")
+        say(f"problem: {doubt}")
     if not doubts:
-        say("nothing doubtful")
+        say("no problems found")
 
 
 def _options(function: Any) -> str:

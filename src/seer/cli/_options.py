@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -23,8 +24,51 @@ def runs_option(function: _F) -> _F:
         "root",
         type=click.Path(file_okay=False, path_type=Path),
         envvar="SEER_RUNS",
-        help="The folder of records (default: $SEER_RUNS, else ./outputs/runs).",
+        callback=_runs_folder,
+        help="The folder of records, or of a sweep (default: $SEER_RUNS, else ./outputs/runs).",
     )(function)
+
+
+def _runs_folder(_ctx: click.Context, _param: click.Parameter, given: Path | None) -> Path | None:
+    """The folder of records that was named; a sweep has one inside it."""
+    return given / "runs" if given is not None and (given / "sweep.json").is_file() else given
+
+
+def run_argument(name: str, **settings: Any) -> Callable[[_F], _F]:
+    """An argument that names a run, with completion."""
+    return click.argument(name, shell_complete=_complete_runs, **settings)
+
+
+def _complete_runs(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from seer.runs import RunIndex
+
+    runs = RunIndex(ctx.params.get("root")).list(limit=200)
+    return [
+        CompletionItem(name, help=f"{run.status}: {run.name}")
+        for run in runs
+        for name in (run.short_id, run.run_id)
+        if name.startswith(incomplete)
+    ]
+
+
+def machine_argument(name: str, **settings: Any) -> Callable[[_F], _F]:
+    """An argument that names a machine, with completion."""
+    return click.argument(name, shell_complete=_complete_machines, **settings)
+
+
+def _complete_machines(
+    _ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from seer.cli._machines import running
+
+    # Those of this machine only: a key press must not wait for vendors.
+    return [
+        CompletionItem(machine.id, help=machine.label)
+        for machine in running(["local"]).machines
+        if machine.id.startswith(incomplete)
+    ]
 
 
 def interface_argument(function: _F) -> _F:

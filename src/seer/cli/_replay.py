@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seer.cli._codes import FOUND
-from seer.cli._options import runs_option
+from seer.cli._options import run_argument, runs_option
 from seer.cli._run import run_program, show
 from seer.console import say
 from seer.errors import RecordError
@@ -25,7 +25,7 @@ Examples:
 \b
 Exit code 3: the program ran, and did something else than the record says.""",
 )
-@click.argument("run")
+@run_argument("run")
 @runs_option
 @click.option(
     "--program",

@@ -1,5 +1,6 @@
 """`seer run`: an experiment as a program of its own, and what it recorded."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -26,23 +27,42 @@ _PR_SET_PDEATHSIG = 1
     context_settings={"ignore_unknown_options": True},
     epilog="""\b
 Examples:
-  seer run my-study/main.py
+  seer run                                            main.py in this folder
+  seer run my-study/main.py --agent claude --name first-try
   seer run main.py --runs ./records -- --seed 3       what follows -- goes to the program
 \b
 The exit code is the program's own.""",
 )
-@click.argument("program", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "program",
+    default=Path("main.py"),
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
 @runs_option
+@click.option("--agent", help="Who runs instead of the program's agent, such as claude.")
+@click.option("--name", help="What the runs are called in listings.")
 @click.option(
     "--approve",
     help="Which tool calls are made: auto, ask or deny, or by pattern: python=ask,*=deny.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
-    program: Path, root: Path | None, approve: str | None, arguments: tuple[str, ...]
+    program: Path,
+    root: Path | None,
+    agent: str | None,
+    name: str | None,
+    approve: str | None,
+    arguments: tuple[str, ...],
 ) -> int:
-    """Run an experiment in its own folder, and show what was recorded."""
-    env = {} if approve is None else {"SEER_APPROVE": approve}
+    """Run an experiment (PROGRAM, default main.py) in its own folder; show what was recorded."""
+    from seer.harness import find_agent
+
+    given = {"SEER_RUN_NAME": name, "SEER_APPROVE": approve, "SEER_AGENT": agent}
+    env = {variable: value for variable, value in given.items() if value is not None}
+    if agent:
+        # An unknown one is an error before anything starts.
+        with contextlib.chdir(program.absolute().parent):
+            find_agent(agent)
     code, made = run_program(program, arguments, root=root, env=env)
     show(made)
     return code
@@ -97,9 +117,10 @@ def show(made: "Sequence[RunSummary]") -> None:
         say("no run was recorded: the program did not get to run_agent", file=sys.stderr)
         return
     rows = [
-        (run.run_id, run.status, run.turns or 0, run.tool_calls or 0, run.calls or 0)
+        (run.short_id, run.status, run.turns or 0, run.tool_calls or 0, run.calls or 0)
         for run in made
     ]
     columns = ["run", "status", "turns", "tool calls", "gate calls"]
     table(columns, rows, file=sys.stderr)
-    say(f"look at it: seer runs show {made[-1].run_id}   or: seer view", file=sys.stderr)
+    last = made[-1].short_id
+    say(f"look at it: seer runs show {last}   or: seer view {last}", file=sys.stderr)

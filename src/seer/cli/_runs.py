@@ -4,14 +4,13 @@ import dataclasses
 import json
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from seer.cli._codes import FOUND
-from seer.cli._options import json_option, runs_option
+from seer.cli._options import json_option, run_argument, runs_option
 from seer.cli._ps import duration
 from seer.console import confirm, say, say_json, table
 
@@ -19,9 +18,27 @@ if TYPE_CHECKING:
     from seer.runs import Run, RunSummary
 
 _STATUSES = ["running", "completed", "limit", "cancelled", "error", "crashed"]
+_COLOURS = {
+    "completed": "green",
+    "running": "bold cyan",
+    "limit": "yellow",
+    "cancelled": "dim",
+    "error": "red",
+    "crashed": "red",
+}
 _CALL_COLUMNS = [
     *("call", "caller", "function", "outcome", "queued ms", "ran ms", "batch", "bytes in", "out"),
 ]
+
+
+def _limit(_ctx: click.Context, param: click.Parameter, given: str | None) -> float | str | None:
+    if given is None or given == "none":
+        return given
+    try:
+        number = float(given)
+    except ValueError:
+        raise click.BadParameter(f"{given!r} is neither a number nor 'none'", param=param) from None
+    return int(number) if number.is_integer() else number
 
 
 @click.group(
@@ -29,13 +46,15 @@ _CALL_COLUMNS = [
     epilog="""\b
 Examples:
   seer runs list --status error --search "hidden preference"
+  seer runs list --runs sweeps/first    the runs of a sweep
   seer runs show 4f2a9c1b            the beginning or end of an id is enough
-  seer runs diff RUN OTHER           where two runs part
+  seer runs say RUN "look at layer 5"   and: stop RUN, limits RUN --cost-usd 2
+  seer runs diff RUN OTHER           where two runs diverge
   seer runs export RUN run.eval      for `inspect view`
   seer runs export RUN OTHER logs    several, into a folder""",
 )
 def command() -> None:
-    """List, show, compare, export and delete recorded runs."""
+    """List, show, change, compare, export and delete runs."""
 
 
 @command.command("list")
@@ -67,9 +86,15 @@ def list_runs(
     if not found:
         say(f"no runs in {index.root}" + (" fit" if any(where.values()) else ""))
         return
+    columns = ["run", "ago", "status", "name", "agent", "turns", "calls", "cost", "score"]
     rows = [_row(run) for run in found]
-    columns = ["run", "when", "status", "agent", "took", "turns", "calls", "cost", "task"]
-    table(columns, rows)
+    # What no run has takes no room.
+    kept = [i for i, name in enumerate(columns) if i < 7 or any(row[i] != "-" for row in rows)]
+    columns, rows = [columns[i] for i in kept], [tuple(row[i] for i in kept) for row in rows]
+    table(columns, rows, shorten={"name", "agent"}, colours=_COLOURS)
+    for run in found:
+        if run.lineage:
+            say(f"{run.short_id} is a {run.lineage}")
     total = index.count(chosen)
     if total > len(found):
         say(f"{offset + 1} to {offset + len(found)} of {total}; --limit and --offset show others")
@@ -77,22 +102,21 @@ def list_runs(
 
 def _row(run: "RunSummary") -> tuple[object, ...]:
     agent = run.provider or "-"
-    end = run.ended if run.ended is not None else time.time()
     return (
-        run.run_id,
-        datetime.fromtimestamp(run.created).strftime("%Y-%m-%d %H:%M"),
+        run.short_id,
+        duration(time.time() - run.created, short=True),
         run.status,
+        " ".join((run.name or run.task).split())[:60],
         f"{agent}/{run.model}" if run.model else agent,
-        duration(end - run.created),
         run.turns or 0,
         run.calls or 0,
         "-" if run.cost_usd is None else f"${run.cost_usd:.2f}",
-        " ".join((run.name or run.task).split())[:50],
+        "-" if run.score is None else f"{run.score:g}",
     )
 
 
 @command.command("show")
-@click.argument("run")
+@run_argument("run")
 @runs_option
 @click.option("--calls", is_flag=True, help="The calls of the gate instead of the transcript.")
 @json_option
@@ -178,13 +202,64 @@ def _show_calls(run: "Run") -> None:
         say("no calls of a gate are recorded")
 
 
+@command.command("stop")
+@run_argument("run")
+@runs_option
+@click.option("--conclude", is_flag=True, help="Close the tools and give the agent a last turn.")
+def stop(run: str, root: Path | None, conclude: bool) -> None:
+    """End a run that is running; its record is closed and kept."""
+    from seer.harness import control_run
+    from seer.runs import open_run
+
+    found = open_run(run, root)
+    control_run(found.folder, "conclude" if conclude else "stop")
+    done = "the agent has one last turn" if conclude else "stopped"
+    say(f"{found.run_id}: {done}; the record is kept", file=sys.stderr)
+
+
+@command.command("say")
+@run_argument("run")
+@click.argument("text")
+@runs_option
+def say_to(run: str, text: str, root: Path | None) -> None:
+    """Message the agent of a run (delivered after its current reply)."""
+    from seer.harness import control_run
+    from seer.runs import open_run
+
+    found = open_run(run, root)
+    control_run(found.folder, "message", text=text)
+    say(f"{found.run_id}: the message is delivered after the agent's reply", file=sys.stderr)
+
+
+@command.command("limits")
+@run_argument("run")
+@runs_option
+@click.option("--turns", metavar="NUMBER|none", callback=_limit)
+@click.option("--tool-calls", metavar="NUMBER|none", callback=_limit)
+@click.option("--seconds", metavar="NUMBER|none", callback=_limit)
+@click.option("--tokens", metavar="NUMBER|none", callback=_limit)
+@click.option("--cost-usd", metavar="NUMBER|none", callback=_limit)
+def limits(run: str, root: Path | None, **given: float | str | None) -> None:
+    """Change limits of a run that is running: a number, or `none` to lift one."""
+    from seer.harness import control_run
+    from seer.runs import open_run
+
+    changed = {n: None if v == "none" else v for n, v in given.items() if v is not None}
+    found = open_run(run, root)
+    if changed:
+        control_run(found.folder, "limits", limits=changed)
+    now: dict[str, float | None] = found.meta.get("limits") or {}
+    for name, value in {**now, **changed}.items():
+        say(f"{name}: {'no limit' if value is None else f'{value:g}'}")
+
+
 @command.command("diff")
-@click.argument("left")
-@click.argument("right")
+@run_argument("left")
+@run_argument("right")
 @runs_option
 @json_option
 def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
-    """Show where two runs part; exit code 3 when they do."""
+    """Show where two runs diverge; exit code 3 when they do."""
     from seer.runs import compare_runs, open_run
 
     found = compare_runs(open_run(left, root), open_run(right, root))
@@ -204,7 +279,7 @@ def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
 
 
 @command.command("export")
-@click.argument("runs", nargs=-1, required=True)
+@run_argument("runs", nargs=-1, required=True)
 @click.argument("target", type=click.Path(path_type=Path))
 @runs_option
 def export(runs: tuple[str, ...], target: Path, root: Path | None) -> None:
@@ -216,7 +291,7 @@ def export(runs: tuple[str, ...], target: Path, root: Path | None) -> None:
 
 
 @command.command("delete")
-@click.argument("runs", nargs=-1, required=True)
+@run_argument("runs", nargs=-1, required=True)
 @runs_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(runs: tuple[str, ...], root: Path | None, yes: bool) -> None:

@@ -7,6 +7,7 @@ import click
 
 from seer.cli._codes import FAILED, OK
 from seer.cli._machines import Running, running
+from seer.cli._options import machine_argument
 from seer.console import confirm, say
 from seer.errors import SandboxNotFoundError, SeerError
 
@@ -22,7 +23,7 @@ Examples:
   seer stop --orphans                what dead controllers left behind
   seer stop --all""",
 )
-@click.argument("ids", nargs=-1)
+@machine_argument("ids", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All of this user's machines.")
 @click.option("--orphans", is_flag=True, help="Machines whose controller is gone.")
 @click.option("--provider", "providers", multiple=True, help="Look only there (default: all).")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from seer.cli._codes import FOUND
-from seer.cli._options import json_option, machine_options, runs_option
+from seer.cli._options import json_option, machine_options, run_argument, runs_option
 from seer.cli._target import Around, opened
 from seer.console import say, say_json
 
@@ -21,7 +21,7 @@ Examples:
 \b
 Exit code 3: a claim does not stand, or something is flagged.""",
 )
-@click.argument("run")
+@run_argument("run")
 @runs_option
 @click.option("--live", "target", help="Run the cited calls again: an interface file, or an id.")
 @click.option("--name", help="What the interface was called in the run (default: the file's stem).")

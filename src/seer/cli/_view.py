@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from seer.cli._options import runs_option
+from seer.cli._options import run_argument, runs_option
 from seer.console import say
 
 
@@ -13,9 +13,11 @@ from seer.console import say
     epilog="""\b
 Examples:
   seer view                              all runs, live, on loopback
+  seer view RUN                          one of them
   seer view --allow-control              also stop runs, talk to agents, raise limits
   seer view --share RUN -o run.html      one self-contained file, without secrets and paths""",
 )
+@run_argument("run", required=False)
 @runs_option
 @click.option("--port", default=0, help="The port (default: a free one).")
 @click.option("--allow-control", is_flag=True, help="Let the page change runs that are running.")
@@ -26,6 +28,7 @@ Examples:
 )
 @click.option("--hide", "fields", multiple=True, help="A field to leave out of the shared file.")
 def command(
+    run: str | None,
     root: Path | None,
     port: int,
     allow_control: bool,
@@ -35,13 +38,19 @@ def command(
     fields: tuple[str, ...],
 ) -> None:
     """Look at runs in the browser: the page is served on this machine only."""
+    from seer.runs import open_run
     from seer.viewer import Redaction, serve, share
 
     if shared is None:
-        serve(root, port=port, allow_control=allow_control, open_browser=not no_browser)
+        run_id = None if run is None else open_run(run, root).run_id
+        serve(
+            root,
+            port=port,
+            allow_control=allow_control,
+            open_browser=not no_browser,
+            run_id=run_id,
+        )
         return
-    from seer.runs import open_run
-
-    run = open_run(shared, root)
-    where = target or Path(f"{run.run_id}.html")
-    say(str(share(run, where, redact=Redaction(fields=fields))))
+    found = open_run(shared, root)
+    where = target or Path(f"{found.run_id}.html")
+    say(str(share(found, where, redact=Redaction(fields=fields))))

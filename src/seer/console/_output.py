@@ -4,10 +4,13 @@ import contextlib
 import json
 import logging
 import sys
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, TextIO, cast
 
 from seer.errors import visible
+
+_NARROWEST = 9
+"""Characters of a column that is made as narrow as possible, with what separates it."""
 
 
 def say(text: object = "", *, file: TextIO | None = None, end: str = "\n") -> None:
@@ -41,6 +44,8 @@ def table(
     *,
     title: str | None = None,
     file: TextIO | None = None,
+    shorten: Collection[str] = (),
+    colours: Mapping[str, str] | None = None,
 ) -> None:
     """Print a table; numbers are aligned to the right.
 
@@ -49,6 +54,9 @@ def table(
         rows: One sequence of cells per row.
         title: A line above it.
         file: Where to print; standard output by default.
+        shorten: Columns whose cells are cut on a narrow terminal, so that each row is one line;
+            without any, cells are wrapped.
+        colours: How a cell is coloured on a terminal, by its whole text: `error` -> `red`.
     """
     from rich import box
     from rich.console import Console
@@ -61,14 +69,24 @@ def table(
     rendered = Table(
         title=Text(visible(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left"
     )
+    widths = _widths(columns, cells)
+    # Without a terminal nothing is cut: a log has no width.
+    width = None if stream.isatty() else max(80, 4 + sum(widths))
+    console = Console(file=cast("TextIO", FittingStream(stream)), width=width)
+    if shorten:
+        widths = _fitted(widths, console.width - 2, [column in shorten for column in columns])
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[index], (int, float)) for row in rows)
-        rendered.add_column(Text(column), justify="right" if numeric else "left")
+        rendered.add_column(
+            Text(column),
+            justify="right" if numeric else "left",
+            no_wrap=bool(shorten),
+            overflow="ellipsis" if shorten else "fold",
+            width=widths[index] - 3 if shorten else None,
+        )
     for row in cells:
-        rendered.add_row(*map(Text, row))
-    # Without a terminal nothing is cut: a log has no width.
-    width = None if stream.isatty() else max(80, 4 + sum(_widths(columns, cells)))
-    Console(file=cast("TextIO", FittingStream(stream)), width=width).print(rendered)
+        rendered.add_row(*(Text(cell, style=(colours or {}).get(cell, "")) for cell in row))
+    console.print(rendered)
 
 
 def log_to_terminal(level: int) -> None:
@@ -123,3 +141,14 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
         3 + max(len(cell) for cell in (column, *(row[index] for row in rows)))
         for index, column in enumerate(columns)
     ]
+
+
+def _fitted(widths: list[int], room: int, may_shrink: list[bool]) -> list[int]:
+    """The widths, with the widest of those that may shrink made smaller until all have room."""
+    found = list(widths)
+    while sum(found) > room:
+        index = max((i for i, may in enumerate(may_shrink) if may), key=lambda i: found[i])
+        if found[index] <= _NARROWEST:
+            break
+        found[index] -= 1
+    return found

@@ -9,6 +9,7 @@ import warnings
 import weakref
 from collections.abc import Iterator
 from functools import partial
+from html import escape
 from types import TracebackType
 from typing import ClassVar, Protocol, Self, cast
 
@@ -47,6 +48,20 @@ class Lifetime:
         self._notebook: Notebook | None = None
         self._dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
         self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        """What it is, where it runs and with what; hidden models stay unnamed."""
+        models = [
+            f"model_{number}" if model.hidden else model.name
+            for number, model in enumerate(self.config.models)
+        ]
+        state = "ended" if self._ended else "not started"
+        if self._started is not None and not self._ended:
+            state = f"{self.sandbox_id}"
+        return f"<{type(self).__name__} {', '.join([state, *models])}>"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
 
     def start(self) -> Self:
         """Get the machine ready: packages, models, repositories, files. Returns the sandbox.

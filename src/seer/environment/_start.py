@@ -7,6 +7,8 @@ with its name and reason, and leaves nothing running.
 import asyncio
 import dataclasses
 import logging
+import os
+import sys
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -273,7 +275,7 @@ class _Starter:
         """What is known of the machine before anything is prepared for it."""
         config = self._config
         return MachineSpec(
-            label=self._kind,
+            label=_label(self._kind, config),
             serves=self._kind == "scoped",
             gpu=config.gpu,
             gpu_count=config.gpu_count,
@@ -375,3 +377,15 @@ def _repo_handles(config: SandboxConfig, repos: Sequence[PreparedRepo]) -> tuple
         )
         for repo, wanted in zip(repos, config.repos, strict=False)
     )
+
+
+def _label(kind: str, config: SandboxConfig) -> str:
+    """What a machine is for, as `seer ps` shows it; a hidden model stays unnamed."""
+    program = Path(sys.argv[0] if sys.argv else "")
+    shown = f"{program.absolute().parent.name}/{program.name}" if program.suffix == ".py" else ""
+    models = [
+        f"model_{number}" if model.hidden else model.name.rpartition("/")[2]
+        for number, model in enumerate(config.models)
+    ]
+    parts = [kind, f"pid {os.getpid()}", shown, *models]
+    return " ".join(part for part in parts if part)

@@ -1,7 +1,7 @@
 """Run an agent of any vendor, see what it does as typed events, and keep it within limits."""
 
 from seer.errors import AgentProcessError, ScriptError, ToolServerError
-from seer.harness._agent import Agent, AgentRequest, agent_names
+from seer.harness._agent import Agent, AgentRequest, agent_names, find_agent
 from seer.harness._approval import Answer, Approve, Policy
 from seer.harness._control import control_run
 from seer.harness._events import (
@@ -92,6 +92,7 @@ __all__ = [
     "agent_names",
     "control_run",
     "event_from_json",
+    "find_agent",
     "fork_environment",
     "run_agent",
     "run_agent_interactive",

@@ -56,6 +56,8 @@ class Agent(ABC):
     """
 
     name: str
+    fork_of: tuple[str, int] | None = None
+    """The run and the turn of it that this agent goes on from."""
 
     @abstractmethod
     def check(self, request: AgentRequest) -> None:

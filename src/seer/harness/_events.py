@@ -12,7 +12,10 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+from seer.errors import visible
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
@@ -51,6 +54,10 @@ ErrorKind = Literal[
 
 LimitName = Literal["turns", "tool_calls", "seconds", "tokens", "cost_usd", "stop"]
 """`stop`: a person asked the agent to conclude."""
+
+
+_LINE = 160
+"""Characters of an event's one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +105,19 @@ class Event:
     raw: object = field(default=None, repr=False, compare=False)
     """The vendor's own message, where there is one."""
 
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return ""
+
+    def __str__(self) -> str:
+        """One line: the type, and what happened."""
+        said = " ".join(self.summary().split())
+        shown = said if len(said) <= _LINE else f"{said[:_LINE]}... ({len(said)} characters)"
+        return visible(f"{self.type}: {shown}" if shown else self.type)
+
+    def _repr_html_(self) -> str:
+        return escape(str(self))
+
     def to_json(self) -> dict[str, Json]:
         """The event as plain JSON values, without `raw`."""
         data: dict[str, Json] = {"type": self.type}
@@ -116,11 +136,16 @@ class RunStarted(Event):
     run_id: str
     provider: str
     model: str | None
-    system_prompt: str
+    system_prompt: str = field(repr=False)
     task: str
-    tools: tuple[ToolInfo, ...] = ()
+    tools: tuple[ToolInfo, ...] = field(default=(), repr=False)
     session: str | None = None
     limits: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        agent = f"{self.provider} {self.model}" if self.model else self.provider
+        return f"{agent}, {len(self.tools)} tools: {self.task}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +155,10 @@ class UserMessage(Event):
     type: ClassVar[str] = "user_message"
 
     text: str
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +176,10 @@ class Text(Event):
 
     text: str
 
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return self.text
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextDelta(Event):
@@ -159,6 +192,10 @@ class TextDelta(Event):
 
     text: str
 
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return self.text
+
 
 @dataclass(frozen=True, kw_only=True)
 class Thinking(Event):
@@ -167,6 +204,10 @@ class Thinking(Event):
     type: ClassVar[str] = "thinking"
 
     text: str
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +221,10 @@ class ToolCall(Event):
     server: str | None
     """None: no such tool was offered, so the call will be refused."""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.arguments.items())})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +278,11 @@ class ToolResult(Event):
         """All images of the result."""
         return tuple(block for block in self.content if isinstance(block, ImageBlock))
 
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        failed = " failed" if self.is_error else ""
+        return f"{self.name}{failed}: {self.text}" + " (image)" * len(self.images)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Usage(Event):
@@ -251,6 +301,10 @@ class Usage(Event):
     """Of the run so far, input and output."""
     total_cost_usd: float | None = None
     """Of the run so far; None while no price is known."""
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return f"{self.input_tokens} tokens in, {self.output_tokens} out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +335,10 @@ class LimitReached(Event):
     used: float
     message: str
 
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return self.message
+
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorEvent(Event):
@@ -294,6 +352,10 @@ class ErrorEvent(Event):
     """Seconds until the same request is made again; None: it is not."""
     fatal: bool = True
     """Whether the run ends because of this."""
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return f"{self.kind}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,6 +374,11 @@ class RunFinished(Event):
     seconds: float = 0.0
     tokens: int = 0
     cost_usd: float | None = None
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        cost = "" if self.cost_usd is None else f", ${self.cost_usd:.4f}"
+        return f"{self.reason} after {self.turns} turns, {self.seconds:.1f} s{cost}"
 
 
 _CLASSES: dict[str, type[Event]] = {

@@ -29,6 +29,10 @@ from seer.runs import (
 
 logger = logging.getLogger(__name__)
 
+NAME_VARIABLE = "SEER_RUN_NAME"
+"""What the runs of a program are called, whatever it calls them itself; `seer run --name`."""
+_GENERATED = re.compile(r"[a-z]+-[0-9a-f]{6}")
+"""A session's name that nobody chose."""
 _SHORTEST = 8
 """Shorter values of variables that only sound secret may well be ordinary words."""
 _SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
@@ -72,7 +76,7 @@ class Recording:
             self._root,
             request.run_id,
             meta={
-                "name": self._name or (session.name if session is not None else ""),
+                "name": os.environ.get(NAME_VARIABLE) or self._name or _own_name(session),
                 "provider": agent.name,
                 "agent": request.agent,
                 "asked_provider": request.provider,
@@ -83,6 +87,7 @@ class Recording:
                 "limits": request.limits.as_dict(),
                 "program": {"argv": sys.argv, "command": sys.orig_argv, "cwd": str(Path.cwd())},
                 "replay_of": os.environ.get("SEER_REPLAY") or None,
+                "fork_of": agent.fork_of,
                 "jail": _about(session),
                 "callers": dict(request.callers),
             },
@@ -201,6 +206,15 @@ def _callers(
         return sorted({*doors, *([own] if own else [])})
 
     return callers
+
+
+def _own_name(session: SessionLike | None) -> str:
+    """The session's name where somebody chose it, else that of the program's folder."""
+    if session is not None and not _GENERATED.fullmatch(session.name):
+        return session.name
+    program = Path(sys.argv[0] if sys.argv else "")
+    folder = program.absolute().parent.name if program.suffix == ".py" else ""
+    return folder or (session.name if session is not None else "")
 
 
 def _about(session: SessionLike | None) -> Mapping[str, Any]:

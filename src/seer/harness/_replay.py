@@ -154,6 +154,7 @@ class Forked(Agent):
         """
         self._run = run
         self._turn = turn
+        self.fork_of = (run.run_id, turn)
         self._events = [event for event in recorded_events(run) if event.turn <= turn]
         last = max((event.turn for event in recorded_events(run)), default=0)
         if not 0 <= turn <= last:

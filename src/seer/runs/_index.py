@@ -9,14 +9,14 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from seer.errors import ConfigError, RecordError
 from seer.runs._places import runs_root
-from seer.runs._reader import read_meta, status_of
+from seer.runs._reader import Run, read_meta, status_of
 from seer.runs._record import Status
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 FILE = "index.sqlite"
 BUSY = 10.0
 """Seconds to wait for another process that brings the index up to date."""
-_VERSION = 1
+_VERSION = 2
 _COLUMNS = (
     "run_id",
     "name",
@@ -42,6 +42,7 @@ _COLUMNS = (
     "tokens",
     "cost_usd",
     "score",
+    "lineage",
 )
 _SCHEMA = f"""
 CREATE TABLE runs ({", ".join(_COLUMNS)}, stamp, PRIMARY KEY (run_id)) WITHOUT ROWID;
@@ -88,6 +89,13 @@ class RunSummary:
     tokens: int | None
     cost_usd: float | None
     score: float | None
+    lineage: str
+    """What the run repeats or goes on from: `replay of 4f2a9c1b`; empty for most."""
+
+    @property
+    def short_id(self) -> str:
+        """The end of the id, by which `open_run` finds it too."""
+        return self.run_id.rpartition("-")[2]
 
     @property
     def seconds(self) -> float | None:
@@ -342,7 +350,11 @@ def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> N
         "task": meta.get("task") or "",
         "result": meta.get("result") or "",
         "created": meta.get("created") or 0.0,
+        "lineage": lineage_of(meta),
     }
+    if values["turns"] is None:
+        # Totals are written at the end, and a run that goes on or crashed has none.
+        values |= _counts(root / run_id)
     marks = ", ".join("?" * (len(_COLUMNS) + 1))
     db.execute(
         f"INSERT OR REPLACE INTO runs VALUES ({marks})",
@@ -351,6 +363,29 @@ def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> N
     words = (run_id, *(values[key] for key in ("name", "task", "result", "model", "provider")))
     text = "\n".join(str(word) for word in (*words, meta.get("system_prompt") or "") if word)
     db.execute("INSERT INTO words VALUES (?, ?)", (run_id, _storable(text)))
+
+
+def lineage_of(meta: Mapping[str, Any]) -> str:
+    """What a run repeats or goes on from, in words."""
+    if fork := meta.get("fork_of"):
+        return f"fork of {str(fork[0]).rpartition('-')[2]} at turn {fork[1]}"
+    if replayed := meta.get("replay_of"):
+        return f"replay of {Path(replayed).name.rpartition('-')[2]}"
+    return ""
+
+
+def _counts(folder: Path) -> dict[str, int]:
+    """What a record without totals holds so far."""
+    turns = tools = calls = 0
+    run = Run(folder)
+    try:
+        for _, event in run.lines("events"):
+            turns = max(turns, int(event.get("turn") or 0))
+            tools += event.get("type") == "tool_call"
+        calls = sum(1 for _ in run.lines("calls"))
+    except RecordError as error:
+        logger.info("%s: %s", folder, error)
+    return {"turns": turns, "tool_calls": tools, "calls": calls}
 
 
 def _plain(value: Any) -> str | float | int | None:

@@ -1,13 +1,15 @@
 """Reading a record: of a run that ended, that is running, or whose writer was killed."""
 
+import importlib
 import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping
+from html import escape
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from seer.errors import ConfigError, RecordError, RunNotFoundError
+from seer.errors import ConfigError, MissingExtraError, RecordError, RunNotFoundError
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._chain import read_chain
 from seer.runs._places import runs_root
@@ -21,6 +23,12 @@ class Run:
         self.folder = folder
         self.run_id = folder.name
         self._blobs = BlobStore(folder / "blobs")
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id}: {about_run(self.meta)}>"
+
+    def _repr_html_(self) -> str:
+        return f"<b>run {escape(self.run_id)}</b>: {escape(about_run(self.meta))}"
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -51,6 +59,22 @@ class Run:
             RecordError: The record was changed after it was written.
         """
         yield from self._lines("calls.jsonl", verify=verify)
+
+    def calls_df(self) -> Any:
+        """The calls of the gate as a pandas DataFrame, one row each.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return _frame(self.calls())
+
+    def events_df(self) -> Any:
+        """The events as a pandas DataFrame, one row each.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        return _frame(self.events())
 
     def lines(
         self, name: Literal["events", "calls"], *, after: int = 0
@@ -134,6 +158,25 @@ def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     raise RunNotFoundError(f"no run {text!r} in {where}; `seer runs` lists them")
 
 
+def about_run(meta: Mapping[str, Any]) -> str:
+    """A run in a few words: status, agent, counts."""
+    who = meta.get("agent") or meta.get("provider") or "no agent"
+    parts = [status_of(meta), str(who), *([str(meta["model"])] if meta.get("model") else [])]
+    if meta.get("turns") is not None:
+        parts.append(f"{meta['turns']} turns, {meta.get('calls') or 0} calls")
+    if meta.get("score") is not None:
+        parts.append(f"score {meta['score']:g}")
+    return ", ".join(parts)
+
+
+def _frame(rows: Iterator[dict[str, Any]]) -> Any:
+    try:
+        pandas: Any = importlib.import_module("pandas")
+    except ImportError as error:
+        raise MissingExtraError("data frames need pandas; run: pip install pandas") from error
+    return pandas.DataFrame(list(rows))
+
+
 def delete_run(run: Run) -> None:
     """Remove a run's folder and all in it.
 
@@ -145,7 +188,9 @@ def delete_run(run: Run) -> None:
     try:
         # The record first: a removal that breaks off leaves a folder that is no run any more.
         (run.folder / "run.json").unlink()
-        shutil.rmtree(run.folder)
+        shutil.rmtree(run.folder.resolve())
+        if run.folder.is_symlink():  # as a sweep shows the runs of its cells
+            run.folder.unlink()
     except OSError as error:
         raise RecordError(f"{run.folder} cannot be removed: {error.strerror}") from error
 

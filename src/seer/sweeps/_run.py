@@ -29,6 +29,7 @@ from seer.sweeps._journal import (
     Journal,
     Outcome,
     Unfinished,
+    attempt_folder,
     kept_attempt,
     read_journal,
 )
@@ -232,6 +233,8 @@ class _Sweep:
                 )
                 for task in ended:
                     self._take(task)
+                for cell in self._running.values():
+                    self._link(cell.id, len(self._before[cell.id]) + 1)
         finally:
             # Left early, by Ctrl-C or an error: what still runs would run for nobody.
             await self._cancel()
@@ -281,7 +284,17 @@ class _Sweep:
             self._journal.release()
             return gathered(self._job, ended, how)
 
+    def _link(self, cell_id: str, number: int) -> None:
+        """Show the runs of an attempt in the sweep's own folder of runs."""
+        shown = self._job.folder / "runs"
+        for record in attempt_folder(self._job.folder, cell_id, number).glob("runs/*/run.json"):
+            folder = record.parent
+            with contextlib.suppress(FileExistsError):
+                shown.mkdir(exist_ok=True)
+                (shown / folder.name).symlink_to(os.path.relpath(folder, shown))
+
     def _end(self, found: Attempt) -> None:
+        self._link(found.cell_id, found.number)
         self._journal.end(found)
         self._count(found)
         if found.outcome != "done":

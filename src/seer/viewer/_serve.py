@@ -104,6 +104,7 @@ def serve(
     port: int = 0,
     allow_control: bool = False,
     open_browser: bool = True,
+    run_id: str | None = None,
 ) -> None:
     """Show a folder of runs in a web page, until interrupted (Ctrl-C).
 
@@ -114,34 +115,36 @@ def serve(
         port: The port; 0 picks a free one.
         allow_control: Whether the page may stop runs, speak to agents and raise limits.
         open_browser: Whether to open the page at once.
+        run_id: The run to show first; the list of all by default.
 
     Raises:
         ConfigError: The port is in use or cannot be one.
     """
     with Viewer(runs_folder, port=port, allow_control=allow_control) as viewer:
-        say(f"Runs in {viewer.runs_folder}:\n  {viewer.url}\nCtrl-C ends the viewer.")
+        url = viewer.url if run_id is None else f"{viewer.url}&run={run_id}"
+        say(f"Runs in {viewer.runs_folder}:\n  {url}\nCtrl-C ends the viewer.")
         with contextlib.ExitStack() as stack:
             if open_browser:
-                webbrowser.open(stack.enter_context(_doorstep(viewer)).as_uri())
+                webbrowser.open(stack.enter_context(_doorstep(viewer.runs_folder, url)).as_uri())
             with contextlib.suppress(KeyboardInterrupt):
                 threading.Event().wait()
 
 
 @contextlib.contextmanager
-def _doorstep(viewer: Viewer) -> Generator[Path, None, None]:
+def _doorstep(runs: Path, url: str) -> Generator[Path, None, None]:
     """A file for this user alone that leads to the page.
 
     A browser is started with an address that every user of the machine can see in the list of
     processes, so it gets that of the file.
     """
-    folder = viewer.runs_folder if viewer.runs_folder.is_dir() else None
+    folder = runs if os.access(runs, os.W_OK) else None
     number, name = tempfile.mkstemp(prefix="viewer-", suffix=".html", dir=folder)
     path = Path(name)
     # Whoever closes the terminal's window kills the viewer.
     remove_at_end(path)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(f'<meta http-equiv="refresh" content="0;url={viewer.url}">')
+            file.write(f'<meta http-equiv="refresh" content="0;url={url}">')
         yield path
     finally:
         path.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 
@@ -33,12 +34,19 @@ class Library:
 
     name: str
     """What the agent imports."""
-    files: Mapping[str, bytes] = field(hash=False)
+    files: Mapping[str, bytes] = field(hash=False, repr=False)
     """Relative path -> content; `name.py` or files under `name/`, and what they need."""
-    docs: str = ""
+    docs: str = field(default="", repr=False)
     """Markdown for the prompt; made from the code where none is given."""
-    gate: Gate | None = field(default=None, compare=False)
+    gate: Gate | None = field(default=None, compare=False, repr=False)
     """Where a served library's calls go; None for local code."""
+
+    def __repr__(self) -> str:
+        kind = "served" if self.gate is not None else "local code"
+        return f"<Library {self.name}: {kind}>"
+
+    def _repr_html_(self) -> str:
+        return f"<b>{escape(repr(self)[1:-1])}</b><pre>{escape(self.docs)}</pre>"
 
     def __post_init__(self) -> None:
         check_module_name("Library.name", self.name)

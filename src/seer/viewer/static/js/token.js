@@ -5,10 +5,10 @@ const CHANNEL = "seer-viewer";
 
 /** The token, or null. It is taken out of the address, so that nobody copies it by accident. */
 export async function takeToken() {
-  const found = /^#token=([\w-]+)$/.exec(location.hash);
+  const found = /^#token=([\w-]+)(?:&run=([\w.-]+))?$/.exec(location.hash);
   if (found) {
     sessionStorage.setItem(KEY, found[1]);
-    history.replaceState(null, "", `${location.pathname}#/`);
+    history.replaceState(null, "", `${location.pathname}#/${found[2] ? `run/${found[2]}` : ""}`);
   }
   const token = sessionStorage.getItem(KEY) ?? (await askOtherTabs());
   if (token) {

@@ -1,0 +1,67 @@
+"""An event is printed as one readable line, and a record as a table."""
+
+from pathlib import Path
+
+import pytest
+
+from seer.harness import (
+    ErrorEvent,
+    Event,
+    RunFinished,
+    RunStarted,
+    Text,
+    TextBlock,
+    ToolCall,
+    ToolResult,
+    Waiting,
+)
+from seer.runs import RunRecord, open_run
+from seer.workspace import Library
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            RunStarted(
+                run_id="r", provider="claude", model="m", system_prompt="p" * 9000, task="look"
+            ),
+            "run_started: claude m, 0 tools: look",
+        ),
+        (Text(text="one\ntwo"), "text: one two"),
+        (
+            ToolCall(id="1", name="python", server=None, arguments={"code": "print(1)"}),
+            "tool_call: python(code='print(1)')",
+        ),
+        (
+            ToolResult(id="1", name="python", content=(TextBlock(text="no"),), is_error=True),
+            "tool_result: python failed: no",
+        ),
+        (Waiting(), "waiting"),
+        (ErrorEvent(kind="timeout", message="slow"), "error: timeout: slow"),
+        (RunFinished(reason="completed", turns=2), "run_finished: completed after 2 turns, 0.0 s"),
+    ],
+)
+def test_an_event_is_one_line(event: Event, line: str) -> None:
+    assert str(event) == line
+
+
+def test_a_long_or_hostile_event_is_one_short_line_too() -> None:
+    line = str(Text(text="\x1b]0;x\x07" + "a\n" * 5000))
+    assert len(line) < 250 and "\n" not in line and "\x1b" not in line
+
+
+def test_the_prompt_is_in_no_repr() -> None:
+    event = RunStarted(run_id="r", provider="p", model=None, system_prompt="PROMPT", task="t")
+    assert "PROMPT" not in repr(event)
+
+
+def test_a_record_and_a_library_have_short_reprs_and_tables(tmp_path: Path) -> None:
+    record = RunRecord.create(tmp_path, "20260101-000000-aaaaaaaa", meta={"provider": "scripted"})
+    record.event({"type": "text", "text": "hello", "turn": 1})
+    record.close("completed", {"turns": 1})
+    run = open_run("aaaaaaaa", tmp_path)
+    assert repr(run) == "<Run 20260101-000000-aaaaaaaa: completed, scripted, 1 turns, 0 calls>"
+    assert list(run.events_df()["text"]) == ["hello"]
+    assert len(run.calls_df()) == 0
+    assert repr(Library.from_code("tools", "x = 1\n")) == "<Library tools: local code>"
