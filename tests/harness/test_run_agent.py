@@ -319,11 +319,13 @@ async def test_an_agent_without_tools_is_had_whatever_is_open(
 
 
 async def test_a_session_is_known_by_its_server_under_any_name_and_among_others(
-    stdio_server: dict[str, Any], calculator: MCPServer, open_sessions: list[FakeSession]
+    stdio_server: dict[str, Any], calculator: MCPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = FakeSession("my session!", calculator)
     session.mcp_config = {"my-session": stdio_server["tools"]}
-    open_sessions += [FakeSession("another", calculator), session]
+    sessions = [FakeSession("another", calculator), session]
+    # The package itself: connecting to a server needs the rest of it.
+    monkeypatch.setattr("seer.execution.open_sessions", lambda: sessions)
     mixed = {"renamed": {**stdio_server["tools"], "env": {"A": "b"}}, "more": MCPServer("more")}
     for given in ({"mcp_config": mixed}, {"mcp_servers": [mixed]}):
         event = await started(task="look", **given)
