@@ -38,7 +38,10 @@ async def main() -> None:
             sandbox, Workspace(), name="sandbox-intro", notebook_dir=HERE / "workspace"
         )
         async for event in run_agent(
-            task=(HERE / "task.md").read_text(), session=session, provider=arguments.agent
+            task=(HERE / "task.md").read_text(),
+            session=session,
+            provider=arguments.agent,
+            show=False,  # it is said below
         ):
             if isinstance(event, Text):
                 say(event.text)

@@ -67,6 +67,26 @@ async def main():
 asyncio.run(main())
 '''
 
+WATCHED = """
+import asyncio, os
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.harness import Call, Scripted, Step, run_agent
+
+async def main():
+    with ScopedSandbox(SandboxConfig(gpu=None, provider="local")) as scoped:
+        tools = scoped.serve("tools.py", expose_as="mcp")
+        for text in ("shown \x1b]0;planted\x07", "quiet by word", "quiet by setting"):
+            steps = [Step(text=text, calls=(Call(tool="speak", arguments={"word": text[:5]}),))]
+            os.environ["SEER_QUIET"] = "1" if text.endswith("setting") else ""
+            show = {"show": False} if text.endswith("word") else {}
+            async for event in run_agent("x", tools, provider=Scripted(steps), **show):
+                pass
+            print("over:", text[:5], flush=True)
+
+asyncio.run(main())
+print("left", flush=True)
+"""
+
 PROMPT = " turns | "
 """In the line below the prompt, which is there while a person may write."""
 
@@ -78,6 +98,7 @@ class Screen:
         self.process = process
         self._fd = fd
         self._shown = ""
+        self.raw = b""
 
     def type(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
@@ -96,6 +117,7 @@ class Screen:
                 assert data, f"the program ended without {text!r}:\n{self._shown[-2000:]}"
                 if b"\x1b[6n" in data:
                     os.write(self._fd, b"\x1b[1;1R")  # where the cursor is, as a terminal would say
+                self.raw += data
                 self._shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", data.decode(errors="replace"))
         self._shown = self._shown.partition(text)[2]
 
@@ -193,3 +215,20 @@ def test_a_person_is_asked_for_approval_in_the_terminal(tmp_path: Path, runs_fol
         screen.type("it is late\r")
         screen.expect("not made: it is late")
         assert screen.process.wait(timeout=60) == 0
+
+
+def test_a_run_shows_itself_and_what_its_interface_prints(
+    tmp_path: Path, runs_folder: Path
+) -> None:
+    (tmp_path / "tools.py").write_text(
+        "@expose\ndef speak(word: str) -> str:\n    print('spoke', word)\n    return word.upper()\n"
+    )
+    with terminal(tmp_path, runs_folder, WATCHED) as screen:
+        screen.expect("scripted", within=60)
+        screen.expect("shown ")
+        screen.expect("* speak(word='shown')")
+        screen.expect("left", within=60)
+    assert b"SHOWN" in screen.raw and b"tools: spoke shown" in screen.raw
+    assert b"\x1b]0;planted" not in screen.raw, "what an agent says does not act on the terminal"
+    assert b"quiet by" not in screen.raw
+    assert b"* speak" not in screen.raw.partition(b"over: quiet")[2]

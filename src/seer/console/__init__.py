@@ -7,6 +7,7 @@ Agents, models and packages write much of what is shown, so every text passes on
 from seer.console._output import (
     confirm,
     filtered_output,
+    is_watched,
     log_to_terminal,
     say,
     say_json,
@@ -22,6 +23,7 @@ __all__ = [
     "confirm",
     "current_phase",
     "filtered_output",
+    "is_watched",
     "log_to_terminal",
     "progress",
     "say",

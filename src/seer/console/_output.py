@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, TextIO, cast
@@ -13,17 +14,30 @@ _NARROWEST = 9
 """Characters of a column that is made as narrow as possible, with what separates it."""
 
 
-def say(text: object = "", *, file: TextIO | None = None, end: str = "\n") -> None:
+def say(text: object = "", *, file: TextIO | None = None, end: str = "\n", style: str = "") -> None:
     """Print a text, with what could act on a terminal made visible.
 
     Args:
         text: The text, or what has one; it may be hostile.
         file: Where to print; standard output by default.
         end: What follows it.
+        style: How it looks on a terminal, in rich's words: `dim`, `red`.
     """
     stream = sys.stdout if file is None else file
-    FittingStream(stream).write(visible(str(text)) + end)
+    if style and stream.isatty():
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=cast("TextIO", FittingStream(stream)))
+        console.print(Text(visible(str(text)), style), end=end, soft_wrap=True)
+    else:
+        FittingStream(stream).write(visible(str(text)) + end)
     stream.flush()
+
+
+def is_watched() -> bool:
+    """Whether a person sees what happens: standard error is a terminal, and `SEER_QUIET` is off."""
+    return sys.stderr.isatty() and os.environ.get("SEER_QUIET", "") in ("", "0")
 
 
 def say_json(value: object) -> None:

@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 import signal
+import sys
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seer._redact import Redactor
+from seer.console import is_watched, say
 from seer.environment._description import CopyDescription
 from seer.environment._origins import ModelOrigin, fingerprint
 from seer.errors import (
@@ -355,6 +357,7 @@ class Served:
         redact = Redactor().redact
         async for _, data in process.output():
             *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
+            watched: list[str] = []
             for line in lines:
                 text = line.decode(errors="replace").rstrip()
                 if not self._listening.is_set() and text.startswith('{"seer-gate"'):
@@ -366,6 +369,11 @@ class Served:
                     logger.info("%s: %s", self.request.name, visible(text))
                     if self._on_line is not None:
                         self._on_line(text)
+                    elif is_watched():
+                        watched.append(f"{self.request.name}: {text}")
+            if watched:
+                # In a thread: a terminal may stop, and all of Seer must not.
+                await asyncio.to_thread(say, "\n".join(watched), file=sys.stderr, style="dim")
         return await process.wait()
 
     def _check_functions(self) -> None:

@@ -58,6 +58,8 @@ class Agent(ABC):
     name: str
     fork_of: tuple[str, int] | None = None
     """The run and the turn of it that this agent goes on from."""
+    uses_terminal: bool = False
+    """Whether it shows what happens itself, so that the run need not."""
 
     @abstractmethod
     def check(self, request: AgentRequest) -> None:

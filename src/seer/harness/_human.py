@@ -25,6 +25,7 @@ class HumanAgent(Agent):
     """The provider `human`."""
 
     name = "human"
+    uses_terminal = True
 
     def __init__(self, terminal: Terminal | None = None) -> None:
         self._terminal = terminal

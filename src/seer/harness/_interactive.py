@@ -8,21 +8,16 @@ from seer.harness._agent import Agent
 from seer.harness._approval import Approve, ask_person
 from seer.harness._events import (
     ApprovalAsked,
-    ApprovalGiven,
-    ErrorEvent,
     Event,
-    LimitReached,
     RunFinished,
     RunStarted,
-    Text,
-    Thinking,
     ToolCall,
-    ToolResult,
     Waiting,
 )
 from seer.harness._limits import Limits, Price
 from seer.harness._request import SessionLike
 from seer.harness._run import AgentRun, run_agent
+from seer.harness._shown import shown
 from seer.harness._terminal import Terminal, open_terminal
 
 HELP = """\
@@ -32,7 +27,6 @@ HELP = """\
 /conclude    close the tools and let the agent have one last turn
 /exit        end the conversation (also Ctrl-D)
 Escape or Ctrl-C interrupts what the agent is doing; the conversation stays."""
-_SHOWN = 2000
 
 
 class Chat:
@@ -115,27 +109,14 @@ class Chat:
             self._terminal.say(f"there is no {text.split()[0]}\n{HELP}")
 
     def _show(self, event: Event) -> None:
-        say = self._terminal.say
+        found = shown(event)
         if isinstance(event, RunStarted):
             self._tools = tuple(tool.name for tool in event.tools)
-            say(f"{event.provider} {event.model or ''}: {len(self._tools)} tools; /help for help")
-        elif isinstance(event, Text):
-            say(event.text)
-        elif isinstance(event, Thinking):
-            say(_indent(event.text, "~ "))
-        elif isinstance(event, ApprovalGiven) and event.by != "person":
-            say(f"{'+' if event.approved else '!'} decided by a {event.by}: {event.name}")
         elif isinstance(event, ToolCall):
             self._calls[event.id] = event
-            arguments = ", ".join(f"{key}={value!r}" for key, value in event.arguments.items())
-            say(f"* {event.name}({_short(arguments)})")
-        elif isinstance(event, ToolResult):
-            images = f" ({len(event.images)} images)" if event.images else ""
-            say(_indent(_short(event.text) + images, "! " if event.is_error else "  "))
-        elif isinstance(event, (LimitReached, ErrorEvent)):
-            say(f"! {event.message}")
-        elif isinstance(event, RunFinished) and event.reason != "completed":
-            say(f"! {event.reason}: {event.message}")
+        if found is not None:
+            hint = "; /help for help" if isinstance(event, RunStarted) else ""
+            self._terminal.say(found.text + hint)
 
 
 async def run_agent_interactive(
@@ -205,17 +186,10 @@ async def run_agent_interactive(
         name=name,
         interactive=True,
         approve=approve,
+        show=False,
     )
     return await Chat(run, terminal or open_terminal()).hold()
 
 
 def _of(used: int, allowed: float | None, what: str) -> str:
     return f"{used} of {allowed:g} {what}" if allowed is not None else f"{used} {what}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
-
-
-def _indent(text: str, mark: str) -> str:
-    return "\n".join(mark + line for line in text.splitlines())

@@ -17,6 +17,7 @@ import anyio
 
 from seer._redact import Redactor
 from seer._sync import background_loop
+from seer.console import is_watched
 from seer.errors import ConfigError, ScriptError
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._approval import Approve, Policy, find_policy, read_policies
@@ -44,6 +45,7 @@ from seer.harness._request import (
 )
 from seer.harness._seat import RunOver, Seat
 from seer.harness._servers import ServerSpec
+from seer.harness._shown import show as show_event
 from seer.harness._toolbox import open_toolbox
 from seer.runs import new_run_id
 
@@ -66,6 +68,7 @@ class AgentRun(AsyncIterator[Event]):
         recording: Recording,
         interactive: bool,
         policies: Mapping[str, Policy],
+        shown: bool = False,
     ) -> None:
         self.run_id = request.run_id
         self.result: RunFinished | None = None
@@ -79,6 +82,7 @@ class AgentRun(AsyncIterator[Event]):
         self._recording = recording
         self._interactive = interactive
         self._policies = policies
+        self._shown = shown
         self._channel: Channel | None = None
         self._seat: Seat | None = None
         self._scope: anyio.CancelScope | None = None
@@ -144,6 +148,9 @@ class AgentRun(AsyncIterator[Event]):
         try:
             channel = await asyncio.wrap_future(ready)
             while (event := await channel.get()) is not None:
+                if self._shown:
+                    # Here and not where it works: a terminal may stop, and with it who writes.
+                    show_event(event)
                 yield event
             await asyncio.wrap_future(driver)
         finally:
@@ -325,6 +332,7 @@ def run_agent(
     name: str | None = None,
     history: Sequence[Event] = (),
     interactive: bool = False,
+    show: bool | None = None,
     substitute: bool = True,
     approve: Approve | None = None,
 ) -> AgentRun:
@@ -358,6 +366,8 @@ def run_agent(
             in this terminal or in the viewer), `"deny"`, a function that gets the `ToolCall` and
             returns one of these or a bool, or such policies by pattern of tool names (`"py*"`,
             `"server/*"`), of which the first that fits holds. Denials reach the agent as errors.
+        show: Whether to show tool calls and texts on standard error as they come; by default
+            where that is a terminal, unless `SEER_QUIET=1` is set.
         substitute: Whether `SEER_AGENT`, with which sweeps, replays and forks name an agent,
             replaces this one. False for agents that are no subject of the experiment, as a judge.
 
@@ -411,4 +421,5 @@ def run_agent(
         recording=Recording(record, name=name),
         interactive=interactive,
         policies=policies,
+        shown=is_watched() and not chosen.agent.uses_terminal if show is None else show,
     )

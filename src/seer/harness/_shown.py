@@ -1,0 +1,82 @@
+"""What a person sees of a run: one event in a few lines, for a chat and for a run that is watched.
+
+What agents say is hostile text; `seer.console` filters it on its way out.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from seer.console import say
+from seer.harness._events import (
+    ApprovalGiven,
+    ErrorEvent,
+    Event,
+    LimitReached,
+    RunFinished,
+    RunStarted,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A few lines, and how they look where a terminal has styles."""
+
+    text: str
+    style: str = ""
+
+
+def shown(event: Event, *, length: int = 2000) -> Shown | None:
+    """An event in words; None for one that a person need not see.
+
+    Args:
+        event: What happened.
+        length: How many characters of a tool's arguments or result are enough.
+    """
+    if isinstance(event, RunStarted):
+        return Shown(f"{event.provider} {event.model or ''}: {len(event.tools)} tools", "dim")
+    if isinstance(event, Text):
+        return Shown(event.text)
+    if isinstance(event, Thinking):
+        return Shown(_indent(event.text, "~ "), "dim")
+    if isinstance(event, ApprovalGiven) and event.by != "person":
+        mark = "+" if event.approved else "!"
+        return Shown(f"{mark} decided by a {event.by}: {event.name}", "dim")
+    if isinstance(event, ToolCall):
+        return Shown(f"* {event.name}({_short(_arguments(event), length)})", "cyan")
+    if isinstance(event, ToolResult):
+        images = f" ({len(event.images)} images)" if event.images else ""
+        text = _short(event.text, length) + images
+        return Shown(_indent(text, "! " if event.is_error else "  "), "red" * event.is_error)
+    if isinstance(event, (LimitReached, ErrorEvent)):
+        return Shown(f"! {event.message}", "red")
+    if isinstance(event, RunFinished) and event.reason != "completed":
+        return Shown(f"! {event.reason}: {event.message}", "red")
+    return None
+
+
+def show(event: Event) -> None:
+    """Show an event of a run on standard error, so that a program's output stays its own."""
+    found = shown(event, length=600)
+    if found is not None and found.text:
+        say(found.text, file=sys.stderr, style=found.style)
+
+
+def _arguments(event: ToolCall) -> str:
+    """Arguments as source; a text of several lines, such as code, as the lines that it is."""
+    parts: list[str] = []
+    for key, value in event.arguments.items():
+        lines = isinstance(value, str) and "\n" in value.strip()
+        parts.append(f"{key}=\n{_indent(value.strip(), '    ')}" if lines else f"{key}={value!r}")
+    return ", ".join(parts)
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}... ({len(text)} characters)"
+
+
+def _indent(text: str, mark: str) -> str:
+    return "\n".join(mark + line for line in text.splitlines())
