@@ -170,7 +170,7 @@ class PauseUnsupportedError(ProviderError):
     """A provider cannot pause a machine and keep its memory; the message says what it can do."""
 
 
-class CommandFailedError(SeerError):
+class CommandFailedError(SeerError, RuntimeError):
     """A command exited with a status other than zero.
 
     Attributes:

@@ -221,7 +221,11 @@ def test_secrets_reach_the_sandbox_and_nothing_else(
 def test_missing_secret_is_an_error_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     with pytest.raises(SecretMissingError, match="NO_SUCH_TOKEN"):
-        Sandbox(SandboxConfig(gpu=None, provider="local", secrets=["NO_SUCH_TOKEN"])).start()
+        Sandbox(
+            SandboxConfig(
+                gpu=None, provider="local", secrets=["NO_SUCH_TOKEN"], require_secrets=True
+            )
+        ).start()
 
 
 def test_failing_phase_is_named_and_leaves_nothing(tmp_path: Path) -> None:

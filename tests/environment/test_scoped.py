@@ -401,3 +401,22 @@ def test_hidden_model_is_loaded_by_its_name_and_told_to_nobody(tmp_path: Path) -
     assert seen[0] == "model_0"
     assert not any("interest" in text for text in told)
     assert traceback_of(caught.value) == ""
+
+
+def test_an_interface_without_network_is_told_where_that_is_said(tmp_path: Path) -> None:
+    reach = "import urllib.request\nurllib.request.urlopen('http://example.org', timeout=20)\n"
+    (tmp_path / "loading.py").write_text(reach)
+    (tmp_path / "calling.py").write_text(
+        f"@expose\ndef reach() -> str:\n    {reach.replace(chr(10), chr(10) + '    ')}\n"
+        "@expose\ndef fail() -> None:\n    raise OSError('else')\n"
+    )
+    advice = r"this sandbox has no network: SandboxConfig\(network=...\)"
+    with ScopedSandbox(PLAIN) as scoped:
+        with pytest.raises(ServeError, match=advice):
+            scoped.serve(tmp_path / "loading.py")
+        calling = scoped.serve(tmp_path / "calling.py").connect()
+        with pytest.raises(RemoteError, match=advice):
+            calling.reach()
+        with pytest.raises(RemoteError) as caught:
+            calling.fail()
+        assert "network" not in str(caught.value)

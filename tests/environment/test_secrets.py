@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seer._redact import Redactor
+from seer._settings import setting
 from seer.environment._secrets import Secrets, load_secrets
 from seer.errors import SecretMissingError
+from seer.harness import run_agent
 
 VALUE = "hunter22-äß/+$x"
 
@@ -42,11 +44,43 @@ def test_the_defaults_are_this_process_and_this_folder(
 def test_all_missing_secrets_are_named_at_once(tmp_path: Path) -> None:
     dotenv = tmp_path / ".env"
     dotenv.write_text("EMPTY=\nBARE\n")
+    names, environ = ["A", "HERE", "EMPTY", "BARE"], {"HERE": VALUE}
     with pytest.raises(SecretMissingError) as caught:
-        load_secrets(["A", "HERE", "EMPTY", "BARE"], environ={"HERE": VALUE}, dotenv=dotenv)
+        load_secrets(names, environ=environ, dotenv=dotenv, required=True)
     assert "A, EMPTY, BARE" in str(caught.value)
     assert "HERE" not in str(caught.value)
     assert VALUE not in str(caught.value)
+
+
+def test_a_secret_that_is_missing_and_not_required_is_a_warning_that_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = load_secrets(["A", "huggingface-secret"], environ={"A": VALUE}, dotenv=tmp_path / "no")
+    assert found.names == ("A",)
+    assert "not set: huggingface-secret;" in caplog.text
+    assert VALUE not in caplog.text
+
+
+def test_dotenv_is_found_up_to_the_root_of_the_project_and_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "project" / "experiments" / "one"
+    inner.mkdir(parents=True)
+    (tmp_path / ".env").write_text("SEER_TEST_C=outside\n")
+    (tmp_path / "project" / ".env").write_text("SEER_TEST_C=project\nOPENAI_API_KEY=sk-planted\n")
+    monkeypatch.chdir(inner)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    assert setting("SEER_TEST_C") is None, "nothing marks a project"
+    (inner / "pyproject.toml").touch()
+    assert setting("SEER_TEST_C") is None, "the project begins here"
+    (inner / "pyproject.toml").rename(tmp_path / "project" / "pyproject.toml")
+    assert load_secrets(["SEER_TEST_C"]).values() == {"SEER_TEST_C": "project"}
+    run = run_agent("x", tools=False, provider="openai", model="m", record=False)
+    assert run.run_id, "the key of the file serves the agent"
+    (inner / ".env").write_text("SEER_TEST_C=nearest\n")
+    assert setting("SEER_TEST_C") == "nearest"
+    monkeypatch.setenv("SEER_TEST_C", "set")
+    assert setting("SEER_TEST_C") == "set"
 
 
 def test_no_names_need_no_file(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ ORDER = [
     "console",
     "_loopback",
     "_redact",
+    "_settings",
     "_ending",
     "_sync",
     "_transient",

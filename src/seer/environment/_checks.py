@@ -22,7 +22,8 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+_SECRET_NAME = re.compile(r"[A-Z_][A-Z0-9_]*|[a-z]+(-[a-z]+)+")
+"""A variable's name, or plain words with hyphens: what Modal calls a set of variables."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9._/+=-]*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)")

@@ -139,7 +139,10 @@ class SandboxConfig:
     """Packages to install, in PEP 508 form. With models and no packages, what loads the models:
     torch, transformers, accelerate, numpy (and peft for adapters)."""
     secrets: Sequence[str] = field(default=(), kw_only=True)
-    """Names of environment variables, looked up in the environment and in `.env`."""
+    """Names of environment variables, looked up in the environment and in the project's `.env`.
+    One that is not set is left out with a warning."""
+    require_secrets: bool = field(default=False, kw_only=True)
+    """Whether a secret that is not set is an error."""
     provider: str = field(default=DEFAULT, kw_only=True)
     """Where the machine comes from. Left out, it is what `SEER_PROVIDER` names, else Modal where
     its credentials are configured, else this machine; a provider that is written is used, or
@@ -271,6 +274,7 @@ class SandboxConfig:
                 "must be 'auto', 'bubblewrap', 'landlock' or 'none'",
             )
         self._set("env", _environment("SandboxConfig.env", self.env))
+        check.flag("SandboxConfig.require_secrets", self.require_secrets)
         self._set("secrets", _secrets("SandboxConfig.secrets", self.secrets))
         if isinstance(self.network, str):
             if self.network not in ("full", "none", "host"):

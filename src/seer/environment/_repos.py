@@ -58,7 +58,7 @@ async def prepare_repo(
     if shutil.which("git") is None:
         raise RepoError("git is not installed; install it with: apt install git")
     url = clone_url(config.url)
-    secrets = load_secrets([config.token_secret] if config.token_secret else [])
+    secrets = load_secrets([config.token_secret] if config.token_secret else [], required=True)
     token = secrets.get(config.token_secret or "")
     folder = cache_dir() / "repos" / hashlib.sha256(url.encode()).hexdigest()[:24]
     async with locked(folder.with_suffix(".lock")):

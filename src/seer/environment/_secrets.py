@@ -4,14 +4,16 @@ A secret's value goes to the sandbox, or to the one program that needs it. It be
 exception, record, generated file or process list; `seer._redact` is the net below that rule.
 """
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dotenv import dotenv_values
-
 from seer._redact import Redactor, register_secrets
+from seer._settings import dotenv_file, read_dotenv
 from seer.errors import SecretMissingError
+
+logger = logging.getLogger(__name__)
 
 
 class Secrets:
@@ -51,28 +53,32 @@ def load_secrets(
     *,
     environ: Mapping[str, str] | None = None,
     dotenv: Path | None = None,
+    required: bool = False,
 ) -> Secrets:
     """Look secrets up in the environment, then in `.env`.
+
+    One that is in neither, or empty, is left out with a warning that names it.
 
     Args:
         names: Their names.
         environ: The environment; this process's by default.
-        dotenv: The file to look in second; `.env` in the current folder by default.
+        dotenv: The file to look in second; by default the project's.
+        required: Whether nothing can go on without all of them.
 
     Raises:
-        SecretMissingError: Some are in neither, or empty; the message names them all.
+        SecretMissingError: Some are required and missing; the message names them all.
     """
     environ = os.environ if environ is None else environ
-    file = Path(".env") if dotenv is None else dotenv
-    fallback: Mapping[str, str | None] = {}
-    if any(not environ.get(name) for name in names) and file.is_file():
-        # Without interpolation: a "$" in a secret stands for itself.
-        fallback = dotenv_values(file, interpolate=False)
+    file = dotenv if dotenv is not None else dotenv_file()
+    fallback: Mapping[str, str] = {}
+    if any(not environ.get(name) for name in names):
+        fallback = read_dotenv(file)
     found = {name: environ.get(name) or fallback.get(name) or "" for name in names}
     missing = [name for name, value in found.items() if not value]
     if missing:
-        raise SecretMissingError(
-            f"not set: {', '.join(missing)}; set them in the environment or in "
-            f"{str(file.absolute())!r}"
-        )
-    return Secrets(found)
+        where = f" or in {str(file)!r}" if file is not None else " or in a file .env"
+        words = f"not set: {', '.join(missing)}; set them in the environment{where}"
+        if required:
+            raise SecretMissingError(words)
+        logger.warning("secrets that the sandbox does not get are %s", words)
+    return Secrets({name: value for name, value in found.items() if value})

@@ -80,6 +80,7 @@ class ServeOptions:
             call_timeout=self.call_timeout,
             origins=running.origins,
             packages=running.packages,
+            has_network=running.config.network not in (None, "none"),
         )
 
     def _caller_memory(self, running: Started) -> int:

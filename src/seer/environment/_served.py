@@ -35,6 +35,7 @@ from seer.errors import (
 from seer.providers import Channel, Machine, Process, Way
 from seer.rpc._budget import Budget
 from seer.rpc._control import CallFollow, GateControl
+from seer.rpc._interface import NO_NETWORK
 from seer.rpc._pool import DEFAULT_ALLOWANCE
 from seer.rpc._schema import Schema
 from seer.rpc._ship import interface_files
@@ -79,6 +80,7 @@ class ServeRequest:
     origins: tuple[ModelOrigin, ...] = ()
     """What the models really are; for records only."""
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
+    has_network: bool = True
 
 
 class Caller:
@@ -304,7 +306,11 @@ class Served:
         await self._machine.write_file(f"{self.folder}/serve.json", json.dumps(config).encode())
         self._process = await self._machine.spawn(
             [self._machine.layout.python, "-m", "seer.rpc.server", f"{self.folder}/serve.json"],
-            env={"PYTHONPATH": self._machine.path(GATE_FILES), "PYTHONUNBUFFERED": "1"},
+            env={
+                "PYTHONPATH": self._machine.path(GATE_FILES),
+                "PYTHONUNBUFFERED": "1",
+                **({} if request.has_network else {NO_NETWORK: "1"}),
+            },
         )
         self._draining = asyncio.create_task(self._drain(self._process))
 

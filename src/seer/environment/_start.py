@@ -82,7 +82,9 @@ async def start(
         SecretMissingError: A secret is not set.
     """
     provider = get_provider(resolve_provider(config.provider))
-    secrets = Secrets({}) if provider.runs_nothing else load_secrets(config.secrets)
+    secrets = Secrets({})
+    if not provider.runs_nothing:
+        secrets = load_secrets(config.secrets, required=config.require_secrets)
     if secrets.names and kind == "sandbox":
         logger.warning("the agent in this sandbox can read: %s", ", ".join(secrets.names))
     starter = _Starter(

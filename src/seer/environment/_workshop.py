@@ -165,7 +165,7 @@ class WorkshopElsewhere(Workshop):
                 ref=made.ref,
                 commit=made.commit,
             )
-        secrets = load_secrets([config.token_secret] if config.token_secret else [])
+        secrets = load_secrets([config.token_secret] if config.token_secret else [], required=True)
         token = secrets.get(config.token_secret or "")
         fields = await self._ask("repo", {"config": asdict(config), "token": token})
         return PreparedRepo(

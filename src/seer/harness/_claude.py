@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from seer._settings import setting
 from seer.errors import SecretMissingError
 from seer.harness._agent import Agent, AgentRequest, require
 from seer.harness._claude_talk import Conversation
@@ -52,7 +53,7 @@ class ClaudeAgent(Agent):
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """The given key and those of the environment."""
-        values = (request.api_key, *(os.environ.get(key) for key in KEYS))
+        values = (request.api_key, *map(setting, KEYS))
         return tuple(value for value in values if value)
 
     async def run(self, request: AgentRequest, seat: Seat) -> None:
@@ -107,7 +108,7 @@ def _program() -> Path:
 
 
 def _environment(request: AgentRequest, url: str) -> dict[str, str]:
-    values = {key: os.environ[key] for key in KEYS if os.environ.get(key)}
+    values = {key: value for key in KEYS if (value := setting(key))}
     if request.api_key:
         values = {"ANTHROPIC_API_KEY": request.api_key}
     return {**SETTINGS, **values, "ANTHROPIC_BASE_URL": url}

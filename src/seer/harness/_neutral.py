@@ -5,13 +5,13 @@ between vendors (client, key, default model) is in `_openai` and `_gemini`. The 
 loop is not used, because limits, interrupting and the last turn belong to the seat.
 """
 
-import os
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from seer._settings import setting
 from seer.errors import SecretMissingError
 from seer.harness._agent import Agent, AgentRequest, require
 from seer.harness._answers import end_of
@@ -89,7 +89,7 @@ class NeutralAgent(Agent):
         return (key,) if key else ()
 
     def _key(self, request: AgentRequest) -> str | None:
-        found = (os.environ.get(name) for name in self.keys)
+        found = map(setting, self.keys)
         return request.api_key or next((value for value in found if value), None)
 
     async def run(self, request: AgentRequest, seat: Seat) -> None:

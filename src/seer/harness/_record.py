@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from dotenv import dotenv_values
-
 from seer._redact import register_secrets
+from seer._settings import dotenv_file, read_dotenv
 from seer.errors import SeerError
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._events import Event, FinishReason, RunFinished, raw_json
@@ -224,10 +223,7 @@ def _about(session: SessionLike | None) -> Mapping[str, Any]:
 
 def _environment_secrets() -> tuple[str, ...]:
     """Values of variables, also in `.env`, that by their name are credentials of this user."""
-    given: dict[str, str | None] = {**os.environ}
-    file = Path(".env")
-    if file.is_file():
-        given = {**dotenv_values(file, interpolate=False), **given}
+    given = {**read_dotenv(dotenv_file()), **os.environ}
     return tuple(
         value
         for name, value in given.items()

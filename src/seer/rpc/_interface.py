@@ -30,6 +30,27 @@ if TYPE_CHECKING:
     from ._types import TypeDef
 
 
+NO_NETWORK = "SEER_NO_NETWORK"
+"""Set in the process of an interface whose sandbox has no network."""
+_UNREACHABLE = (-2, -3, -5, 101, 111, 113)
+"""How connecting fails there: names that are not known, and hosts that cannot be reached."""
+
+
+def network_advice(error: BaseException | None) -> str:
+    """What to say of a connection that failed because the sandbox has no network; else empty."""
+    import os
+
+    if NO_NETWORK not in os.environ:
+        return ""
+    for _ in range(10):
+        if isinstance(error, OSError) and error.errno in _UNREACHABLE:
+            return " (this sandbox has no network: SandboxConfig(network=...))"
+        if error is None:
+            break
+        error = error.__cause__ or error.__context__
+    return ""
+
+
 class Interface:
     """A loaded interface.
 
@@ -280,7 +301,7 @@ def _serve_error(path: str, error: BaseException) -> ServeError:
     if isinstance(error, ServeError):
         return ServeError(str(error), file=path, line=line)
     said = f": {error}" if str(error) else ""
-    reason = f"{type(error).__name__}{said}"
+    reason = f"{type(error).__name__}{said}{network_advice(error)}"
     if isinstance(error, NameError) and error.name in ("keep", "Handle", "Budget"):
         reason += f"; write `from seer.rpc import {error.name}`"
     shown = "".join(traceback.format_exception(type(error), error, trace))

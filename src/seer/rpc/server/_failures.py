@@ -26,6 +26,7 @@ from seer.errors import (
     StillRunningError,
     UnknownFunctionError,
 )
+from seer.rpc._interface import network_advice
 
 from ._replies import Reply
 
@@ -102,6 +103,7 @@ def raised_text(error: BaseException, trace: str) -> bytes:
         message = f"<the exception's text could not be made: {type(problem).__name__}>"
     if len(message) > _MAX_MESSAGE:
         message = message[:_MAX_MESSAGE] + f"... ({len(message)} characters)"
+    message += network_advice(error)
     if trace:
         trace = f',"traceback":{_quoted(trace)}'
     return f'{{"error":{{{_class_text(kind)},"message":{_quoted(message)}{trace}}}}}'.encode()
