@@ -122,10 +122,6 @@ class ImageBuildError(ProviderError):
     """A provider could not build the machine's image; the message ends with the build's log."""
 
 
-class ContainerError(SeerError, OSError):
-    """A stand-in for a vendor's machine could not be started or used on this host."""
-
-
 class StartError(SeerError):
     """A sandbox did not start. Nothing of it is left running.
 

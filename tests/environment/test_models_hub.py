@@ -14,7 +14,7 @@ import pytest
 
 from seer.environment import _fetch
 from seer.environment._config import ModelConfig
-from seer.environment._models import PreparedModel, prepare_model, prepare_models
+from seer.environment._models import OnBytes, PreparedModel, prepare_models
 from seer.errors import ModelError
 from tests.support.hub import LoopbackHub
 
@@ -23,6 +23,13 @@ pytestmark = pytest.mark.full
 NAME = "acme/secret-falcon-7b"
 WEIGHTS = "model.safetensors"
 SIZE = 3_000_000
+
+
+async def prepare_model(
+    config: ModelConfig, *, token: str | None = None, on_bytes: OnBytes | None = None
+) -> PreparedModel:
+    (prepared,) = await prepare_models([config], token=token, on_bytes=on_bytes)
+    return prepared
 
 
 @pytest.fixture(autouse=True)

@@ -163,20 +163,6 @@ async def prepare_models(
     return tuple(prepared)
 
 
-async def prepare_model(
-    config: ModelConfig,
-    *,
-    models_root: str = "/models",
-    token: str | None = None,
-    on_bytes: OnBytes | None = None,
-) -> PreparedModel:
-    """Prepare one model; see `prepare_models`."""
-    (prepared,) = await prepare_models(
-        [config], models_root=models_root, token=token, on_bytes=on_bytes
-    )
-    return prepared
-
-
 async def _prepare(
     config: ModelConfig,
     names: ModelNames,

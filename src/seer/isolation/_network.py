@@ -16,7 +16,7 @@ from seer.isolation._backend import Launch, memory_file
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(?:\.{_LABEL})*")
 
-Script = Literal["cgroup", "forward", "ownership", "proxy", "scope"]
+Script = Literal["cgroup", "forward", "ownership", "proxy"]
 
 PROXY_PORT = 3128
 """Where the forwarder listens, on the loopback of the jail's own network."""

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from seer._transient import remove_at_end
-from seer.errors import ContainerError, SeerError
+from seer.errors import SeerError
 from tests.support.containers._container import supported
+from tests.support.containers.errors import ContainerError
 
 T = TypeVar("T")
 _PATIENCE = 60.0

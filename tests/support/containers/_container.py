@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seer.errors import ContainerError
 from tests.support.containers._layers import TARGETS, TREES, Layer, LayerStore, lower
+from tests.support.containers.errors import ContainerError
 
 _INIT = Path(__file__).with_name("_init.py")
 _CONFINE = Path(__file__).with_name("_confine.py")

@@ -15,8 +15,8 @@ from pathlib import Path
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
-from seer.errors import ContainerError
 from tests.support.containers import Container, ContainerSpec, Layer, LayerStore
+from tests.support.containers.errors import ContainerError
 from tests.support.modal_cloud._state import Faults, new_id
 
 _SUCCESS = api_pb2.GenericResult.GENERIC_STATUS_SUCCESS

@@ -11,8 +11,8 @@ from typing import Any
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
-from seer.errors import ContainerError
 from tests.support.containers import Container, ContainerSpec, LayerStore
+from tests.support.containers.errors import ContainerError
 from tests.support.modal_cloud._execs import Exec
 from tests.support.modal_cloud._images import Images
 from tests.support.modal_cloud._state import GPUS, Account, Faults, new_id

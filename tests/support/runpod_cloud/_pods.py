@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from seer.errors import ContainerError
 from tests.support.containers import Container, ContainerSpec, Layer, LayerStore
+from tests.support.containers.errors import ContainerError
 from tests.support.runpod_cloud._graphql import Json, QueryError
 
 _ALPHABET = string.ascii_lowercase + string.digits
