@@ -1,6 +1,7 @@
 """A package index on loopback, for tests: what it serves, and who asked it for what."""
 
 import base64
+import gzip
 import hashlib
 import io
 import tarfile
@@ -20,6 +21,7 @@ class PackageIndex:
         redirects: Paths of files -> where they are said to have moved.
         logins: The logins that came with the requests.
         kind: The content type of its answers.
+        packed: Whether its pages are sent compressed.
         login: `user:password` that it demands, if any.
     """
 
@@ -31,6 +33,7 @@ class PackageIndex:
         self.redirects: dict[str, str] = {}
         self.logins: list[str | None] = []
         self.kind = "text/html"
+        self.packed = False
         self.login = login
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -107,6 +110,9 @@ class PackageIndex:
                 if moved is not None:
                     self.send_header("Location", moved)
                 self.send_header("Content-Type", index.kind)
+                if index.packed and self.path.startswith("/simple/"):
+                    self.send_header("Content-Encoding", "gzip")
+                    body = gzip.compress(body)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":

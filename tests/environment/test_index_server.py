@@ -8,9 +8,11 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from seer.environment import _index_server
 from seer.environment._index_server import IndexServer
 from seer.environment._indexes import read_index_settings
 from tests.attacks.package_index import PackageIndex
@@ -178,3 +180,48 @@ def test_more_connections_than_there_are_places_do_not_stop_it(server: IndexServ
             continue  # until the threads have noticed
     else:
         pytest.fail("it does not answer any more")
+
+
+def test_a_name_that_is_rebound_between_check_and_connection_leads_nowhere(
+    server: IndexServer, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.getaddrinfo
+    answers = ["198.51.100.1"]
+
+    def rebound(host: str, *arguments: Any, **options: Any) -> Any:
+        if host == "rebound.test":
+            host = answers.pop() if answers else "127.0.0.1"
+        return real(host, *arguments, **options)
+
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        service.setblocking(False)
+        port = service.getsockname()[1]
+        index.pages["re"] = f'<a href="http://rebound.test:{port}/re-1.0.tar.gz">re</a>'
+        (path,) = links(server, "re")
+        monkeypatch.setattr(socket, "getaddrinfo", rebound)
+        assert get(server, path)[0] == 403
+        assert answers == []
+        with pytest.raises(BlockingIOError):
+            service.accept()
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_page_without_end_or_one_that_unpacks_to_it_is_refused(
+    server: IndexServer, index: PackageIndex, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    monkeypatch.setattr(_index_server, "_LARGEST_PAGE", 1 << 20)
+    index.packed = packed
+    index.pages["fine"] = '<a href="../../files/pkg-1.0-py3-none-any.whl">x</a>' + " " * 1000
+    index.pages["bomb"] = index.pages["fine"] + " " * (8 << 20)
+    assert get(server, "/index/0/bomb/")[0] == 424
+    assert "a page of more than 1 MiB" in server.problems[0]
+    assert len(links(server, "fine")) == 1
+
+
+def test_what_went_wrong_is_not_noted_without_end(server: IndexServer, index: PackageIndex) -> None:
+    index.add("z-1.0.tar.gz", b"content", stated="0" * 64)
+    (path,) = links(server, "z")
+    for _ in range(20):
+        with pytest.raises(http.client.IncompleteRead):
+            get(server, path)
+    assert len(server.problems) <= 5

@@ -16,6 +16,7 @@ import gzip
 import hashlib
 import hmac
 import html
+import io
 import ipaddress
 import json
 import logging
@@ -33,7 +34,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
-from http.client import HTTPException, HTTPMessage, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import IO, Any, cast
@@ -64,6 +65,7 @@ _REMEMBERED_PAGES = 128 << 20
 _MOST_BYTES = 256 << 30
 """What one build may download: code in it can ask for every file of the index."""
 _LIFE = 60 * 24 * 3600.0
+_MOST_PROBLEMS = 5
 
 
 _FAILURES = (OSError, EOFError, HTTPException, LookupError, TypeError, ValueError, zlib.error)
@@ -213,9 +215,7 @@ class IndexServer:
                 self._send_error(request, error.code, str(error.reason))
         except _FAILURES as error:
             where = self.restore(f"{self._base}{request.path}")
-            with self._lock:
-                if len(self.problems) < 5:
-                    self.problems.append(f"could not reach {where}: {error}")
+            self._note(f"could not reach {where}: {error}")
             # uv asks again after a 5xx, and soon gives up on what will not change.
             status = 424 if _is_lasting(error) else 503
             self._send_error(request, status, "the index could not be reached")
@@ -252,9 +252,13 @@ class IndexServer:
             return known
         headers = {"Accept": accept, "Accept-Encoding": "gzip"}
         with self._upstream.open(url, "GET", headers) as response:
-            body = response.read(_LARGEST_PAGE)
+            body = response.read(_LARGEST_PAGE + 1)
             if response.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
+                with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
+                    body = packed.read(_LARGEST_PAGE + 1)
+            if len(body) > _LARGEST_PAGE:
+                self._note(f"{url} is a page of more than {_LARGEST_PAGE >> 20} MiB")
+                raise _Refusal(424, "the page is too large")
             kind = response.headers.get("Content-Type", "text/html")
             page = kind, self._rewritten(response.url, kind, body)
         with self._lock:
@@ -343,8 +347,7 @@ class IndexServer:
         if digest is not None and known is not None:
             if digest.hexdigest() != known[1].lower():
                 reason = f"{response.url} does not have the {known[0]} that its index states"
-                with self._lock:
-                    self.problems.append(reason)
+                self._note(reason)
                 logger.warning("%s", visible(reason))
                 return
             draft.replace(self._store / f"{known[0]}-{known[1]}")
@@ -353,6 +356,11 @@ class IndexServer:
             request.wfile.write(b"0\r\n\r\n")
         draft.unlink(missing_ok=True)
         request.close_connection = False
+
+    def _note(self, problem: str) -> None:
+        with self._lock:
+            if len(self.problems) < _MOST_PROBLEMS:
+                self.problems.append(problem)
 
     def _charge(self, count: int) -> None:
         with self._lock:
@@ -446,8 +454,8 @@ class _Upstream:
         insecure = settings.env.get("UV_INSECURE_HOST", "").split()
         for handler in (
             urllib.request.ProxyHandler(_proxies(settings.env)),
-            urllib.request.HTTPHandler(),
-            _Https(_context(settings.env), insecure),
+            _Http(own),
+            _Https(own, _context(settings.env), insecure),
             urllib.request.HTTPDefaultErrorHandler(),
             _Redirects(),
             urllib.request.HTTPErrorProcessor(),
@@ -504,16 +512,47 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return followed
 
 
-class _Https(urllib.request.HTTPSHandler):
+class _Connecting(urllib.request.AbstractHTTPHandler):
+    """Connects to this machine only for indexes of the settings, and for proxies."""
+
+    own: set[str]
+
+    def do_open(
+        self,
+        http_class: Any,
+        req: urllib.request.Request,
+        **http_conn_args: Any,
+    ) -> HTTPResponse:
+        def connection(host: str, **options: Any) -> HTTPConnection:
+            made = http_class(host, **options)
+            made._create_connection = _connect_elsewhere
+            return made
+
+        # A proxy takes the place of the host, and judges names itself.
+        direct = req.host == urlsplit(req.full_url).netloc
+        wanted = connection if direct and origin(req.full_url) not in self.own else http_class
+        return super().do_open(wanted, req, **http_conn_args)
+
+
+class _Http(_Connecting, urllib.request.HTTPHandler):
+    def __init__(self, own: set[str]) -> None:
+        super().__init__()
+        self.own = own
+
+
+class _Https(_Connecting, urllib.request.HTTPSHandler):
     """Checks certificates, except for hosts that the user exempted."""
 
-    def __init__(self, context: ssl.SSLContext, insecure: list[str]) -> None:
+    def __init__(self, own: set[str], context: ssl.SSLContext, insecure: list[str]) -> None:
         super().__init__(context=context)
+        self.own = own
         self._insecure = set(insecure)
-        unchecked = ssl.create_default_context()
-        unchecked.check_hostname = False
-        unchecked.verify_mode = ssl.CERT_NONE
-        self._unchecked = urllib.request.HTTPSHandler(context=unchecked)
+        self._unchecked = self
+        if insecure:
+            unchecked = ssl.create_default_context()
+            unchecked.check_hostname = False
+            unchecked.verify_mode = ssl.CERT_NONE
+            self._unchecked = _Https(own, unchecked, [])
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
         host = urlsplit(req.full_url).hostname or ""
@@ -555,13 +594,34 @@ def _is_here(host: str) -> bool:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return False  # behind a proxy, perhaps; otherwise connecting fails in its own words
-    for entry in found:
-        address = ipaddress.ip_address(str(entry[4][0]).partition("%")[0])
-        mapped = getattr(address, "ipv4_mapped", None)
-        address = mapped if mapped is not None else address
-        if address.is_loopback or address.is_link_local or address.is_unspecified:
-            return True
-    return False
+    return any(_is_local(str(entry[4][0])) for entry in found)
+
+
+def _is_local(text: str) -> bool:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    address = mapped if mapped is not None else address
+    return address.is_loopback or address.is_link_local or address.is_unspecified
+
+
+def _connect_elsewhere(
+    address: tuple[str, int], timeout: float | None = None, _source: object = None
+) -> socket.socket:
+    """Connect to another machine: the addresses that are judged are those that are used.
+
+    A name server of an attacker's could answer differently each time it is asked.
+    """
+    host, port = address
+    failure: OSError = OSError(f"{host} has no address")
+    for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        found = str(entry[4][0])
+        if _is_local(found):
+            raise _Refusal(403, f"{host} is this machine, and no index of the settings")
+        try:
+            return socket.create_connection((found, port), timeout)
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def _is_lasting(error: Exception) -> bool:
