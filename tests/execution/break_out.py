@@ -11,14 +11,19 @@ import sys
 import tempfile
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import seer
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import LocalSession, acreate_local_session
 from seer.isolation import BackendName
 from seer.workspace import Library, Workspace
-from tests.support import escapes
+
+if TYPE_CHECKING:
+    from tests.support import escapes
+else:
+    # The test puts it there: an ordinary user cannot read the tests.
+    import escapes
 
 MEMORY = 512 << 20
 MARK = "only-in-the-source"

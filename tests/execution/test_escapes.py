@@ -8,14 +8,17 @@ import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from seer.isolation import backends
 from tests.support import escapes
 
-from .break_out import Report
 from .readable import copy_environment
+
+if TYPE_CHECKING:
+    from .break_out import Report
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
@@ -25,22 +28,26 @@ DRIVER = Path(__file__).with_name("break_out.py")
 
 @pytest.fixture
 def home() -> Generator[Path]:
-    """A folder that an ordinary user owns and everybody can pass."""
+    """A folder that everybody can pass, with the attempts and the home of an ordinary user."""
     folder = Path(tempfile.mkdtemp(prefix="seer-user-"))
     folder.chmod(0o755)
     (folder / "home").mkdir()
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(escapes.__file__).parent, folder / "escapes", ignore=ignored)
     if os.geteuid() == 0:
         os.chown(folder / "home", USER, USER)
     yield folder
     shutil.rmtree(folder)
 
 
-def check(command: list[str], env: dict[str, str], who: str, *, group: str | None = None) -> None:
+def check(
+    home: Path, command: list[str], env: dict[str, str], who: str, *, group: str | None = None
+) -> None:
     usable = [name for name in ("bubblewrap", "landlock") if backends()[name] is None]
     assert usable, backends()
     done = subprocess.run(
         [*command, *usable],
-        env=env,
+        env={**env, "PYTHONPATH": str(home)},
         cwd=env["HOME"],
         capture_output=True,
         text=True,
@@ -63,20 +70,20 @@ def test_exactly_the_stated_attempts_succeed_in_sessions_of_root(home: Path) -> 
     cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
     env["XDG_CACHE_HOME"] = cache  # packages that are there need not be installed anew
-    check([sys.executable, str(DRIVER)], env, "root")
+    check(home, [sys.executable, str(DRIVER)], env, "root")
 
 
 def test_exactly_the_stated_attempts_succeed_in_sessions_of_an_ordinary_user(home: Path) -> None:
     env = {"HOME": str(home / "home"), "PATH": "/usr/bin:/bin"}
     if os.geteuid() != 0:
-        check([sys.executable, str(DRIVER)], env, "user")
+        check(home, [sys.executable, str(DRIVER)], env, "user")
         return
     python = copy_environment(home)
     shutil.copy(DRIVER, home)
     # An interpreter with a shared library looks for it where it was installed first.
     env["LD_LIBRARY_PATH"] = str(home / "python" / "lib")
     user = ["/usr/bin/setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
-    check([*user, str(python), str(home / DRIVER.name)], env, "user")
+    check(home, [*user, str(python), str(home / DRIVER.name)], env, "user")
     machines = home / "home/.local/state/seer/machines"
     assert list(machines.iterdir()) == []
 
@@ -86,4 +93,4 @@ def test_copies_of_an_interface_help_nobody_out(home: Path) -> None:
     env = {**os.environ, "HOME": str(home), "XDG_STATE_HOME": str(home / "state")}
     env["XDG_CACHE_HOME"] = cache
     who = "root" if os.geteuid() == 0 else "user"
-    check([sys.executable, str(DRIVER), "--copies"], env, who, group="session")
+    check(home, [sys.executable, str(DRIVER), "--copies"], env, who, group="session")
