@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Any, cast
 
 from seer.errors import ArgumentError, GateError, RemoteError
@@ -20,6 +21,8 @@ from seer.rpc.client import Gate, Handle
 _KEPT = 50
 _KEPT_HANDLES = 1000
 _KEEP_ALIVE = 1.0
+_MOST_BYTES = 1 << 30
+"""Of a stream, whose items are collected in this process before they are shown."""
 
 
 class FunctionTools:
@@ -112,9 +115,15 @@ class FunctionTools:
         try:
             if function.is_generator:
                 value: Any = []
-                async for item in self._gate.astream(function.name, args, kwargs, plain=True):
-                    value.append(item)
-                    self._items[call_id] = len(value)
+                room = _MOST_BYTES
+                stream = self._gate.astream(function.name, args, kwargs, plain=True)
+                async with aclosing(stream):
+                    async for item in stream:
+                        room -= _weight(item)
+                        if room < 0:
+                            return _too_much(function.name, len(value))
+                        value.append(item)
+                        self._items[call_id] = len(value)
             else:
                 value = await self._gate.acall(function.name, args, kwargs, plain=True)
         except RemoteError as error:
@@ -151,6 +160,26 @@ class FunctionTools:
         over = [key for key, old in self._calls.items() if old.done()]
         for key in over[: max(0, len(self._calls) - _KEPT)]:
             del self._calls[key]
+
+
+def _too_much(function: str, count: int) -> ToolResult:
+    text = (
+        f"{function}() was stopped after {count} items, because more would take over "
+        f"{_MOST_BYTES:,} bytes; ask for fewer"
+    )
+    return ToolResult(text=text, failed=True)
+
+
+def _weight(value: Any) -> int:
+    """About how many bytes of memory a value takes."""
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[Any, Any]", value)
+        return 64 + sum(_weight(key) + _weight(item) for key, item in entries.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return 64 + sum(map(_weight, cast("list[Any]", value)))
+    if isinstance(value, str | bytes):
+        return 64 + len(value)
+    return 64 + int(getattr(value, "nbytes", 0))
 
 
 def _references(value: Any) -> Any:

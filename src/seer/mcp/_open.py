@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from seer.mcp._python_tools import python_tools
 from seer.mcp._sdk import load_server
 from seer.mcp._shell_tools import shell_tools
 from seer.mcp._streams import Pipes
-from seer.mcp._tools import LoadingTools, Tool, ToolSet, ToolSource
+from seer.mcp._tools import LoadingTools, Tool, ToolFailure, ToolSet, ToolSource
 from seer.mcp._values import Save
 from seer.rpc._schema import Schema
 from seer.rpc.client import connect
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from seer.mcp._http import HttpDoor
 
 Closer = Callable[[], Awaitable[None]]
+
+SPARE = 512 << 20
+"""Bytes that saved results leave free on the disk of this machine."""
 
 
 class ServedInterface(Gate, Protocol):
@@ -164,6 +168,11 @@ def _save_for(session_id: str) -> Save:
                 return f"{f'results/{named}'!r} in the workspace"
         folder = (Path("outputs") / "results").absolute()
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free - len(data) < SPARE:
+            raise ToolFailure(
+                f"the result of {len(data):,} bytes is not saved: less than {SPARE >> 20} MiB "
+                "would be free on the disk of the machine that serves this tool"
+            )
         await asyncio.to_thread((folder / named).write_bytes, data)
         return str(folder / named)
 

@@ -20,7 +20,7 @@ from ._wire import HELLO, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from typing import Any
 
     from ._gate import Gate
@@ -245,7 +245,7 @@ async def astream(
     *,
     tensors: bool,
     plain: bool,
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any, None]:
     """Call a generator; see `Gate.astream`."""
     arguments = gate.encode(function, *given, plain=plain)
     connection: AsyncConnection | None = None

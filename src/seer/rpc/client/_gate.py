@@ -24,7 +24,7 @@ from ._wire import RAISED, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
     from typing import Any
 
     from ._responses import Response
@@ -150,7 +150,7 @@ class Gate(Link):
         *,
         tensors: bool = False,
         plain: bool = False,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Like `stream`, for `async for`; `plain` as for `acall`."""
         from ._aio import astream
 
