@@ -603,6 +603,8 @@ def main() -> int:
             "",
             table(["held", "first third", "last third"], held),
             "",
+            "The program's memory has the books, a tag for each call that must be executed.",
+            "",
             *books.differences,
         ]
     )
