@@ -1,6 +1,7 @@
 """Exposed functions as MCP tools, served from a real scoped sandbox."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,16 @@ def add(a: int, b: int = 2) -> int:
 def vector(size: int) -> dict:
     """A vector."""
     return {"vector": np.arange(size, dtype="float32"), "size": size}
+
+@expose
+def extremes() -> dict[str, float]:
+    """Numbers that JSON has not."""
+    return {"none": float("nan"), "most": float("inf"), "least": float("-inf"), "one": 1.0}
+
+@expose
+def logits() -> np.ndarray:
+    """The same in an array."""
+    return np.array([0.5, -np.inf])
 
 @expose
 def fail(text: str) -> str:
@@ -321,6 +332,16 @@ async def test_every_value_that_a_library_takes_works_as_a_tool(client: Client) 
         refused = await call(client, name, value=given)
         assert refused.is_error
         assert f"{name}() parameter 'value'" in text_of(refused)
+
+
+async def test_numbers_that_json_has_not_are_named(client: Client) -> None:
+    """Clients that show a model the structured form would show it nothing in their place."""
+    named = {"none": "NaN", "most": "Infinity", "least": "-Infinity", "one": 1.0}
+    result = await call(client, "extremes")
+    assert result.structured_content == {"result": named}
+    assert json.loads(text_of(result)) == named
+    array: Any = (await call(client, "logits")).structured_content
+    assert array["result"]["values"] == [0.5, "-Infinity"]
 
 
 async def test_a_handle_that_a_tool_gave_can_be_given_to_another(client: Client) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import date, time, timedelta
 from typing import Any, cast
@@ -52,6 +53,8 @@ class ValueText:
 
     async def _plain(self, value: Any) -> Any:
         """`value` as JSON data, with descriptions in place of what JSON has not."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return json.dumps(value)  # "NaN", "Infinity", "-Infinity"
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, Mapping):
@@ -94,10 +97,11 @@ class ValueText:
         import numpy as np
 
         if array.ndim == 0:
-            return array.item()
+            return await self._plain(array.item())
         shape = "x".join(map(str, array.shape))
         if array.size <= _FEW and array.dtype.kind in "biuf":
-            return {"dtype": str(array.dtype), "shape": list(array.shape), "values": array.tolist()}
+            values = await self._plain(array.tolist())
+            return {"dtype": str(array.dtype), "shape": list(array.shape), "values": values}
         buffer = io.BytesIO()
         np.save(buffer, array, allow_pickle=False)
         where = await self._file("npy", buffer.getvalue())

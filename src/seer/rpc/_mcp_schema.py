@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
-from typing import Any
+from typing import Any, cast
 
 from ..errors import ArgumentError  # noqa: TID252 (all modules of the package import alike)
 from ._docstring import parse
@@ -86,7 +86,7 @@ def output_schema(function: Function) -> JsonSchema | None:
     """The schema of a tool's structured result; None where a part of it is shown in another way.
 
     A result that is too large is a file, and one that takes long is fetched later, so nothing in it
-    is required.
+    is required. A number may be "NaN", "Infinity" or "-Infinity".
     """
     hints = [function.returns, *(f.hint for t in function.types.values() for f in t.fields)]
     named = {inner.detail for inner in function.returns.walk() if inner.kind == "named"}
@@ -99,7 +99,17 @@ def output_schema(function: Function) -> JsonSchema | None:
     text: JsonSchema = {"type": "string"}
     properties = {"result": schema, "file": text, "result_id": text, "status": text}
     found: JsonSchema = {"type": "object", "properties": properties}
-    return {**found, "$defs": definitions} if definitions else found
+    return _with_names(found | ({"$defs": definitions} if definitions else {}))
+
+
+def _with_names(schema: Any) -> Any:
+    """The schema with names allowed for numbers: JSON has none for NaN and the infinite ones."""
+    if isinstance(schema, list):
+        return [_with_names(item) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: _with_names(item) for key, item in cast("JsonSchema", schema).items()}
+    return {**found, "type": ["number", "string"]} if found.get("type") == "number" else found
 
 
 def description(function: Function) -> str:
