@@ -162,6 +162,10 @@ class SandboxPausedError(SandboxStateError):
     """The sandbox is paused, so nothing in it can answer; `resume()` lets it go on."""
 
 
+class UserUnsupportedError(ProviderError):
+    """Commands cannot be run as another user in this machine."""
+
+
 class PauseUnsupportedError(ProviderError):
     """A provider cannot pause a machine and keep its memory; the message says what it can do."""
 

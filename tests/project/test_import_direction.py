@@ -16,6 +16,7 @@ ORDER = [
     "sweeps",
     "scoring",
     "testing",
+    "inspect",
     "harness",
     "mcp",
     "execution",

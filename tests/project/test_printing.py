@@ -12,6 +12,7 @@ ALLOWED = {
     "cli/template": "a program of the user's; it prints with seer.console.say",
     "environment/_fetch.py": "a program whose output its parent reads as a protocol",
     "execution/_inside": "runs in a jail",
+    "inspect/__main__.py": "a person's terminal in a sandbox, which programs there draw on",
     "isolation/_launcher.py": "runs in a jail",
     "mcp/_relay.py": "a program of its own, without Seer; prints what Seer's own process says",
     "providers/_machine": "runs in a jail",

@@ -68,6 +68,7 @@ class ScriptedMachine(Machine):
         cwd: str | None = None,
         stdin: bool = False,
         pty: TerminalSize | None = None,
+        user: str | None = None,
     ) -> Process:
         return self.process
 

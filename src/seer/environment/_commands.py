@@ -2,7 +2,8 @@
 
 import contextlib
 import secrets
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 
 from seer._sync import on_loop, run_sync
 from seer.environment._lifetime import Lifetime
@@ -18,7 +19,7 @@ class Commands(Lifetime):
 
     def exec(
         self,
-        cmd: str,
+        cmd: str | Sequence[str],
         *,
         timeout: float | None = None,
         check: bool = True,
@@ -26,17 +27,20 @@ class Commands(Lifetime):
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         on_output: OnOutput | None = None,
+        user: str | None = None,
     ) -> Output:
-        """Run a shell command in the sandbox.
+        """Run a command in the sandbox.
 
         Args:
-            cmd: The command, for bash.
+            cmd: A text for bash, or a program and its arguments, which no shell reads.
             timeout: Seconds after which the command and all it started are killed.
             check: Raise when the command fails.
             cwd: Where to run it; the sandbox's working folder by default.
             env: Added to the sandbox's environment.
             stdin: What the command can read.
             on_output: Called with (`"stdout"` or `"stderr"`, bytes) while the command runs.
+            user: The sandbox's user to run it as, by name or number; the agent's by default. It
+                needs `provider_options={"users": True}`.
 
         Returns:
             The standard output, a `str` with `.exit_code` and `.stderr`.
@@ -45,12 +49,13 @@ class Commands(Lifetime):
             CommandFailedError: The exit status is not zero, and `check` is true.
             CommandTimeoutError: The timeout passed; carries the partial output.
             SandboxLostError: The sandbox ended meanwhile.
+            UserUnsupportedError: The sandbox has one user only.
         """
-        return run_sync(self._exec(cmd, timeout, check, cwd, env, stdin, on_output))
+        return run_sync(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))
 
     async def aexec(
         self,
-        cmd: str,
+        cmd: str | Sequence[str],
         *,
         timeout: float | None = None,
         check: bool = True,
@@ -58,29 +63,33 @@ class Commands(Lifetime):
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         on_output: OnOutput | None = None,
+        user: str | None = None,
     ) -> Output:
         """The twin of `exec`."""
-        return await on_loop(self._exec(cmd, timeout, check, cwd, env, stdin, on_output))
+        return await on_loop(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))
 
     async def _exec(
         self,
-        cmd: str,
+        cmd: str | Sequence[str],
         timeout: float | None,
         check: bool,
         cwd: str | None,
         env: Mapping[str, str] | None,
         stdin: bytes | None,
         on_output: OnOutput | None,
+        user: str | None,
     ) -> Output:
         result = await self.machine.exec(
-            ["/bin/bash", "-c", cmd],
+            ["/bin/bash", "-c", cmd] if isinstance(cmd, str) else cmd,
             timeout=timeout,
             cwd=cwd,
             env=env,
             stdin=stdin,
             on_output=on_output,
+            user=user,
         )
-        return _output(result, cmd, timeout=timeout, check=check)
+        said = cmd if isinstance(cmd, str) else shlex.join(cmd)
+        return _output(result, said, timeout=timeout, check=check)
 
     def exec_python(
         self,

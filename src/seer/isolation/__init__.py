@@ -20,14 +20,15 @@ from seer.isolation._network import (
     script,
 )
 from seer.isolation._ownership import chown_tree
-from seer.isolation._policy import BackendName, JailNetwork, Limits, Mount, Policy
-from seer.isolation._system import JAIL_UIDS
+from seer.isolation._policy import BackendName, JailNetwork, Limits, Mount, Policy, Users
+from seer.isolation._system import JAIL_UIDS, USERS_AGENT, make_etc
 from seer.isolation._users import MACHINE_UIDS, take_user
 
 __all__ = [
     "JAIL_UIDS",
     "MACHINE_UIDS",
     "PROXY_PORT",
+    "USERS_AGENT",
     "Backend",
     "BackendName",
     "JailNetwork",
@@ -37,6 +38,7 @@ __all__ = [
     "Need",
     "Policy",
     "Script",
+    "Users",
     "backends",
     "choose",
     "chown_tree",
@@ -47,6 +49,7 @@ __all__ = [
     "interpreter_path",
     "is_rented",
     "make_dirs",
+    "make_etc",
     "open_beneath",
     "proxy_environment",
     "proxy_launch",

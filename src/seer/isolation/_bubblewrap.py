@@ -12,6 +12,7 @@ each folder lies, are empty. A shell stays as process 1 and keeps the first name
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -27,9 +28,9 @@ from seer.isolation._limits import (
 )
 from seer.isolation._masks import masks_within
 from seer.isolation._mounts import resolve_mounts
-from seer.isolation._policy import BackendName, Mount, Policy
+from seer.isolation._policy import BackendName, Mount, Policy, Users
 from seer.isolation._seccomp import filter_program
-from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
+from seer.isolation._system import HOSTNAME, JAIL_UIDS, USERS_AGENT, SystemView, system_view
 
 _SETPRIV = "/usr/bin/setpriv"
 _PRLIMIT = "/usr/bin/prlimit"
@@ -42,7 +43,24 @@ _ENTER = (
 )
 # The shell would report a child that a signal ended on standard error, which is not its own.
 _FIRST = 'exec {root}>&2 2>/dev/null; (exec "$@" 2>&{root} {root}>&- {ns}<&-); exit $?'
-_INNER_UID = 1000
+# For a jail of several users, see `Users`. The namespace is made by the jail's own user, to whom
+# the kernel charges what is used in it, and root gives it its ids: before the opened root is taken,
+# because the kernel makes none for programs in a changed root.
+_MAKE_USERS = (
+    "{hold} & pid=$!; while read x </proc/$pid/uid_map; do "
+    'read p n state r </proc/$pid/stat; [ "$state" != Z ] || exit 125; done; '
+    "printf '{ids}' >/proc/$pid/gid_map && printf '{ids}' >/proc/$pid/uid_map "
+    "&& exec {users}</proc/$pid/ns/user || exit 125; "
+    'kill -9 $pid; wait; exec "$@"'
+)
+_ENTER_USERS = 'echo 0 >/proc/sys/user/max_user_namespaces || exit 125; exec {users}<&-; exec "$@"'
+_SETS = ("inh-caps", "ambient-caps", "bounding-set")
+_NSENTER = "/usr/bin/nsenter"
+_SLEEP = "/usr/bin/sleep"
+_USERS_CAPABILITIES = [
+    *("+chown", "+dac_override", "+fowner", "+fsetid", "+kill", "+setgid", "+setuid"),
+]
+_INNER_UID = USERS_AGENT
 _PROBE = ("/usr/bin/cat", "/proc/self/status", "/proc/self/net/dev")
 _INSTALL = "install it with your package manager (Debian, Ubuntu: `apt install bubblewrap`)"
 
@@ -69,7 +87,9 @@ class Bubblewrap(Backend):
         return reason
 
     def refuses(self, need: Need) -> str | None:
-        """Nothing: namespaces keep every need."""
+        """Nothing as root: namespaces keep every need."""
+        if need == "users" and os.geteuid() != 0:
+            return "ids for several users of a jail are given out by root; start Seer as root"
         return None
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
@@ -83,12 +103,18 @@ class Bubblewrap(Backend):
             raise IsolationError(f"bwrap is not on PATH; {_INSTALL}")
         root = os.geteuid() == 0
         uid = (policy.uid or JAIL_UIDS[0]) if root else _INNER_UID
-        system = system_view(policy, uid=uid, gid=uid)
+        if policy.users is not None and (not root or policy.uid is None):
+            raise IsolationError("several users need root, and a user of the jail's own")
+        inner = uid if policy.users is None else _INNER_UID
+        system = system_view(policy, uid=inner, gid=inner)
         fds: list[int] = []
         try:
             arguments = _Arguments(fds)
             _namespaces(arguments, policy, root=root)
-            _system(arguments, system)
+            if policy.users is not None:
+                arguments.add("--bind", str(policy.users.etc), "/etc")
+                arguments.taken("/etc")
+            _system(arguments, system, writable_etc=policy.users is not None)
             _mounts(arguments, policy, system)
             arguments.add("--remount-ro", "/", "--chdir", "/", "--clearenv")
             for key, value in policy.env.items():
@@ -96,6 +122,7 @@ class Bubblewrap(Backend):
             program_filter = filter_program(
                 "namespaced",
                 enters=True,
+                users=policy.users is not None,
                 memory_files=policy.limits.memory_files,
                 keep_cores=policy.limits.keep_cores,
             )
@@ -110,12 +137,15 @@ class Bubblewrap(Backend):
         own = root and policy.uid is not None
         values = rlimits(policy.limits, own_count=own or not root, own_user=own)
         # Only the jail's user may be able to enter the folder.
-        inner = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
+        program_line = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
         before: list[str] = []
         if not root:
             before = [_PRLIMIT, *prlimit_arguments(shared_rlimits(policy.limits))]
         return Launch(
-            argv=(*before, program, "--args", str(fd), "--", *_enter(policy, inner, root, uid)),
+            argv=(
+                *(*before, program, "--args", str(fd), "--"),
+                *_enter(policy, program_line, root, uid),
+            ),
             env={},
             pass_fds=(*fds, *policy.pass_fds),
             view=self.view(policy.mounts),
@@ -167,6 +197,10 @@ def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
         arguments.add("--cap-add", f"CAP_{name}")
     if root:
         arguments.add("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+        if policy.users is not None:
+            # To give ids to another user's namespace, to open it, and to end who held it.
+            for name in ("DAC_OVERRIDE", "KILL", "SYS_PTRACE"):
+                arguments.add("--cap-add", f"CAP_{name}")
     else:
         arguments.add("--unshare-user", "--disable-userns", "--cap-add", "CAP_SYS_RESOURCE")
         arguments.add("--uid", str(_INNER_UID), "--gid", str(_INNER_UID))
@@ -179,13 +213,28 @@ def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
 def _enter(policy: Policy, argv: Sequence[str], root: bool, uid: int) -> list[str]:
     """What runs in the jail until `argv` does; see the top of this file."""
     spare = [number for number in range(9, 2, -1) if number not in policy.pass_fds]
-    if len(spare) < 2:
+    if len(spare) < 3:
         raise IsolationError(
-            "a jail needs two of the descriptors 3 to 9 for itself; pass others to it"
+            "a jail needs three of the descriptors 3 to 9 for itself; pass others to it"
         )
-    names = {"ns": spare[0], "root": spare[1], "unshare": _UNSHARE}
+    names = {"ns": spare[0], "root": spare[1], "users": spare[2], "unshare": _UNSHARE}
     enter = _ENTER.format_map(names)
     first = [_SHELL, "-c", _FIRST.format_map(names), "sh"]
+    if policy.users is not None:
+        hold = shlex.join([_SETPRIV, *_as_user(uid), _UNSHARE, "--user", _SLEEP, "1000"])
+        ids = _ids(policy.users, uid)
+        make = _MAKE_USERS.format(hold=hold, ids=ids, users=spare[2])
+        return [
+            *(_SHELL, "-c", make, "sh"),
+            _SETPRIV,
+            *(f"--{kind}=-dac_override,-kill,-sys_ptrace" for kind in _SETS),
+            *(_SHELL, "-c", enter, "sh", *first),
+            *(_NSENTER, f"--user=/proc/self/fd/{spare[2]}", "--"),
+            *(_SHELL, "-c", _ENTER_USERS.format_map(names), "sh"),
+            *(_SETPRIV, *_as_user(0), "--inh-caps=-all", "--ambient-caps=-all"),
+            *("--bounding-set=" + ",".join(["-all", *_USERS_CAPABILITIES]), "--no-new-privs"),
+            *argv,
+        ]
     if root:
         return [_SHELL, "-c", enter, "sh", *first, *_drop_privileges(uid), *argv]
     settings = namespace_limits(policy.limits)
@@ -203,7 +252,7 @@ def _enter(policy: Policy, argv: Sequence[str], root: bool, uid: int) -> list[st
     ]
 
 
-def _system(arguments: _Arguments, system: SystemView) -> None:
+def _system(arguments: _Arguments, system: SystemView, *, writable_etc: bool) -> None:
     for path in system.read_only:
         arguments.parents(path)
         arguments.add("--ro-bind", path, path)
@@ -215,7 +264,7 @@ def _system(arguments: _Arguments, system: SystemView) -> None:
     for target, path in system.links:
         arguments.parents(path)
         arguments.add("--symlink", target, path)
-    for path, content in system.files.items():
+    for path, content in () if writable_etc else system.files.items():
         arguments.parents(path)
         arguments.add("--perms", "0644", "--file")
         arguments.add(arguments.file("seer-file", content.encode()), path)
@@ -254,11 +303,22 @@ def _mask(arguments: _Arguments, source: str, target: str, masked: Sequence[Path
     return folders
 
 
+def _as_user(uid: int) -> list[str]:
+    return ["--reuid", str(uid), "--regid", str(uid), "--clear-groups"]
+
+
 def _drop_privileges(uid: int) -> list[str]:
     return [
-        *(_SETPRIV, "--reuid", str(uid), "--regid", str(uid), "--clear-groups"),
+        *(_SETPRIV, *_as_user(uid)),
         *("--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"),
     ]
+
+
+def _ids(users: Users, uid: int) -> str:
+    """What the ids of a jail's own namespace are on the host, as `printf` takes it."""
+    inside = {0: users.root, _INNER_UID: uid}
+    inside |= {_INNER_UID + 1 + number: other for number, other in enumerate(users.others)}
+    return "".join(f"{inner} {outer} 1\\n" for inner, outer in inside.items())
 
 
 def _find() -> str | None:

@@ -44,6 +44,7 @@ _REFUSALS: dict[Need, str] = {
         "a rented container has no network of its own in which only the proxy can be reached; "
         "the provider's own network rules apply"
     ),
+    "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
 }
 
 

@@ -59,6 +59,7 @@ _REFUSALS: dict[Need, str] = {
         "landlock has no network of its own in which only the proxy can be reached; "
         "install bubblewrap, or use network='none'"
     ),
+    "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
 }
 _NO_GPU = (
     "CUDA needs /proc/self, which landlock cannot show to an ordinary user's jail without the "

@@ -16,6 +16,7 @@ from seer.isolation._policy import BackendName, Mount, Policy
 _REFUSALS: dict[Need, str] = {
     "hidden": "without a jail nothing is hidden; use isolation='bubblewrap'",
     "proxy": "without a jail the network is the host's; use network='host', or a jail",
+    "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
 }
 
 

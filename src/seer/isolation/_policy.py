@@ -52,6 +52,22 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Users:
+    """Several users in one jail, each of them an unprivileged user of the host.
+
+    The jail's first program is root in a user namespace of its own, with the few capabilities there
+    that changing files and users take. Programs of the agent are user 1000.
+    """
+
+    root: int
+    """Who root is on the host."""
+    others: tuple[int, ...]
+    """Who 1001, 1002 and so on are on the host."""
+    etc: Path
+    """A folder that becomes the jail's /etc, and belongs to its root."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Policy:
     """All that a jail may see. What is not named here is not there."""
 
@@ -69,3 +85,5 @@ class Policy:
     """Descriptors that the first process in the jail inherits under the same numbers."""
     uid: int | None = None
     """As root: the unprivileged user to become. None picks the backend's default."""
+    users: Users | None = None
+    """More users than that one; only where root starts a bubblewrap jail."""

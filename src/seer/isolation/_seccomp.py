@@ -30,6 +30,7 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
 _CLONE_NAMESPACES: Final = 0x7E020000
 _CLONE_NEWNS: Final = 0x20000
+_CLONE_NEWUSER: Final = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _FS_SETFLAGS, _FS_SETXATTR, _FS_VERITY = 0x40086602, 0x401C5820, 0x40806685
 
@@ -103,6 +104,7 @@ def filter_program(
     sockets: bool = False,
     internet: bool = True,
     enters: bool = False,
+    users: bool = False,
     memory_files: bool = True,
     keep_cores: bool = False,
     freeze_metadata: bool = False,
@@ -116,6 +118,8 @@ def filter_program(
         internet: For `namespaced`: permit internet sockets; without, only Unix ones can be made.
         enters: For `namespaced`: permit `chroot` and `unshare` of the mount namespace, which the
             jail's first programs need. The kernel refuses both without a capability.
+        users: With `enters`: permit `unshare` and `setns` of the user namespace too. The jail's
+            first programs set the number of those that can be made after theirs to none.
         memory_files: Permit `memfd_create` and System V segments.
         keep_cores: Refuse `sched_setaffinity`.
         freeze_metadata: For `shared`: chmod, chown and utime have no effect. Needed where the
@@ -168,7 +172,10 @@ def filter_program(
         if freeze_metadata:
             when(_NO_EFFECT, [_return(_ERRNO)])
     if enters:
-        when(["unshare"], _only_values(0, [_CLONE_NEWNS]))
+        permitted = [_CLONE_NEWNS, _CLONE_NEWUSER] if users else [_CLONE_NEWNS]
+        when(["unshare"], _only_values(0, permitted))
+        if users:
+            when(["setns"], _only_values(1, [_CLONE_NEWUSER]))
         when(["chroot"], [_return(_ALLOW)])
     if not memory_files:
         when(_MEMORY_FILES, _refuse(errno.ENOSYS))

@@ -14,6 +14,8 @@ from seer.isolation._policy import Policy
 
 HOSTNAME = "seer"
 USERNAME = "agent"
+USERS_AGENT = 1000
+"""The agent's id in a jail that has users of its own."""
 
 JAIL_UIDS = range(60706, 61184)
 """Users that jails started by root run as; a block that no distribution hands out."""
@@ -26,6 +28,13 @@ _ETC_HOST_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/gai.conf", "/etc/se
 _SYS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 _GPU_DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm*", "nvidia-modeset", "nvidia-caps", "dxg")
 _GPU_PATHS = ("/usr/local/nvidia", "/sys/bus/pci", "/sys/devices/pci*", "/sys/module/nvidia*")
+_PAM = """\
+auth sufficient pam_rootok.so
+auth required pam_deny.so
+account required pam_permit.so
+password required pam_deny.so
+session required pam_permit.so
+"""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -63,7 +72,7 @@ def system_view(policy: Policy, *, uid: int, gid: int) -> SystemView:
         except OSError:
             read_only.append(path)
     read_only += _existing(_ETC_ALWAYS)
-    files = _generated(policy, uid=uid, gid=gid)
+    files = _generated(uid=uid, gid=gid, home=policy.env.get("HOME", "/"))
     if policy.network != "none":
         read_only += _existing(_ETC_NETWORK)
     if policy.network == "host":
@@ -75,6 +84,7 @@ def system_view(policy: Policy, *, uid: int, gid: int) -> SystemView:
     if policy.gpu:
         gpu_devices = [str(path) for name in _GPU_DEVICES for path in Path("/dev").glob(name)]
         read_only += [str(path) for name in _GPU_PATHS for path in sorted(Path("/").glob(name[1:]))]
+    links += [("../usr/lib/os-release", "/etc/os-release"), ("/tmp", "/var/tmp")]
     zone = _local_zone()
     if zone:
         links.append((zone, "/etc/localtime"))
@@ -98,6 +108,35 @@ def _installed_packages() -> tuple[str, ...]:
     return tuple(str(path) for path in sorted(found) if not path.is_symlink() and path.is_dir())
 
 
+def make_etc(folder: Path, *, root: int) -> None:
+    """Fill what becomes the /etc of a jail with several users, and give it to the jail's root."""
+    passwd = (
+        "root:x:0:0:root:/root:/bin/sh\n"
+        f"{USERNAME}:x:{USERS_AGENT}:{USERS_AGENT}:{USERNAME}:/home/{USERNAME}:/bin/sh\n"
+        "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
+    )
+    names = [line.split(":")[0] for line in passwd.splitlines()]
+    files = _generated(uid=USERS_AGENT, gid=USERS_AGENT, home="/")
+    files |= {
+        "/etc/passwd": passwd,
+        "/etc/shadow": "".join(f"{name}:*:20000:0:99999:7:::\n" for name in names),
+        "/etc/gshadow": f"root:*::\n{USERNAME}:*::\nnogroup:*::\n",
+        "/etc/adduser.conf": "",
+        "/etc/pam.d/other": _PAM,
+        # Only these have an id on the host.
+        "/etc/login.defs": f"UID_MIN {USERS_AGENT}\nGID_MIN {USERS_AGENT}\n",
+    }
+    for name in ("skel", "pam.d"):
+        folder.joinpath(name).mkdir()
+        os.chown(folder / name, root, root)
+    for path, content in files.items():
+        file = folder / path.removeprefix("/etc/")
+        file.write_text(content, encoding="utf-8")
+        file.chmod(0o600 if "shadow" in path else 0o644)
+        os.chown(file, root, root)
+    os.chown(folder, root, root)
+
+
 def _existing(paths: tuple[str, ...]) -> list[str]:
     return [path for path in paths if os.path.exists(path)]  # noqa: PTH110 (hot path)
 
@@ -110,8 +149,7 @@ def _local_zone() -> str | None:
     return target if "zoneinfo" in target else None
 
 
-def _generated(policy: Policy, *, uid: int, gid: int) -> dict[str, str]:
-    home = policy.env.get("HOME", "/")
+def _generated(*, uid: int, gid: int, home: str) -> dict[str, str]:
     if ":" in home or "\n" in home:
         home = "/"
     return {

@@ -135,7 +135,7 @@ def _loading_tools(
     earlier = None
     if known is not None:
         # For their descriptions alone: calls wait for the interface itself.
-        tools = FunctionTools(known, connect(known.name, ""), _save_for).tools()
+        tools = FunctionTools(known, connect(known.name, ""), save_for).tools()
         earlier = ToolSet(name=name, tools=tools, instructions=known.doc)
     task = asyncio.create_task(load())
     # Where it fails, those who wait for it are told.
@@ -147,12 +147,12 @@ async def _function_tools(served: ServedInterface, closers: list[Closer]) -> Too
     """The tools of an interface, and what is to be closed with them, in this order."""
     schema = served.schema
     socket = await served.open_caller(f"{schema.name}-mcp")
-    functions = FunctionTools(schema, connect(schema.name, socket.address), _save_for)
+    functions = FunctionTools(schema, connect(schema.name, socket.address), save_for)
     closers += [functions.aclose, socket.aclose]
     return ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
 
 
-def _save_for(session_id: str) -> Save:
+def save_for(session_id: str) -> Save:
     """Keep files where the agent of this session can open them, or at least the person.
 
     A session that is open here, but is not the agent's own, gets nothing: it may be another's.

@@ -35,6 +35,8 @@ class Machine(ABC):
     """Whether it has a lifetime of its own, apart from this controller."""
     paused: bool = False
     """Whether it was paused, as far as this controller has heard."""
+    users: bool = False
+    """Whether commands can be run as another user than the agent's."""
     runs_nothing: bool = False
     """Whether no program can be run in it, because it stands in for a recorded machine."""
 
@@ -51,6 +53,7 @@ class Machine(ABC):
         cwd: str | None = None,
         stdin: bool = False,
         pty: TerminalSize | None = None,
+        user: str | None = None,
     ) -> Process:
         """Start a command without a shell, in a session of its own.
 
@@ -61,9 +64,11 @@ class Machine(ABC):
             stdin: Whether to keep standard input open for `Process.write`.
             pty: Run it in a terminal of this size; it then has standard input, and all it prints
                 arrives as `stdout`.
+            user: The name or number of the machine's user to run it as; the agent's by default.
 
         Raises:
             SandboxLostError: The machine is gone.
+            UserUnsupportedError: The machine has one user only.
             RemoteFileError: The program or the folder does not exist, or cannot be used.
         """
 
@@ -196,6 +201,7 @@ class Machine(ABC):
         timeout: float | None = None,
         on_output: OnOutput | None = None,
         capture_limit: int = CAPTURE_LIMIT,
+        user: str | None = None,
     ) -> ExecResult:
         """Run a command to its end; see `spawn` for the arguments and errors.
 
@@ -203,7 +209,7 @@ class Machine(ABC):
         first `capture_limit` bytes are kept, then a mark; `on_output` gets everything.
         """
         return await run_to_end(
-            lambda: self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None),
+            lambda: self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None, user=user),
             argv,
             stdin=stdin,
             timeout=timeout,

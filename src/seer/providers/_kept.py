@@ -37,6 +37,7 @@ class KeptMachine(StewardMachine):
         self.detached = False
         self.isolation = record.isolation
         """The backend that jails it."""
+        self.users = bool(record.policy.get("users"))
         self._record = record
         self._process = os.getpid()
         self._keeper = keeper

@@ -70,7 +70,13 @@ class Inside:
 
 
 def furnish(
-    folder: Path, spec: MachineSpec, backend: Backend, *, uid: int | None, proxy: bool
+    folder: Path,
+    spec: MachineSpec,
+    backend: Backend,
+    *,
+    uid: int | None,
+    proxy: bool,
+    root: int | None = None,
 ) -> Inside:
     """Fill a new machine's folder and say how it will look from inside.
 
@@ -80,6 +86,8 @@ def furnish(
         backend: What jails it.
         uid: The user it runs as, where that is another than this one.
         proxy: Whether it has a network through the proxy.
+        root: The user that is its root, where it has several; all homes are then in one mount, to
+            which root can add.
 
     Raises:
         ProviderError: The spec names a path that does not exist or cannot be used.
@@ -87,9 +95,15 @@ def furnish(
     mounts = [
         *interpreter_mounts(PYTHON, backend),
         Mount(machine_files(), LIB),
-        *_own_folders(folder, spec, uid),
+        *_own_folders(folder, spec, uid, root),
         *_checked(spec, uid),
     ]
+    if root is not None:
+        # adduser's lock; the rest of /run is not root's to write.
+        lock = folder / "etc" / ".adduser.lock"
+        lock.touch(mode=0o600)
+        os.chown(lock, root, root)
+        mounts.append(Mount(lock, "/run/adduser", writable=True))
     if backend.name == "container":
         # Not shown elsewhere than where they are, but the way there has to be open.
         for name, path in spec.gates.items():
@@ -118,10 +132,11 @@ def furnish(
         for mount in sorted(mounts, key=lambda mount: len(mount.target), reverse=True)
     )
     interpreter = interpreter_path(PYTHON, view)
-    models = f"{os.path.commonpath([view[RUN], view[HOME]]).rstrip('/')}{MODELS}"
+    home = view.get(HOME, HOME)
+    models = f"{os.path.commonpath([view[RUN], home]).rstrip('/')}{MODELS}"
     layout = Layout(
         workdir=view[WORKDIR],
-        home=view[HOME],
+        home=home,
         tmp=view[TMP],
         run=view[RUN],
         models=MODELS if view[RUN] == RUN else models,
@@ -137,7 +152,7 @@ def furnish(
     )
 
 
-def _own_folders(folder: Path, spec: MachineSpec, uid: int | None) -> list[Mount]:
+def _own_folders(folder: Path, spec: MachineSpec, uid: int | None, root: int | None) -> list[Mount]:
     mounts: list[Mount] = []
     for name, target in _PRIVATE.items():
         path = folder / name
@@ -156,6 +171,11 @@ def _own_folders(folder: Path, spec: MachineSpec, uid: int | None) -> list[Mount
             path.mkdir(mode=0o755)
             if uid is not None:
                 os.chown(path, uid, uid)
+            if name == "home" and root is not None and uid is not None:
+                os.chown(path, root, root)
+                target, agent = os.path.split(target)
+                path.joinpath(agent).mkdir(mode=0o755)
+                os.chown(path / agent, uid, uid)
         mounts.append(Mount(path, target, writable=True))
     return mounts
 

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -25,15 +25,18 @@ from seer.isolation import (
     JAIL_UIDS,
     MACHINE_UIDS,
     PROXY_PORT,
+    USERS_AGENT,
     Backend,
     JailNetwork,
     Launch,
     Limits,
     Need,
     Policy,
+    Users,
     choose,
     interpreter_env,
     is_rented,
+    make_etc,
     proxy_environment,
     proxy_launch,
     take_user,
@@ -67,6 +70,8 @@ BYTES_PER_FILE = 16384
 have room for, and 65,536 in any case."""
 _CPU_SECONDS = 30 * 24 * 3600
 """Processor time of any one process, where the machine has no timeout."""
+_MORE_USERS = 12
+"""Root, and those whom root may add, of a machine with several users."""
 _STEWARD = "from seer_machine.steward import main; main()"
 _FORWARD = (
     "import socket; from forward import Forwarder; "
@@ -122,6 +127,8 @@ def _choose(spec: MachineSpec) -> Backend:
         needs.add("hidden")
     if spec.network not in ("none", "host"):
         needs.add("proxy")
+    if spec.users:
+        needs.add("users")
     return choose(spec.isolation, needs=frozenset(needs))
 
 
@@ -165,8 +172,10 @@ def _spawn(
         user = keep(taken)
     elif backend.name != "none":
         _warn_of_shared_user()
+    users = _users(folder, keep) if spec.users else None
     proxy = _proxy(spec, folder, opened, uid=uid) if wants_proxy else None
-    inside = furnish(folder, spec, backend, uid=uid, proxy=wants_proxy)
+    root = users.policy.root if users is not None else None
+    inside = furnish(folder, spec, backend, uid=uid, proxy=wants_proxy, root=root)
     gpus = _gpu_environment(spec)
     grouped = group_refusal() is None
     listener = keep(_listen(folder / "steward.sock").detach())
@@ -187,6 +196,7 @@ def _spawn(
         gpu=gpus is not None,
         limits=_limits(spec, grouped=grouped),
         uid=uid,
+        users=users.policy if users is not None else None,
         pass_fds=(
             listener,
             alive,
@@ -219,6 +229,7 @@ def _spawn(
             "memory": spec.memory,
             "processes": PROCESSES,
             "disk": spec.disk,
+            "users": spec.users,
         },
     )
     write_record(folder, record)
@@ -240,6 +251,7 @@ def _spawn(
             "desk": jail_desk,
             "env": variables,
             "cwd": inside.layout.workdir,
+            "agent": USERS_AGENT if spec.users else 0,
             "doors": [door["jail"] for door in doors.values()],
             "forward": forward,
         },
@@ -261,7 +273,7 @@ def _spawn(
     passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
     if uid is not None:
         # The keeper and its reaper hold the user until the machine has ended.
-        passed.append(user)
+        passed += [user, *(users.locks if users is not None else ())]
         fields["user"] = {"uid": uid, "lock": user, "folders": owners}
     passed += [door["host"] for door in doors.values()]
     if proxy is not None:
@@ -278,6 +290,23 @@ def _spawn(
     _fill(settings, fields)
     spawned = _spawn_keeper(folder, settings, passed)
     return Born(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
+
+
+@dataclass(frozen=True)
+class _Users:
+    policy: Users
+    locks: tuple[int, ...]
+
+
+def _users(folder: Path, keep: Callable[[int], int]) -> _Users:
+    """Ids of the host for the users of a machine beside its first one, and its /etc."""
+    taken = [take_user() for _ in range(_MORE_USERS)]
+    locks = tuple(keep(lock) for _, lock in taken)
+    root, *others = (uid for uid, _ in taken)
+    etc = folder / "etc"
+    etc.mkdir(mode=0o755)
+    make_etc(etc, root=root)
+    return _Users(Users(root=root, others=tuple(others), etc=etc), locks)
 
 
 def _limits(spec: MachineSpec, *, grouped: bool) -> Limits:
@@ -299,6 +328,9 @@ def _limits(spec: MachineSpec, *, grouped: bool) -> Limits:
 def _keeper_settings(
     spec: MachineSpec, folder: Path, launch: Launch, inside: Inside
 ) -> "dict[str, wire.Encodable]":
+    written = [mount.source for mount in inside.seen if mount.writable]
+    if spec.users:
+        written.append(str(folder / "etc"))
     return {
         "id": folder.name,
         "state": os.fsencode(state_dir()),
@@ -311,7 +343,7 @@ def _keeper_settings(
         "processes": PROCESSES,
         "disk": spec.disk or 0,
         "files": max(spec.disk // BYTES_PER_FILE, 65536) if spec.disk else 0,
-        "writable": [os.fsencode(mount.source) for mount in inside.seen if mount.writable],
+        "writable": [os.fsencode(path) for path in written],
         "gpu": int(bool(spec.devices)),
         "cpus_milli": int((spec.cpus or 0) * 1000),
         "lease_ms": int(spec.lease * 1000),
@@ -503,6 +535,13 @@ def check(spec: MachineSpec) -> None:
             raise ProviderError(f"{name}={value!r}: give a number above zero")
     if spec.gpu_count < 1:
         raise ProviderError(f"gpu_count={spec.gpu_count!r}: give one or more, or gpu=None")
+    if spec.users and (spec.serves or spec.hidden or spec.gates):
+        raise IsolationError(
+            "users=True: a machine that serves an interface, calls one or hides a model has one "
+            "user only"
+        )
+    if spec.users and _written(spec):
+        raise IsolationError("users=True: such a machine cannot write to folders of the host")
     if isinstance(spec.network, tuple) and not spec.network:
         raise IsolationError("network=(): name hosts, or say 'none'")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
-from seer.errors import RemoteFileError, SandboxLostError
+from seer.errors import RemoteFileError, SandboxLostError, UserUnsupportedError
 from seer.providers._base import Machine
 from seer.providers._channel import StreamChannel
 from seer.providers._machine import wire
@@ -71,6 +71,7 @@ class StewardMachine(Machine):
         cwd: str | None = None,
         stdin: bool = False,
         pty: TerminalSize | None = None,
+        user: str | None = None,
     ) -> Process:
         """Start a command without a shell, in a session of its own."""
         if isinstance(argv, str) or not argv:
@@ -82,9 +83,16 @@ class StewardMachine(Machine):
         }
         if cwd is not None:
             fields["cwd"] = cwd
+        if user is not None:
+            if not self.users:
+                raise UserUnsupportedError(
+                    f"user={user!r}: this machine has one user only; provider='local' started by "
+                    "root gives it more with provider_options={'users': True}"
+                )
+            fields["user"] = user
         if pty is not None:
             fields["pty"] = [str(pty.rows), str(pty.columns)]
-        for text in (*argv, *(env or {}), *(env or {}).values(), cwd or ""):
+        for text in (*argv, *(env or {}), *(env or {}).values(), cwd or "", user or ""):
             if "\0" in text:
                 raise ValueError(f"{text!r}: programs cannot be given NUL characters")
         if len(wire.encode(fields)) > wire.FRAME_LIMIT - 1024:

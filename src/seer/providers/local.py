@@ -12,6 +12,7 @@ from seer.isolation import connect_beneath
 from seer.providers._base import Machine, Provider
 from seer.providers._keeper_client import KeeperClient
 from seer.providers._local_machine import LocalMachine
+from seer.providers._local_options import read_options
 from seer.providers._local_record import how_it_ended, machines_dir, read_record
 from seer.providers._local_start import Born, bring_up, check
 from seer.providers._machine import wire
@@ -33,7 +34,8 @@ class LocalProvider(Provider):
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""
         # A workstation's only GPU serves several sandboxes; free ones are taken first.
-        born, keeper = await launch(dataclasses.replace(spec, share_gpus=True))
+        users = read_options(spec.options).users
+        born, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
         machine = LocalMachine(born.folder, born.record, keeper)
         self._sweep_later()
         return machine

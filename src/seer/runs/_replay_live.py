@@ -155,9 +155,10 @@ class LiveAfterMachine(Machine):
         cwd: str | None = None,
         stdin: bool = False,
         pty: TerminalSize | None = None,
+        user: str | None = None,
     ) -> Process:
         """See `Machine.spawn`."""
-        return await self._real.spawn(argv, env=env, cwd=cwd, stdin=stdin, pty=pty)
+        return await self._real.spawn(argv, env=env, cwd=cwd, stdin=stdin, pty=pty, user=user)
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
         """See `Machine.read_file`; arrays of calls are those that the gate in front knows."""

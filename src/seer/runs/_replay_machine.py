@@ -76,6 +76,7 @@ class ReplayMachine(Machine):
         cwd: str | None = None,
         stdin: bool = False,
         pty: TerminalSize | None = None,
+        user: str | None = None,
     ) -> Process:
         """Start a recorded gate.
 

@@ -18,6 +18,7 @@ from . import tree, wire
 from .launch import launch
 from .link import Link
 from .native import signal, wake_on
+from .users import User, find_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class World:
         doors: list[int],
         desk: int = -1,
         alive: int = -1,
+        agent: int = 0,
     ) -> None:
         self.env = env
         self.cwd = cwd
@@ -50,6 +52,8 @@ class World:
         """Where the keeper is asked to kill what cannot be seen from in here."""
         self.alive = alive
         """A pipe that ends when the machine does."""
+        self.agent = agent
+        """The agent's user id, where the machine has several users and this process is its root."""
 
     def ends(self) -> bool:
         """Whether the machine is being ended, for which it is first kept from forking."""
@@ -100,12 +104,25 @@ def kill_all(desk: int) -> dict[int, int]:
     raise TimeoutError("the keeper did not end this command's processes")
 
 
+def _environment(world: World, request: Message) -> tuple[dict[bytes, bytes], User | None]:
+    """The environment of a command, and whom it is to run as where that is not this process's."""
+    given = wire.get_env(request, "env")
+    if not world.agent:
+        return {**world.env, **given}, None
+    name = wire.get_bytes(request, "user", b"")
+    if not name:
+        return {**world.env, **given}, User(world.agent, world.agent, b"", b"")
+    user = find_user(name)
+    theirs = {b"HOME": user.home, b"USER": user.name, b"LOGNAME": user.name}
+    return {**world.env, **theirs, **given}, user
+
+
 class _Command:
     def __init__(self, link: Link, request: Message, world: World) -> None:
         argv = wire.get_list(request, "argv")
         if not argv:
             raise wire.WireError("'argv' is empty")
-        env = {**world.env, **wire.get_env(request, "env")}
+        env, user = _environment(world, request)
         cwd = os.path.join(world.cwd, wire.get_bytes(request, "cwd", world.cwd))
         self._link = link
         self._desk = world.desk
@@ -119,7 +136,13 @@ class _Command:
         streams = self._make_streams(keep_stdin=bool(wire.get_int(request, "stdin", 0)))
         try:
             self.pid = launch(
-                argv, env, cwd, streams=streams, doors=world.doors, tty=self._terminal is not None
+                argv,
+                env,
+                cwd,
+                streams=streams,
+                doors=world.doors,
+                tty=self._terminal is not None,
+                user=user,
             )
         finally:
             for fd in set(streams):

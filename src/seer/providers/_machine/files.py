@@ -5,7 +5,7 @@ the errno and the path.
 """
 
 # pathlib would be most of what this process imports.
-# ruff: noqa: PTH102, PTH103, PTH105, PTH106, PTH108, PTH112, PTH116, PTH118, PTH119, PTH120
+# ruff: noqa: PTH102, PTH103, PTH105, PTH106, PTH108, PTH110, PTH112, PTH116, PTH118, PTH119, PTH120
 from __future__ import annotations
 
 import os
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .wire import Encodable, Message
 
-_ENOTDIR, _EISDIR, _EINVAL, _EFBIG = 20, 21, 22, 27
+_EACCES, _ENOTDIR, _EISDIR, _EINVAL, _EFBIG = 13, 20, 21, 22, 27
 _ENTRIES_PER_FRAME = 500
 
 
@@ -86,6 +86,9 @@ def _replace(link: Link, path: bytes, mode: int) -> None:
     if os.path.isdir(path) or path.endswith(b"/"):
         raise OSError(_EISDIR, os.strerror(_EISDIR), path)
     path = os.path.realpath(path)
+    if os.path.exists(path) and not os.access(path, os.W_OK):
+        # Replacing it would need no right to the file itself.
+        raise OSError(_EACCES, os.strerror(_EACCES), path)
     _make_parents(path)
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, b".seer-" + os.urandom(8).hex().encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 
 from .native import signal
+from .users import User, become_user
 
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 
@@ -19,12 +20,13 @@ def launch(
     streams: tuple[int, int, int],
     doors: list[int],
     tty: bool,
+    user: User | None = None,
 ) -> int:
     """Fork and exec; raises the child's own OSError when that fails."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(argv, env, cwd, streams=streams, doors=doors, tty=tty, report=writing)
+        _become(argv, env, cwd, streams=streams, doors=doors, tty=tty, user=user, report=writing)
     os.close(writing)
     with open(reading, "rb") as report:
         failure = report.read()
@@ -43,6 +45,7 @@ def _become(
     streams: tuple[int, int, int],
     doors: list[int],
     tty: bool,
+    user: User | None,
     report: int,
 ) -> None:
     """In the forked child: turn into the command, or report why not. Never returns."""
@@ -60,6 +63,8 @@ def _become(
         for target, source in enumerate(streams):
             os.dup2(source, target, inheritable=True)
         _close_all_but({report, *doors})
+        if user is not None:
+            become_user(user)
         path = cwd
         os.chdir(cwd)
         path = argv[0]

@@ -12,6 +12,7 @@ import time
 from . import tree
 from .jail import become
 from .native import accept_from, socket
+from .users import User, become_user
 
 _QUICK = 1.0
 _MOST_FAILURES = 5
@@ -23,7 +24,13 @@ class OnDemand:
     """A listening socket, and the program that serves it once that is needed."""
 
     def __init__(
-        self, listener: int, argv: list[bytes], *, env: dict[bytes, bytes], passed: list[int]
+        self,
+        listener: int,
+        argv: list[bytes],
+        *,
+        env: dict[bytes, bytes],
+        passed: list[int],
+        user: int = 0,
     ) -> None:
         """Describe the server.
 
@@ -32,11 +39,13 @@ class OnDemand:
             argv: The program. Its standard input ends when this process does.
             env: The program's environment.
             passed: Further descriptors it inherits.
+            user: Whom it runs as; 0 for whoever this process runs as.
         """
         self._listener = listener
         self._argv = argv
         self._env = env
         self._passed = [listener, *passed]
+        self._user = user
         self.pid = 0
         self._held = -1
         self._started = 0.0
@@ -70,6 +79,8 @@ class OnDemand:
             try:
                 tree.die_with_parent()
                 os.close(held)
+                if self._user:
+                    become_user(User(self._user, self._user, b"", b""))
                 null = os.open("/dev/null", os.O_WRONLY)
                 become(self._argv, self._env, stdin=life, stderr=null, passed=self._passed)
             finally:

@@ -19,6 +19,7 @@ from .commands import World
 from .link import Link
 from .native import accept_from, signal, socket, wake_on
 from .relays import Listeners
+from .users import User, become_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,14 +53,15 @@ class Steward:
         env = wire.get_env(settings, "env")
         desk = wire.get_int(settings, "desk")
         self._alive = wire.get_int(settings, "alive")
-        self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk, self._alive)
+        agent = wire.get_int(settings, "agent", 0)
+        self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk, self._alive, agent)
         self._servers: set[int] = set()
         self._listener = socket.socket(fileno=wire.get_int(settings, "listen"))
         self._ready = wire.get_int(settings, "ready")
         for fd in (self._listener.fileno(), self._alive, self._ready, desk):
             os.set_inheritable(fd, False)
         self._listeners = Listeners()
-        self._forwarder = _forwarder(wire.get_dict(settings, "forward"), env)
+        self._forwarder = _forwarder(wire.get_dict(settings, "forward"), env, agent)
 
     def run(self) -> None:
         self._listener.setblocking(False)
@@ -144,7 +146,7 @@ class Steward:
             os._exit(status)
 
 
-def _forwarder(settings: Message, env: dict[bytes, bytes]) -> OnDemand | None:
+def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> OnDemand | None:
     """What makes the proxy outside look like one on the machine's own loopback, when needed."""
     if not settings:
         return None
@@ -156,7 +158,7 @@ def _forwarder(settings: Message, env: dict[bytes, bytes]) -> OnDemand | None:
     listener.listen(512)
     fd = listener.detach()
     argv = [*wire.get_list(settings, "argv"), b"%d" % fd]
-    return OnDemand(fd, argv, env=env, passed=[])
+    return OnDemand(fd, argv, env=env, passed=[], user=agent)
 
 
 def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | None = None) -> None:
@@ -170,6 +172,8 @@ def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | No
         if operation == b"exec":
             commands.run(link, request, world)
             return
+        if world.agent and operation != b"abort":
+            become_user(User(world.agent, world.agent, b"", b""))
         if operation == b"connect":
             relays.connect(link, request, world.cwd)
             return

@@ -1,0 +1,96 @@
+"""Functions of a served interface as tools of Inspect."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from inspect_ai.model import Content, ContentImage, ContentText
+from inspect_ai.tool import Tool, ToolDef, ToolError, ToolParam, ToolParams
+from inspect_ai.util import sandbox
+
+from seer._sync import run_sync
+from seer.environment._served import Served
+from seer.errors import ConfigError
+from seer.mcp._function_tools import FunctionTools
+from seer.mcp._open import save_for
+from seer.mcp._tools import Tool as SeerTool
+from seer.mcp._tools import ToolFailure
+from seer.rpc.client import connect
+from seer.workspace import Library
+
+
+def tools(library: Library) -> list[Tool]:
+    """A tool for each function of a served library, and one that gets results later.
+
+    Give them to a solver as any others: `use_tools(seer.inspect.tools(library))`. Calls pass the
+    gate, as an own caller. Arrays and long texts become files of the sample's sandbox.
+
+    Args:
+        library: What `ScopedSandbox.serve` gave.
+
+    Raises:
+        ConfigError: The library is local code, or of a replay.
+    """
+    served = library.gate
+    if not isinstance(served, Served):
+        raise ConfigError("tools", library.name, "is not what a ScopedSandbox serves")
+    schema = served.schema
+    socket = run_sync(served.open_caller(f"{schema.name}-inspect"))
+    functions = FunctionTools(schema, connect(schema.name, socket.address), lambda _: _save)
+    return [_tool(tool) for tool in functions.tools()]
+
+
+class _Caller:
+    """Inspect has no word for progress."""
+
+    session = ""
+    wants_progress = False
+
+    async def report(self, seconds: float, message: str) -> None:
+        """Nothing: nobody asked."""
+
+
+def _tool(tool: SeerTool) -> Tool:
+    execute = _execute(tool)
+    found: dict[str, dict[str, Any]] = dict(tool.input_schema.get("properties") or {})
+    # Inspect wants words for every parameter.
+    properties = {
+        name: ToolParam.model_validate({"description": name, **schema})
+        for name, schema in found.items()
+    }
+    required: list[str] = list(tool.input_schema.get("required", []))
+    return ToolDef(
+        execute,
+        name=tool.name,
+        description=tool.description or tool.name,
+        parameters=ToolParams(properties=properties, required=required),
+    ).as_tool()
+
+
+def _execute(tool: SeerTool) -> Callable[..., Awaitable[str | list[Content]]]:
+    async def execute(**arguments: Any) -> str | list[Content]:
+        try:
+            result = await tool.handler(arguments, _Caller())
+        except ToolFailure as error:
+            raise ToolError(str(error)) from None
+        if result.failed:
+            raise ToolError(result.text)
+        if not result.images:
+            return result.text
+        shown: list[Content] = [ContentText(text=result.text)]
+        for image in result.images:
+            data = base64.b64encode(image.data).decode()
+            shown.append(ContentImage(image=f"data:{image.mime};base64,{data}"))
+        return shown
+
+    return execute
+
+
+async def _save(name: str, content: bytes) -> str:
+    try:
+        place = sandbox()
+    except ProcessLookupError:
+        return await save_for("")(name, content)
+    path = f"results/{name}"
+    await place.write_file(path, content)
+    return path

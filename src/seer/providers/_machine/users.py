@@ -1,0 +1,40 @@
+"""Users of a machine that has several: who they are, and how a fork of the steward becomes one."""
+
+# pathlib would be most of what this process imports.
+# ruff: noqa: PTH123
+from __future__ import annotations
+
+import os
+
+_EINVAL = 22
+
+
+class User:
+    """One of a machine's users."""
+
+    def __init__(self, uid: int, gid: int, name: bytes, home: bytes) -> None:
+        self.uid = uid
+        self.gid = gid
+        self.name = name
+        self.home = home
+
+
+def find_user(wanted: bytes) -> User:
+    """A user by name or number, as the machine's own /etc/passwd has it.
+
+    Raises:
+        OSError: There is none.
+    """
+    with open("/etc/passwd", "rb") as file:
+        for line in file:
+            fields = line.rstrip(b"\n").split(b":")
+            if len(fields) == 7 and wanted in (fields[0], fields[2]):
+                return User(int(fields[2]), int(fields[3]), fields[0], fields[5])
+    raise OSError(_EINVAL, "the machine has no such user", wanted)
+
+
+def become_user(user: User) -> None:
+    """Give this process up to a user, for good. Only root keeps its capabilities."""
+    os.setgroups([])
+    os.setresgid(user.gid, user.gid, user.gid)
+    os.setresuid(user.uid, user.uid, user.uid)
