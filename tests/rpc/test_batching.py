@@ -17,6 +17,7 @@ SOURCE = (
     """
     import asyncio
     import os
+    import threading
     import time
     from collections.abc import Sequence
 
@@ -40,6 +41,14 @@ SOURCE = (
     def seeded(x: list[int], *, seed: Sequence[int] = (7,)) -> list[int]:
         batches.append(list(x))
         return [item * 100 + one for item, one in zip(x, seed, strict=True)]
+
+    both = threading.Barrier(2)
+
+    @expose(batch=8, max_concurrency=4)
+    def meeting(x: list[int], *, factor: int = 1, plus: Sequence[int] = (7,)) -> list[int]:
+        both.wait(60)
+        batches.append(list(x))
+        return [ValueError("odd") if a % 2 else a * factor + b for a, b in zip(x, plus)]
 
     @expose(batch=8, batch_wait=0.05)
     def broken(x: list[int]) -> list[int]:
@@ -171,6 +180,16 @@ def test_positional_only_parameters_stay_in_their_places(served: Served) -> None
     assert gate.call("placed", (2, 10)) == 25
     assert gate.call("placed", (2, 10, 1), {"plus": 100}) == 121
     assert (gate.call("gap"), gate.call("gap", (5,)), gate.call("gap", (5, 6))) == (12, 20, 30)
+
+
+def test_a_function_that_brings_calls_together_itself_gets_each_at_once(served: Served) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(served.gate().call, "meeting", (2,), {"factor": 10, "plus": 3})
+        second = pool.submit(served.gate("b").call, "meeting", (4,))
+        assert (first.result(60), second.result(60)) == (23, 11)
+        odd = [pool.submit(served.gate(name).call, "meeting", (1,)) for name in ("a", "b")]
+        assert all(isinstance(one.exception(60), ValueError) for one in odd)
+    assert sorted(served.gate().call("seen")) == [[1], [1], [2], [4]]
 
 
 def test_async_functions_are_batched_too(served: Served) -> None:

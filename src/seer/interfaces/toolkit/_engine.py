@@ -45,6 +45,8 @@ _MEMORY = 1 << 30
 """Bytes of cache where there is no GPU whose memory could be asked for."""
 _AHEAD = 3
 """Steps that the GPU is given before the first of them is looked at."""
+_PATIENCE = 4
+"""Steps for which a few may wait for others to join with them, where many are being written."""
 _EVERY = 4
 """Tokens between two looks for stop texts."""
 _REST = 10.0
@@ -144,6 +146,8 @@ class Engine:
         self._active: list[_Request] = []
         self._rounds: deque[_Round] = deque()
         self._thread: threading.Thread | None = None
+        self._held = 0
+        """Steps for which those who wait have been held back."""
         self._told = False
 
     # --- for callers -----------------------------------------------------------------------------
@@ -286,6 +290,10 @@ class Engine:
     def _join(self) -> None:
         with self._changed:
             self._waiting = deque(one for one in self._waiting if not one.over.is_set())
+        if self._waiting and self._hold():
+            self._held += 1
+            return
+        self._held = 0
         while self._waiting:
             slots = self._room()
             if slots is None:
@@ -297,6 +305,12 @@ class Engine:
                 one.slot = slot
             self._active += group
             self._begin(slots, group)
+
+    def _hold(self) -> bool:
+        """Whether the few who wait should wait for others: a prefill stops all that are written."""
+        written = len(self._active)
+        few = len(self._waiting) < written // 8
+        return few and self._held < min(_PATIENCE, written // 16)
 
     def _next_group(self, slots: Slots) -> list[_Request]:
         """Those who are first in line, as many as fit and may be prefilled at once."""

@@ -10,6 +10,7 @@ takes longer than running them (few tokens), the run is captured as a CUDA graph
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -82,7 +83,8 @@ def read_each(model: Model, rows: Sequence[Sequence[int]], sites: Sequence[Site]
         residual = all(site.stream == "residual" for site in sites)
         reader = _reader(model, rows) if residual else None
         if reader is not None:
-            reader.run(rows, [site.layer for site in sites], [0] * len(rows))
+            layers = [site.layer for site in sites]
+            reader.run(rows, layers, [0] * len(rows), depth=max(layers))
             # A copy in any case: the next run writes there.
             wide = (
                 reader.chosen.float()
@@ -129,6 +131,10 @@ def read_logits(model: Model, rows: Sequence[Sequence[int]]) -> Tensor | None:
         return reader.logits[: len(rows)].clone()
 
 
+class _Enough(Exception):
+    """Ends a run: what comes after is not needed."""
+
+
 class _Reader:
     """A captured run of one size: what it reads stays in tensors of its own until the next.
 
@@ -155,8 +161,21 @@ class _Reader:
         self.logits = torch.zeros(rows, model.vocabulary, device=device)
 
     def run(
-        self, rows: Sequence[Sequence[int]], layers: Sequence[int], positions: Sequence[int]
+        self,
+        rows: Sequence[Sequence[int]],
+        layers: Sequence[int],
+        positions: Sequence[int],
+        *,
+        depth: int | None = None,
     ) -> None:
+        """Run prompts.
+
+        Args:
+            rows: The prompts.
+            layers: Which layer of each is `chosen`.
+            positions: Which token of each is in `states`, `normed` and `logits`.
+            depth: After this layer nothing is needed, and not much is run.
+        """
         count, length = self._ids.shape
         device = self._ids.device
         ids = [[*row, *[row[0]] * (length - len(row))] for row in rows]
@@ -164,9 +183,15 @@ class _Reader:
         self._layer[: len(rows), 0, 0] = on_device(layers, torch.int64, device)
         self._at[: len(rows)] = on_device(positions, torch.int64, device)
         with torch.no_grad():
-            self._graphs.run(("read", count, length), self._forward)
+            last = None if depth is None else self._quarter(depth)
+            self._graphs.run(("read", count, length, last), partial(self._forward, last))
 
-    def _forward(self) -> None:
+    def _quarter(self, depth: int) -> int:
+        """The layer to stop after: one of four, so that not every depth is captured by itself."""
+        layers = self._model.layers
+        return next(n for n in (-(-layers * i // 4) for i in range(1, 5)) if n >= depth)
+
+    def _forward(self, last: int | None) -> None:
         blocks = self._model.blocks
 
         def see(layer: int, value: Tensor) -> Tensor:
@@ -174,6 +199,8 @@ class _Reader:
             self.chosen.copy_(torch.where(self._layer == layer, shaped, self.chosen))
             if layer < len(self.states):
                 self.states[layer].copy_(shaped[self._rows, self._at])
+            if layer == last:
+                raise _Enough
             return value
 
         def head(value: Tensor) -> Tensor:
@@ -184,11 +211,11 @@ class _Reader:
             blocks[n - 1]: partial(see, n) for n in range(1, self._model.layers + 1)
         }
         inputs = {blocks[0]: partial(see, 0), self._model.head: head}
-        with replace(inputs=inputs, outputs=seen):
+        with replace(inputs=inputs, outputs=seen), suppress(_Enough):
             logits = self._model.net(
                 input_ids=self._ids, past_key_values=passing(), use_cache=True
             ).logits
-        self.logits.copy_(logits[:, -1])
+            self.logits.copy_(logits[:, -1])
 
 
 class _Readers:

@@ -34,6 +34,8 @@ from ._sampling import Dice, Settings, Way, choose
 
 ROWS = (1, 8, 32, 64, 128, 256)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
+_PROMPTS = (1, 4, 16, 64, 256)
+"""Prompts of one captured prefill."""
 _GROUPED = "seer_grouped"
 Shape = tuple[int, int, int]
 """Of a layer's cache: how many heads have keys, how wide keys are, and values."""
@@ -181,8 +183,8 @@ class Slots:
         count = len(prompts)
         if not changed:
             wide = 1 << max(4, (longest - 1).bit_length())
-            many = 1 << (count - 1).bit_length()
-            if wide * many <= self._small and wide <= self.length:
+            many = bucket(_PROMPTS, count)
+            if wide * many <= self._small and wide <= self.length and count <= many:
                 longest, count = wide, many
         # Padded with ordinary tokens: some models look for others in the middle of a run.
         padding = count - len(prompts)

@@ -1,0 +1,453 @@
+"""The decoding engine: the same texts as without it, whoever else is being written."""
+
+# torch, scipy and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from seer.errors import CallLimitError, ModelInputError
+from tests.interfaces.conftest import TEXTS, Case
+from tests.interfaces.test_architectures import make as make_architecture
+
+pytestmark = pytest.mark.full
+
+DIRECTION = np.linspace(-1, 1, 32, dtype=np.float32)
+STEERED: list[list[dict[str, Any]]] = [
+    [{"layer": 2, "direction": DIRECTION, "scale": 4.0}],
+    [{"layer": 1, "direction": DIRECTION}, {"mode": "project_out", "direction": DIRECTION}],
+    [{"layer": 2, "mode": "ablate"}, {"layer": 2, "direction": DIRECTION, "scale": 2.0}],
+    [{"layer": 0, "direction": DIRECTION, "position": 1, "scale": 3.0}],
+]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 1.2, "seed": 3},
+    {"temperature": 0.9, "seed": 4, "top_k": 20, "top_p": 0.8},
+    {"temperature": 1.0, "seed": 2**40 + 5, "repetition_penalty": 1.7},
+    {"repetition_penalty": 1.7},
+    *({"steering": steering, "seed": 1, "temperature": 1.0} for steering in STEERED),
+]
+
+
+def same(found: Any, expected: Any) -> None:
+    assert found.ids == expected.ids
+    assert (found.text, found.finish) == (expected.text, expected.finish)
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+def write(tools: Any, call: dict[str, Any]) -> Any:
+    return tools.generate(**call)
+
+
+def nothing(_tasks: Any) -> list[Any]:
+    return []
+
+
+def engine_of(case: Case, model: str | None = None) -> Any:
+    names = case.tools.module.generate.__globals__
+    return names["engine_of"](names["find"](model))
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Switches the engine on and off."""
+    return lambda use: monkeypatch.setenv("SEER_ENGINE", "batches" if use else "off")
+
+
+def test_texts_are_the_same_with_the_engine(case: Case, on: Callable[[bool], None]) -> None:
+    for settings in SETTINGS:
+        call = {"max_new_tokens": 10, **settings}
+        on(False)
+        expected = case.tools.generate(TEXTS[0], **call)
+        on(True)
+        assert engine_of(case).refused == ""
+        same(case.tools.generate(TEXTS[0], **call), expected)
+
+
+def test_batches_of_the_engine_are_the_same_as_single_calls(
+    llama: Case, on: Callable[[bool], None]
+) -> None:
+    on(True)
+    calls = [
+        {"prompt": text, "seed": i, "steering": steering, "temperature": 1.0, "max_new_tokens": 9}
+        for i, (text, steering) in enumerate(zip(TEXTS, STEERED, strict=True))
+    ]
+    llama.tools.check_batch("generate", calls, atol=1e-4)
+
+
+def test_calls_that_join_and_leave_get_their_own_texts(
+    case: Case, on: Callable[[bool], None]
+) -> None:
+    calls = [
+        {
+            "prompt": TEXTS[i % 4],
+            "max_new_tokens": 1 + 5 * (i % 5),
+            **SETTINGS[i % len(SETTINGS)],
+        }
+        for i in range(24)
+    ]
+    on(False)
+    expected = [case.tools.generate(**call) for call in calls]
+    on(True)
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(partial(write, case.tools), calls))
+    for one, other in zip(found, expected, strict=True):
+        same(one, other)
+
+
+def test_a_short_text_does_not_wait_for_a_long_one(llama: Case, on: Callable[[bool], None]) -> None:
+    on(True)
+    engine = engine_of(llama)
+    names = llama.tools.module.generate.__globals__
+    task, settings = names["Task"], names["Settings"]
+    # Without end tokens, it is as long as it may be.
+    endless = type(engine)(engine._model, set(), nothing)
+    row = llama.ids(TEXTS[0])[0].tolist()
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(endless.write, [task(row, 0, [], settings(200))])
+        (short,) = endless.write([task(row[:3], 0, [], settings(2))])
+        assert len(short.ids) == 2
+        assert not long.done()
+        assert len(long.result(timeout=60)[0].ids) == 200
+
+
+def test_stop_texts_end_texts_of_the_engine(llama: Case, on: Callable[[bool], None]) -> None:
+    settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 24, "seed": 7}
+    on(True)
+    whole = llama.tools.generate(TEXTS[1], **settings)
+    tokens = [llama.tokenizer.decode([i]) for i in whole.ids]
+    stop = next(token for token in tokens[8:] if token.isascii() and token.strip())
+    cut = llama.tools.generate(TEXTS[1], stop=(stop,), **settings)
+    assert (cut.text, cut.finish) == (whole.text[: whole.text.index(stop)], "stop")
+    assert len(cut.ids) == len(cut.logprobs) < len(whole.ids)
+    on(False)
+    same(cut, llama.tools.generate(TEXTS[1], stop=(stop,), **settings))
+
+
+def test_one_prompt_sampled_many_times_is_prefilled_once(
+    llama: Case, on: Callable[[bool], None]
+) -> None:
+    on(False)
+    expected = llama.tools.sample(TEXTS[2], 6, seed=3, max_new_tokens=6)
+    on(True)
+    engine = engine_of(llama)
+    seen: list[tuple[int, ...]] = []
+
+    def see(_module: Any, _args: Any, kwargs: Any) -> None:
+        seen.append(tuple(kwargs["input_ids"].shape))
+
+    hook = engine._model.net.register_forward_pre_hook(see, with_kwargs=True)
+    try:
+        found = llama.tools.sample(TEXTS[2], 6, seed=3, max_new_tokens=6)
+    finally:
+        hook.remove()
+    for one, other in zip(found, expected, strict=True):
+        same(one, other)
+    prefills = [shape for shape in seen if shape[1] > 1]
+    assert [rows for rows, _ in prefills] == [1]
+
+
+def test_what_does_not_fit_at_once_waits(
+    llama: Case, on: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(True)
+    engine = engine_of(llama)
+    size = sum(heads * (key + value) for heads, key, value in engine._shapes) * 4
+    monkeypatch.setattr(engine, "_budget", 2 * 256 * size)
+    monkeypatch.setattr(engine, "_slots", None)
+    calls = [{"prompt": t, "seed": i, "max_new_tokens": 6} for i, t in enumerate(TEXTS * 2)]
+    llama.tools.check_batch("generate", calls, atol=1e-4)
+    assert engine._slots.rows == 2
+    monkeypatch.setattr(engine, "_budget", 100 * size)
+    monkeypatch.setattr(engine, "_slots", None)
+    with pytest.raises(CallLimitError, match="raise SEER_CACHE_SHARE"):
+        llama.tools.generate(TEXTS[0], max_new_tokens=6)
+    monkeypatch.undo()
+    on(True)
+    monkeypatch.setattr(engine, "_slots", None)
+    assert llama.tools.generate(TEXTS[0], max_new_tokens=6).ids
+
+
+def test_rows_that_are_being_written_move_into_larger_slots(
+    llama: Case, on: Callable[[bool], None]
+) -> None:
+    on(True)
+    engine = engine_of(llama)
+    names = llama.tools.module.generate.__globals__
+    task, settings = names["Task"], names["Settings"]
+    row = llama.ids(TEXTS[0])[0].tolist()
+    fresh = type(engine)(engine._model, set(), nothing)
+    (alone,) = fresh.write([task(row, 1, [], settings(120, temperature=1.0))])
+    fresh = type(engine)(engine._model, set(), nothing)
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(fresh.write, [task(row, 1, [], settings(120, temperature=1.0))])
+        many = fresh.write([task(row[:2], i, [], settings(3)) for i in range(100)])
+        assert all(len(one.ids) == 3 for one in many)
+        moved = long.result(timeout=60)[0]
+    assert fresh._slots.rows >= 100
+    assert moved.ids == alone.ids
+    assert moved.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+
+
+def test_a_failure_is_everybodys_and_the_next_call_works(
+    llama: Case, on: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(True)
+    engine = engine_of(llama)
+    expected = llama.tools.generate(TEXTS[0], max_new_tokens=4)
+
+    def broken(**_options: Any) -> Any:
+        raise RuntimeError("the device is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._slots, "run", broken)
+        with pytest.raises(RuntimeError, match="the device is gone"):
+            llama.tools.generate(TEXTS[0], max_new_tokens=4)
+    same(llama.tools.generate(TEXTS[0], max_new_tokens=4), expected)
+
+
+def test_a_call_that_is_given_up_leaves(llama: Case, on: Callable[[bool], None]) -> None:
+    on(True)
+    engine = engine_of(llama)
+    names = llama.tools.module.generate.__globals__
+    task, settings = names["Task"], names["Settings"]
+    endless = type(engine)(engine._model, set(), nothing)
+    row = llama.ids(TEXTS[0])[0].tolist()
+
+    class Given(BaseException):
+        pass
+
+    class Impatient:
+        def wait(self, _seconds: float) -> bool:
+            raise Given
+
+        def set(self) -> None:
+            over.set()
+
+        def is_set(self) -> bool:
+            return over.is_set()
+
+    over = threading.Event()
+    request = endless._request
+
+    def impatient(one: Any) -> Any:
+        made, plainly = request(one)
+        made.over = Impatient()
+        return made, plainly
+
+    endless._request = impatient
+    with pytest.raises(Given):
+        endless.write([task(row, 0, [], settings(200))])
+    endless._request = request
+    assert over.is_set()
+    assert len(endless.write([task(row, 0, [], settings(2))])[0].ids) == 2
+    assert endless._active == [] or all(one.over.is_set() for one in endless._active)
+
+
+def test_steering_that_slots_cannot_do_is_written_plainly(
+    llama: Case, on: Callable[[bool], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    other = DIRECTION[::-1].copy() ** 3
+    steerings: list[list[dict[str, Any]]] = [
+        [{"layer": 2, "stream": "mlp", "mode": "ablate"}],
+        [
+            {"layer": 2, "mode": "project_out", "direction": DIRECTION},
+            {"layer": 2, "mode": "project_out", "direction": other},
+        ],
+    ]
+    engine = None
+    for steering in steerings:
+        on(False)
+        expected = llama.tools.generate(TEXTS[0], steering=steering, max_new_tokens=6)
+        on(True)
+        engine = engine_of(llama)
+        engine._told = False
+        with caplog.at_level(logging.WARNING):
+            caplog.clear()
+            found = llama.tools.generate(TEXTS[0], steering=steering, max_new_tokens=6)
+            again = llama.tools.generate(TEXTS[0], steering=steering, max_new_tokens=6)
+        same(found, expected)
+        same(again, expected)
+        lines = [r.message for r in caplog.records if "without the decoding engine" in r.message]
+        assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("architecture", "settings", "slots"),
+    [
+        ("gemma3_text", {"query_pre_attn_scalar": 8, "sliding_window": 8}, True),
+        ("mistral", {"sliding_window": 8}, True),
+        ("opt", {"ffn_dim": 64, "word_embed_proj_dim": 32}, True),
+        ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}, True),
+        ("gptj", {"rotary_dim": 4, "n_embd": 32, "n_layer": 3, "n_head": 4}, True),
+        ("bloom", {}, False),
+    ],
+)
+def test_every_architecture_writes_the_same_text(
+    architecture: str,
+    settings: dict[str, Any],
+    slots: bool,
+    tmp_path: Path,
+    on: Callable[[bool], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from seer import interfaces
+    from seer.testing import load_interface
+
+    size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+    more = {"intermediate_size": 64, "num_key_value_heads": 2, "head_dim": 8}
+    if architecture in ("gptj", "bloom", "opt"):
+        more = {}
+    folder = tmp_path / architecture
+    make_architecture(folder, architecture, {**size, **more, **settings})
+    tools: Any = load_interface(interfaces.blackbox, models={"m": str(folder)})
+    calls = [
+        {"prompt": text, "seed": i, "max_new_tokens": 12, "temperature": 1.0}
+        for i, text in enumerate(TEXTS)
+    ]
+    on(False)
+    expected = [tools.generate(**call) for call in calls]
+    on(True)
+    names = tools.module.generate.__globals__
+    with caplog.at_level(logging.WARNING):
+        engine = names["engine_of"](names["find"](None))
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(partial(write, tools), calls))
+    assert (engine.refused == "") is slots, engine.refused
+    refusals = [r.message for r in caplog.records if "no decoding engine" in r.message]
+    assert len(refusals) == (0 if slots else 1)
+    for one, other in zip(found, expected, strict=True):
+        same(one, other)
+
+
+def test_forward_passes_read_the_same_with_the_engine(
+    case: Case, on: Callable[[bool], None]
+) -> None:
+    def read() -> list[Any]:
+        module = case.tools.module
+        lens = module.logit_lens(list(TEXTS), position=[-1, 0, 2, -1])
+        return [
+            *module.activations(list(TEXTS), [0, 1, 2, 3], position=[None, -1, None, 0]),
+            np.array([[s.score for s in row.top] for one in lens for row in one]),
+            np.array(
+                [
+                    [s.score for s in one.top]
+                    for one in module.next_tokens(list(TEXTS), steering=[[]] * 4)
+                ]
+            ),
+        ]
+
+    on(False)
+    expected = read()
+    on(True)
+    found = read()
+    engine_of(case)
+    assert case.tools.module.generate.__globals__["find"](None).readers.refused == ""
+    for one, other in zip(found, expected, strict=True):
+        assert np.allclose(np.asarray(one), np.asarray(other), rtol=1e-3, atol=1e-4)
+    # What was read before stays as it is when more is read.
+    again = read()
+    for one, other in zip(found, again, strict=True):
+        assert np.array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_seeds_and_steps_give_independent_numbers(llama: Case) -> None:
+    import torch
+    from scipy.stats import chisquare
+
+    names = llama.tools.module.generate.__globals__
+    choice = names["Choice"](list(range(200)), names["Settings"](20, temperature=1.0))
+    for _ in range(20):
+        choice(torch.zeros(200, 1, dtype=torch.long), torch.zeros(200, 16))
+    drawn = torch.stack(choice.ids).numpy()
+    for counts in (
+        np.bincount(drawn.ravel()),
+        np.bincount(drawn[0]),
+        np.bincount(drawn[:, :10].ravel()),
+    ):
+        assert chisquare(counts).pvalue > 1e-4
+    pairs = np.bincount((drawn[:-1] * 16 + drawn[1:]).ravel(), minlength=256)
+    assert chisquare(pairs).pvalue > 1e-4
+    # The first token of a small seed is not the seed, as it was when all hashes of 0 were 0.
+    assert (drawn[0, :16] == np.arange(16)).sum() < 8
+
+
+def test_filters_are_transformers_own(llama: Case) -> None:
+    import torch
+    from transformers import TopKLogitsWarper, TopPLogitsWarper
+
+    names = llama.tools.module.generate.__globals__
+    sampling = names["Choice"].__init__.__globals__
+    torch.manual_seed(0)
+    scores = torch.randn(4, 50) * 3
+    settings = [
+        names["Settings"](1, temperature=1.0, top_k=5),
+        names["Settings"](1, temperature=1.0, top_p=0.7),
+        names["Settings"](1, temperature=1.0, top_k=12, top_p=0.5),
+        names["Settings"](1, temperature=1.0),
+    ]
+    dice = sampling["Dice"](4, 50, scores.device)
+    dice.set([0, 1, 2, 3], [0] * 4, settings)
+    found = sampling["_filtered"](scores, dice)
+    none: Any = torch.zeros(1, 1)
+    for row, one in enumerate(settings):
+        expected: Any = scores[row : row + 1]
+        if one.top_k:
+            expected = TopKLogitsWarper(one.top_k)(none, expected)
+        if one.top_p < 1:
+            expected = TopPLogitsWarper(one.top_p)(none, expected)
+        assert torch.equal(found[row], expected[0])
+
+
+def test_turns_are_fair_and_may_be_taken_again(llama: Case) -> None:
+    turns = type(engine_model(llama).turn)()
+    order: list[str] = []
+    waiting = threading.Event()
+
+    def other() -> None:
+        waiting.set()
+        with turns:
+            order.append("other")
+
+    thread = threading.Thread(target=other)
+    with turns, turns:
+        thread.start()
+        assert waiting.wait(60)
+        while not turns.wanted:
+            pass
+        order.append("first")
+    with turns:
+        order.append("again")
+    thread.join(60)
+    assert order == ["first", "other", "again"]
+
+
+def engine_model(case: Case) -> Any:
+    return case.tools.module.generate.__globals__["find"](None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("SEER_ENGINE", "fast"), ("SEER_CACHE_SHARE", "2"), ("SEER_CAPTURE", "many")],
+)
+def test_a_setting_that_means_nothing_is_refused(
+    name: str, value: str, tmp_path: Path, llama: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seer import interfaces
+    from seer.testing import load_interface
+
+    monkeypatch.setenv("SEER_ENGINE", "batches")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(Exception, match=f"{name}='{value}'") as caught:
+        load_interface(interfaces.blackbox, models={"tiny": str(llama.folder)})
+    assert not isinstance(caught.value, AssertionError)
+    assert issubclass(ModelInputError, ValueError)
