@@ -18,6 +18,9 @@ class _Seat:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
+    def concurrent(self, _name: str) -> bool:
+        return False
+
     def begin_turn(self) -> None:
         self.seen.append("turn")
 

@@ -423,3 +423,50 @@ def test_bad_arguments_are_named_at_once(calculator: MCPServer) -> None:
         run_agent("x", {"a": {"comand": "x"}}, provider=adding())
     with pytest.raises(ToolServerError, match="'no-such-command' does not exist"):
         run_agent("x", {"a": {"command": "no-such-command"}}, provider=adding())
+
+
+class Hasty(Agent):
+    """Makes all its calls at once."""
+
+    name = "hasty"
+
+    def check(self, request: AgentRequest) -> None:
+        """Nothing is needed."""
+
+    async def run(self, request: AgentRequest, seat: Seat) -> None:
+        """Two calls at the same time."""
+        seat.begin_turn()
+        calls = [
+            seat.call_tool(str(number), "add", arguments={"a": number, "b": 0})
+            for number in range(3)
+        ]
+        await asyncio.gather(*calls)
+
+
+class Room:
+    """A session, as far as the harness can tell."""
+
+    session_id = "s-1"
+    name = "lab"
+    model_info_text = ""
+
+    def __init__(self, server: MCPServer) -> None:
+        self.mcp_config = {"lab": server}
+
+
+async def test_calls_of_a_session_are_made_one_after_another_in_their_order(
+    calculator: MCPServer,
+) -> None:
+    decided: list[str] = []
+    free = asyncio.Event()
+
+    async def slow_at_first(call: ToolCall) -> bool:
+        decided.append(call.id)
+        if call.id == "0":
+            asyncio.get_running_loop().call_soon(free.set)
+            await free.wait()
+        return True
+
+    run = run_agent("x", provider=Hasty(), session=Room(calculator), approve=slow_at_first)
+    results = [event.id async for event in run if isinstance(event, ToolResult)]
+    assert results == decided == ["0", "1", "2"]

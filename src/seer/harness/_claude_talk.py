@@ -61,6 +61,7 @@ class _Pending:
 
     id: str
     name: str
+    arguments: Mapping[str, Any]
 
 
 @dataclass
@@ -97,6 +98,10 @@ class Conversation:
                     description=tool.description,
                     input_schema=dict(tool.input_schema) or {"type": "object"},
                     handler=self._handler(tool),
+                    # The CLI makes calls one by one, unless it is told that they change nothing.
+                    annotations=claude.ToolAnnotations(read_only_hint=True)
+                    if self.seat.concurrent(tool.name)
+                    else None,
                 )
             )
         servers = {
@@ -106,7 +111,7 @@ class Conversation:
 
     def _handler(self, tool: ToolInfo) -> Callable[[Mapping[str, Any]], Any]:
         async def handle(arguments: Mapping[str, Any]) -> dict[str, Any]:
-            call = await self._claim(tool.name)
+            call = await self._claim(tool.name, arguments)
             if call is None:
                 return _tool_answer("the call was not made by the model", is_error=True)
             try:
@@ -123,11 +128,13 @@ class Conversation:
 
         return handle
 
-    async def _claim(self, name: str) -> _Pending | None:
+    async def _claim(self, name: str, arguments: Mapping[str, Any]) -> _Pending | None:
         """The model's call that this request is for; its event has then been handed out."""
 
         def find() -> _Pending | None:
-            return next((call for call in self.pending if call.name == name), None)
+            calls = [call for call in self.pending if call.name == name]
+            same = (call for call in calls if dict(call.arguments) == dict(arguments))
+            return next(same, calls[0] if calls else None)
 
         with anyio.move_on_after(30):
             async with self.announced:
@@ -272,7 +279,7 @@ class Conversation:
         )
         if known:
             async with self.announced:
-                self.pending.append(_Pending(id=block.id, name=name))
+                self.pending.append(_Pending(id=block.id, name=name, arguments=block.input))
                 self.announced.notify_all()
 
     def _tool_results(self, message: Any) -> None:

@@ -5,11 +5,14 @@ between vendors (client, key, default model) is in `_openai` and `_gemini`. The 
 loop is not used, because limits, interrupting and the last turn belong to the seat.
 """
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
+
+import anyio
 
 from seer._settings import setting
 from seer.errors import SecretMissingError
@@ -150,9 +153,7 @@ class _Loop:
                 end = self._end(response)
                 if end.reason == "refused":
                     return
-                parts: list[ModelRequestPart] = []
-                for call in response.tool_calls:
-                    parts.extend(await self._call(call))
+                parts = await self._call_all(response.tool_calls)
                 if not parts:
                     unusable = end.reason == "malformed_call" or (end.reason == "stop" and not said)
                     if told or not unusable:
@@ -272,6 +273,18 @@ class _Loop:
 
     def _cost(self, usage: Usage) -> float | None:
         return cost_of(usage, self._agent.model_name(self._request), self._agent.vendor)
+
+    async def _call_all(self, calls: "Sequence[ToolCallPart]") -> "list[ModelRequestPart]":
+        """Make the calls of one answer at the same time; the results in the order of the calls."""
+        tasks = [asyncio.create_task(self._call(call)) for call in calls]
+        try:
+            return [part for parts in await asyncio.gather(*tasks) for part in parts]
+        finally:
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait(tasks)
 
     async def _call(self, call: "ToolCallPart") -> "Sequence[ModelRequestPart]":
         from pydantic_ai.messages import BinaryContent, ToolReturnPart

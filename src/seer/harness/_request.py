@@ -222,8 +222,15 @@ def merge_servers(
             merged[name] = entry
     around = {} if session is None else {"SEER_SESSION": session.session_id}
     specs = (parse_server(name, entry) for name, entry in merged.items())
+    sessions = [*([] if session is None else [session]), *open_sessions()]
+    kept = [_identity(entry) for one in sessions for entry in one.mcp_config.values()]
     # So that Seer's servers save what they return in this agent's session, and in no other.
-    return tuple(dataclasses.replace(spec, env={**around, **spec.env}) for spec in specs)
+    return tuple(
+        dataclasses.replace(
+            spec, env={**around, **spec.env}, ordered=_identity(merged[spec.name]) in kept
+        )
+        for spec in specs
+    )
 
 
 def _session_of(given: Sequence[Mapping[str, Any]]) -> SessionLike | None:

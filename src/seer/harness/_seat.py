@@ -114,6 +114,10 @@ class Seat:
         """The tools the agent is offered."""
         return self._toolbox.tools
 
+    def concurrent(self, name: str) -> bool:
+        """Whether calls of the tool may run at the same time as others."""
+        return self._toolbox.concurrent(name)
+
     def begin_turn(self) -> None:
         """The agent is asked for one more answer.
 
@@ -169,6 +173,10 @@ class Seat:
         Raises:
             RunOver: The agent has had its last turn.
         """
+        async with self._toolbox.turn(name):
+            return await self._run_tool(name, arguments, call_id)
+
+    async def _run_tool(self, name: str, arguments: Mapping[str, Any], call_id: str) -> ToolOutcome:
         await self._consumer_ready()
         if self._tools_closed():
             return self._closed()

@@ -41,6 +41,9 @@ class ServerSpec:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     recorded: bool = False
     """Whether it is not started: its tools are answered from the record of a run."""
+    ordered: bool = False
+    """Whether its calls are made one after another, as they come: those of a session, where the
+    second cell of an answer may need what the first has done."""
     instance: Any = None
     """`inside`: a server object of the `mcp` package in this process."""
 

@@ -10,7 +10,7 @@ import base64
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -82,6 +82,15 @@ class ToolBox:
                     )
                 )
         self.tools = tuple(infos)
+        self._turns = {link.name: asyncio.Lock() for link in links if link.spec.ordered}
+
+    def turn(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Around a call of the tool; calls of an ordered server wait here, in their order."""
+        return self._turns.get(self.server_of(name) or "", nullcontext())
+
+    def concurrent(self, name: str) -> bool:
+        """Whether calls of the tool may run at the same time as others."""
+        return self.server_of(name) not in self._turns
 
     def server_of(self, name: str) -> str | None:
         """The server that has the tool, or None."""

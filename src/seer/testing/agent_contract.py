@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import anyio
+from mcp.server import MCPServer
 
 from seer.harness import (
     ApprovalGiven,
@@ -116,6 +117,25 @@ class AgentContract(AgentGround):
         script = [Reply(tools=(self.add(1, 1), self.add(2, 2), self.add(3, 3))), Reply(text="ok")]
         events = await self.play(script)
         assert sorted(event.text for event in only(events, ToolResult)) == ["2", "4", "6"]
+
+    async def test_calls_in_one_answer_run_at_the_same_time(self) -> None:
+        inside = [anyio.Event(), anyio.Event()]
+        lab: MCPServer = MCPServer("lab")
+
+        async def meet(mine: int) -> str:
+            """Wait until the other call is here too."""
+            inside[mine].set()
+            await inside[1 - mine].wait()
+            return f"met {mine}"
+
+        lab.tool()(meet)
+        calls = (self.use("meet", mine=0), self.use("meet", mine=1))
+        script = [Reply(tools=calls), Reply(text="ok")]
+        events = await self.play(script, mcp_config={"lab": lab})
+        asked = {call.id: call.arguments["mine"] for call in only(events, ToolCall)}
+        met = {result.id: result.text for result in only(events, ToolResult)}
+        assert met == {call: f"met {mine}" for call, mine in asked.items()}
+        assert last(events).reason == "completed"
 
     async def test_messages_sent_later_are_answered_in_the_same_conversation(self) -> None:
         script = [Reply(text="first"), Reply(text="second")]
