@@ -52,7 +52,8 @@ class Person:
 
     async def attach_kernel(self) -> str:
         """Open the notebook's kernel, as opening the notebook does; returns its id."""
-        kernel = {"kernel": {"name": "seer"}, "name": "", "path": self.notebook, "type": "notebook"}
+        notebook = {"name": "", "path": self.notebook, "type": "notebook"}
+        kernel = {**notebook, "kernel": {"name": "python3"}}
         _, session = await self.ask("POST", "/api/sessions", kernel)
         return session["kernel"]["id"]
 

@@ -220,7 +220,7 @@ async def test_the_server_offers_nothing_beyond_the_notebook(
     _, listing = await person.ask("GET", "/api/contents")
     assert [entry["name"] for entry in listing["content"]] == [person.notebook]
     _, specs = await person.ask("GET", "/api/kernelspecs")
-    assert list(specs["kernelspecs"]) == ["seer"]
+    assert list(specs["kernelspecs"]) == ["python3"]
     status, _ = await person.ask("GET", "/api/contents", Authorization="token wrong")
     assert status == 403
     # A website whose name was made to lead here.
@@ -243,7 +243,7 @@ async def test_no_name_starts_a_kernel_outside_the_jail(
         (tmp_path / "home/.ipython/kernels", "in-ipython"),
         (tmp_path / "path/kernels", "in-path"),
         (tmp_path / "data/kernels", "in-data"),
-        (tmp_path / "data/kernels", "seer"),
+        (tmp_path / "data/kernels", "python3"),
         (tmp_path / "data/kernels", "python3"),
     ]:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -252,10 +252,20 @@ async def test_no_name_starts_a_kernel_outside_the_jail(
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
     monkeypatch.setenv("JUPYTER_DEFAULT_PROVISIONER_NAME", "local-provisioner")
-    names: list[object] = ["python3", "python", "ir", "in-home", "in-ipython", "in-path"]
-    names += ["in-data", "seer", "SEER", "seer ", "./seer", "../kernels/in-data", "", " ", None]
+    names: list[object] = ["seer", "python", "ir", "in-home", "in-ipython", "in-path"]
+    names += [
+        "in-data",
+        "python3",
+        "PYTHON3",
+        "python3 ",
+        "./python3",
+        "../kernels/in-data",
+        "",
+        " ",
+        None,
+    ]
     names += ["sëer", "ｓｅｅｒ", "seer\0", "a" * 5000, str(tmp_path / "path/kernels/in-path")]
-    names += [0, True, [], ["seer"], {"name": "seer"}]
+    names += [0, True, [], ["python3"], {"name": "python3"}]
     async with await acreate_notebook_session(
         notebook_dir=tmp_path / "out", workspace_dir=tmp_path / "work"
     ) as session:
@@ -276,11 +286,11 @@ async def test_no_name_starts_a_kernel_outside_the_jail(
                 status, answer = await person.ask(method, path, body)
                 if status < 400:
                     kernel = answer.get("kernel", answer)
-                    assert kernel["name"] == "seer", (name, path)
+                    assert kernel["name"] == "python3", (name, path)
                     started.add(kernel["id"])
         assert started == {first}
         _, kernels = await person.ask("GET", "/api/kernels")
-        assert [(kernel["id"], kernel["name"]) for kernel in kernels] == [(first, "seer")]
+        assert [(kernel["id"], kernel["name"]) for kernel in kernels] == [(first, "python3")]
         async with asyncio.timeout(60):
             assert await person.execute(first, "print(inside)") == "the jail\n"
         server = session._store.server  # pyright: ignore[reportPrivateUsage]

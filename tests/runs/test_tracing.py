@@ -7,11 +7,14 @@ from typing import Any
 import anyio
 import pytest
 from mcp.server import MCPServer
-from opentelemetry import trace
+from opentelemetry import metrics, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from seer._redact import register_secrets
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.harness import Call, Expect, Scripted, Step, run_agent
 from seer.runs import GateCall, Tracing
@@ -115,6 +118,146 @@ def test_a_call_of_the_gate_is_a_span_with_its_times(spans: InMemorySpanExporter
     assert attributes(span)["error.type"] == "ValueError"
 
 
+STARTED = {
+    "type": "run_started",
+    "time": 90.0,
+    "provider": "claude",
+    "model": "m",
+    "run_id": "r",
+    "system_prompt": "be kind",
+    "task": "add",
+    "tools": [{"name": "add", "description": "Add."}],
+}
+TURN = [
+    {"type": "text", "time": 91.0, "turn": 1, "text": "I add."},
+    {
+        "type": "tool_call",
+        "time": 92.0,
+        "turn": 1,
+        "id": "c1",
+        "name": "add",
+        "arguments": {"a": 1, "key": "sk-tracing-0123456789"},
+    },
+    {
+        "type": "usage",
+        "time": 93.0,
+        "turn": 1,
+        "input_tokens": 30,
+        "output_tokens": 4,
+        "cache_read_tokens": 20,
+        "cache_write_tokens": 5,
+        "cost_usd": 0.5,
+    },
+    {
+        "type": "answer_finished",
+        "time": 94.0,
+        "turn": 1,
+        "reason": "tool_calls",
+        "vendor_reason": "tool_use",
+        "model": "m-2026",
+    },
+    {
+        "type": "tool_result",
+        "time": 96.0,
+        "turn": 1,
+        "id": "c1",
+        "name": "add",
+        "content": [{"type": "text", "text": "3"}],
+        "is_error": False,
+    },
+    {"type": "run_finished", "time": 97.0, "turn": 1, "reason": "completed", "tokens": 34},
+]
+
+
+def play(tracing: Tracing) -> None:
+    for event in [STARTED, *TURN]:
+        tracing.event(event)
+
+
+def test_spans_follow_the_conventions(spans: InMemorySpanExporter) -> None:
+    play(Tracing())
+    found = {span.name: span for span in spans.get_finished_spans()}
+    chat = found["chat m"]
+    assert {key: attributes(chat)[key] for key in attributes(chat) if key.startswith("gen_ai")} == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "anthropic",
+        "gen_ai.request.model": "m",
+        "gen_ai.response.model": "m-2026",
+        "gen_ai.response.finish_reasons": ("tool_use",),
+        "gen_ai.usage.input_tokens": 30,
+        "gen_ai.usage.output_tokens": 4,
+        "gen_ai.usage.cache_read.input_tokens": 20,
+        "gen_ai.usage.cache_creation.input_tokens": 5,
+    }
+    assert (chat.start_time, chat.end_time) == (90 * 10**9, 94 * 10**9)
+    tool = attributes(found["execute_tool add"])
+    assert (tool["gen_ai.tool.call.id"], tool["gen_ai.tool.type"]) == ("c1", "function")
+    assert "gen_ai.tool.call.arguments" not in tool
+    root = attributes(found["invoke_agent claude"])
+    assert (root["gen_ai.usage.input_tokens"], root["gen_ai.usage.output_tokens"]) == (30, 4)
+
+
+def test_a_gate_call_told_of_later_lies_under_the_tool_call_it_was_made_in(
+    spans: InMemorySpanExporter,
+) -> None:
+    tracing = Tracing()
+    for event in [STARTED, *TURN[:-1]]:
+        tracing.event(event)
+    times = {"tools": 95.0, "before": 91.0}
+    for name, time in times.items():
+        tracing.call(
+            GateCall(
+                interface="lab",
+                caller="c",
+                function=name,
+                arguments="[[],{}]",
+                outcome="ok",
+                time=time,
+                queue=0.0,
+                run=0.5,
+            )
+        )
+    tracing.event(TURN[-1])
+    found = {span.name: span for span in spans.get_finished_spans()}
+    tool, root = found["execute_tool add"], found["invoke_agent claude"]
+    assert tool.context is not None and root.context is not None
+    parents = {name: found[f"seer.gate {name}"].parent for name in times}
+    assert parents["tools"] is not None and parents["before"] is not None
+    assert parents["tools"].span_id == tool.context.span_id
+    assert parents["before"].span_id == root.context.span_id
+
+
+def test_content_is_in_spans_only_where_it_is_wanted_and_never_with_secrets(
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_secrets(("sk-tracing-0123456789",))
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    play(Tracing())
+    found = {span.name: attributes(span) for span in spans.get_finished_spans()}
+    assert "I add." in found["chat m"]["gen_ai.output.messages"]
+    assert "be kind" in found["invoke_agent claude"]["gen_ai.system_instructions"]
+    assert found["execute_tool add"]["gen_ai.tool.call.result"] == '["3"]'
+    assert "sk-tracing" not in found["execute_tool add"]["gen_ai.tool.call.arguments"]
+
+
+def test_tokens_and_durations_are_measured(
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    monkeypatch.setattr(metrics, "get_meter", provider.get_meter)
+    play(Tracing())
+    data: Any = reader.get_metrics_data()
+    found = {one.name: one for one in data.resource_metrics[0].scope_metrics[0].metrics}
+    assert set(found) == {"gen_ai.client.token.usage", "gen_ai.client.operation.duration"}
+    tokens = {
+        point.attributes["gen_ai.token.type"]: point.sum
+        for point in found["gen_ai.client.token.usage"].data.data_points
+    }
+    assert tokens == {"input": 30, "output": 4}
+    provider.shutdown()
+
+
 INTERFACE = '''
 @expose
 def double(x: int) -> int:
@@ -143,13 +286,12 @@ async def test_calls_that_pass_the_gate_are_spans_of_the_run(
     assert set(found) == {
         *("invoke_agent scripted", "chat scripted", "execute_tool double", "seer.gate double"),
     }
-    root, call = found["invoke_agent scripted"], found["seer.gate double"]
-    assert root.context is not None
+    tool, call = found["execute_tool double"], found["seer.gate double"]
+    assert tool.context is not None
     assert call.parent is not None
-    assert call.parent.span_id == root.context.span_id
+    assert call.parent.span_id == tool.context.span_id
     assert attributes(call)["rpc.service"] == "lab"
     assert attributes(call)["seer.outcome"] == "ok"
-    tool = found["execute_tool double"]
     assert tool.start_time is not None and tool.end_time is not None
     assert call.start_time is not None and call.end_time is not None
     assert tool.start_time - 10**9 <= call.start_time <= call.end_time <= tool.end_time + 10**9

@@ -40,12 +40,19 @@ class Edit:
 
 
 def new_notebook() -> Notebook:
-    """An empty notebook for a Python kernel."""
+    """An empty notebook for a Python kernel, which any Jupyter can open and run."""
     return {
         "cells": [],
         "metadata": {
-            "kernelspec": {"display_name": "Python 3 (Seer)", "language": "python", "name": "seer"},
-            "language_info": {"name": "python"},
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {
+                "codemirror_mode": {"name": "ipython", "version": 3},
+                "file_extension": ".py",
+                "mimetype": "text/x-python",
+                "name": "python",
+                "nbconvert_exporter": "python",
+                "pygments_lexer": "ipython3",
+            },
         },
         "nbformat": 4,
         "nbformat_minor": 5,

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
@@ -49,8 +50,8 @@ class LocalIOPubThread(IOPubThread):
     port. Children print through their descriptors instead.
     """
 
-    def __init__(self, socket: Any, pipe: bool = False, session: Any = None) -> None:
-        super().__init__(socket, pipe=False, session=session)
+    def __init__(self, socket: Any, pipe: bool = False, **more: Any) -> None:
+        super().__init__(socket, pipe=False, **more)  # ipykernel 7 hands over its session, 6 not
 
     def _really_send(self, msg: Any, *args: Any, **kwargs: Any) -> None:
         if os.getpid() == self._master_pid:  # sockets do not survive a fork
@@ -181,4 +182,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    errors = os.dup(2)  # the kernel takes the other one for the output of cells
+    try:
+        main()
+    except BaseException:
+        os.write(errors, traceback.format_exc().encode(errors="replace"))
+        # Threads of the library would keep a process alive that never became a kernel.
+        os._exit(1)

@@ -22,7 +22,8 @@ from jupyter_server.services.kernels.kernelmanager import (
 
 from seer.execution._jupyter.controller import Controller
 
-KERNEL = "seer"
+KERNEL = "python3"
+"""As everywhere, so that notebooks saved here open and run elsewhere."""
 _RESOURCES = "/dev/null/kernel"
 """Where Jupyter looks for a kernel's icons and scripts: nowhere."""
 
