@@ -16,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from seer.cli._check import stand_ins
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.full
@@ -309,3 +310,12 @@ def test_doctor_finds_the_jails_of_this_machine(tmp_path: Path) -> None:
     states = {item["what"]: item["state"] for item in found}
     assert states["python"] == states["packages"] == states["provider: local"] == "ok"
     assert "ok" in (states["jail: bubblewrap"], states["jail: landlock"])
+
+
+def test_a_file_that_takes_any_model_is_checked_with_a_tiny_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEER_MODEL_ALIASES", "")
+    source = "from seer.rpc import list_configured_models\nlist_configured_models()[0]\n"
+    assert stand_ins(source, tmp_path) == ["tiny/model"]
+    assert (tmp_path / "tiny-0" / "config.json").is_file()

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import seer.sweeps
+from seer.cli import main
 from seer.cli._sweep import command, line
 from seer.sweeps import Here, Progress, Ray
 
@@ -67,7 +68,7 @@ def test_what_cannot_be_meant_is_refused(given: list[str], options: list[str], s
     assert done.exit_code == 2 and said in done.output
 
 
-def test_waiting_for_room_is_shown() -> None:
+def test_what_waits_for_room_is_queued() -> None:
     now = Progress(
         total=200,
         done=112,
@@ -81,5 +82,30 @@ def test_waiting_for_room_is_shown() -> None:
         retried=3,
     )
     assert line(now) == (
-        "112/200 done, 3 running of 40, 2 waiting for room, 3 retried, $8.10, about 12 min 0 s left"
+        "112/200 done, 1 running, 87 queued, 3 retried, $8.10, about 12 min 0 s left"
     )
+
+
+def test_an_agent_that_cannot_run_is_refused_before_the_first_cell(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("open('ran', 'w')")
+    (tmp_path / "m.toml").write_text('agents = ["scripted:nowhere.toml"]\n')
+    options = ["--matrix", str(tmp_path / "m.toml"), "--into", str(tmp_path / "s")]
+    done = CliRunner().invoke(command, [str(tmp_path / "main.py"), *options])
+    assert "nowhere.toml" in str(done.exception)
+    assert not (tmp_path / "ran").exists() and not (tmp_path / "s").exists()
+
+
+def test_ctrl_c_says_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "main.py").write_text("")
+    (tmp_path / "m.toml").write_text("seeds = 1\n")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seer.sweeps.run", interrupted)
+    options = ["--matrix", str(tmp_path / "m.toml"), "--into", str(tmp_path / "s")]
+    assert main(["sweep", str(tmp_path / "main.py"), *options]) == 130
+    said = capsys.readouterr().err.strip()
+    assert said.endswith("the same command goes on") and "\n" not in said

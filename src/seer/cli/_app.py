@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import signal
+import sqlite3
 import sys
 import traceback
 from collections.abc import Sequence
@@ -109,12 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcome: Any = app.main(
             None if arguments is None else list(arguments), prog_name="seer", standalone_mode=False
         )
-    except click.Abort:
-        say("interrupted", file=sys.stderr)
+    except (click.Abort, KeyboardInterrupt) as error:
+        # click makes an Abort of Ctrl-C; the first of them may say what was kept.
+        words = str(error.__cause__ or error)
+        say(f"interrupted: {words}" if words else "interrupted", file=sys.stderr)
         return INTERRUPTED
-    except KeyboardInterrupt:
-        say("interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except sqlite3.Error as error:
+        # The index of records, such as on a full disk.
+        say(f"error: the index of the records cannot be used: {error}", file=sys.stderr)
+        return FAILED
     except click.ClickException as error:
         words = io.StringIO()
         error.show(file=words)

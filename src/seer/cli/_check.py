@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from seer.cli._codes import FOUND
 from seer.cli._options import interface_argument, json_option, machine_options
 from seer.cli._target import Around, started
 from seer.console import say, say_json, table
+from seer.errors import SeerError, ServeError
 
 if TYPE_CHECKING:
     from seer.environment import InterfaceDescription
@@ -33,7 +35,7 @@ _HARMLESS = re.compile(r"(?i)^(|none|\*+|x+|\.+|<.*>|\$\{?\w+\}?|changeme|your[-
     name="check",
     epilog="""\b
 Examples:
-  seer check interface.py --tiny          tiny random models in place of the real ones
+  seer check interface.py                 a tiny random model in place of the real one
   seer check interface.py --model ./gemma --package einops
   seer check interface.py --json | jq '.functions[].signature'
 \b
@@ -41,17 +43,30 @@ Exit code 3: it can be served, but problems were found.""",
 )
 @interface_argument
 @machine_options
-@click.option("--tiny", is_flag=True, help="A tiny random model for every model the file names.")
+@click.option(
+    "--tiny",
+    is_flag=True,
+    help="Tiny random models for all that the file names, beside --model (default without it).",
+)
 @json_option
 def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
     """Load an interface file in a jail; list what an agent could call, and the problems found."""
     source = interface.read_text(encoding="utf-8", errors="replace")
     doubts = secrets_in(source)
     with TransientFolder("check") as scratch:
-        if tiny:
-            around["models"] = (*around["models"], *stand_ins(source, scratch))
-        with started(interface, Around(**around)) as served:
-            found = served.scoped.describe(served.library.name)
+        if tiny or not around["models"]:
+            named = stand_ins(source, scratch)
+            around["models"] = (*around["models"], *named)
+            if named and not tiny:
+                say(
+                    f"tiny random models stand for {', '.join(named)}; --model names a real one",
+                    file=sys.stderr,
+                )
+        try:
+            with started(interface, Around(**around)) as served:
+                found = served.scoped.describe(served.library.name)
+        except ServeError as error:
+            raise _with_hint(error) from error
     doubts += [*found.warnings, *_undocumented(found)]
     if as_json:
         say_json({**dataclasses.asdict(found), "warnings": doubts})
@@ -87,7 +102,8 @@ def secrets_in(source: str) -> list[str]:
 
 
 def stand_ins(source: str, folder: Path) -> list[str]:
-    """Tiny random models under the names that a file's `get_model_path("...")` calls use.
+    """Tiny random models under the names that a file's `get_model_path("...")` calls use, and one
+    where it asks for whatever is configured.
 
     They are folders whose last parts are those names, made known as aliases.
     """
@@ -96,6 +112,11 @@ def stand_ins(source: str, folder: Path) -> list[str]:
     from seer.testing import make_tiny_model
 
     names: list[str] = []
+    if any(
+        isinstance(node, ast.Name) and node.id == "list_configured_models"
+        for node in ast.walk(ast.parse(source))
+    ):
+        names.append("tiny/model")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("get_model_path"):
             first = node.args[0] if node.args else None
@@ -106,6 +127,18 @@ def stand_ins(source: str, folder: Path) -> list[str]:
         aliases.append(f"{name}={make_tiny_model(folder / f'tiny-{index}')}")
     os.environ["SEER_MODEL_ALIASES"] = ",".join(alias for alias in aliases if alias)
     return list(dict.fromkeys(names))
+
+
+def _with_hint(error: ServeError) -> SeerError:
+    """The error, and which option gives the file what it lacks."""
+    missing = re.search(r"No module named '([\w.]+)'", str(error))
+    if missing is None:
+        return error
+    package = missing[1].partition(".")[0]
+    return SeerError(
+        f"{error}\nif the file is to import it: seer check ... --package {package}; "
+        "a file that loads a model also needs --model NAME"
+    )
 
 
 def _undocumented(found: "InterfaceDescription") -> list[str]:

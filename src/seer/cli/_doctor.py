@@ -170,7 +170,7 @@ def _hub() -> Finding:
     stored = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"), "token")
     offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
     where = os.environ.get("HF_ENDPOINT", "the public hub")
-    said = f"{where}; " + ("offline: only models that are cached or local" if offline else "online")
+    said = f"{where}; " + ("offline: cached and local models only" if offline else "not contacted")
     if token or stored.is_file():
         return Finding("hub", "ok", f"{said}; a token is there")
     return Finding("hub", "ok", f"{said}; no token", "gated models need HF_TOKEN")

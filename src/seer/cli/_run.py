@@ -55,14 +55,14 @@ def command(
     arguments: tuple[str, ...],
 ) -> int:
     """Run an experiment (PROGRAM, default main.py) in its own folder; show what was recorded."""
-    from seer.harness import find_agent
+    from seer.harness import check_agent
 
     given = {"SEER_RUN_NAME": name, "SEER_APPROVE": approve, "SEER_AGENT": agent}
     env = {variable: value for variable, value in given.items() if value is not None}
     if agent:
-        # An unknown one is an error before anything starts.
+        # Before anything starts: one that is unknown, or lacks its SDK or its key, is an error.
         with contextlib.chdir(program.absolute().parent):
-            find_agent(agent)
+            check_agent(agent)
     code, made = run_program(program, arguments, root=root, env=env)
     show(made)
     return code

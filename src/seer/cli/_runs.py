@@ -89,7 +89,7 @@ def list_runs(
     columns = ["run", "ago", "status", "name", "agent", "turns", "calls", "cost", "score"]
     rows = [_row(run) for run in found]
     # What no run has takes no room.
-    kept = [i for i, name in enumerate(columns) if i < 7 or any(row[i] != "-" for row in rows)]
+    kept = [i for i in range(len(columns)) if i < 7 or any(row[i] != "-" for row in rows)]
     columns, rows = [columns[i] for i in kept], [tuple(row[i] for i in kept) for row in rows]
     table(columns, rows, shorten={"name", "agent"}, colours=_COLOURS)
     for run in found:

@@ -1,20 +1,23 @@
 """`seer sweep`: an experiment once per cell of a matrix, with a live table."""
 
+import contextlib
 import dataclasses
+import importlib.util
 import math
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from seer.cli._codes import FOUND
+from seer.cli._codes import FOUND, Interrupted
 from seer.cli._options import json_option
 from seer.cli._ps import duration
 from seer.console import say, say_json, status_line, table
 
 if TYPE_CHECKING:
-    from seer.sweeps import Place, Progress, Summary, SweepResult
+    from seer.sweeps import Matrix, Place, Progress, Summary, SweepResult
 
 
 @click.command(
@@ -27,7 +30,8 @@ Examples:
   seer sweep --into sweeps/first --concurrency 2  change one that is running
 \b
 agents.toml: agents = ["claude", "openai"], tools = [...], models = [...], seeds = 5
-The same command after a crash goes on: finished cells are not run again.
+The same command after a crash goes on: finished cells are not run again. Killed cells are
+retried once; failed cells are not (see --retry-failed).
 Nodes of a cluster have their own environment: name the keys that the program needs with --env.
 Exit code 3: some cells have no result.""",
 )
@@ -100,11 +104,13 @@ def command(
         return _show(read_sweep(folder), as_json=as_json)
     if matrix_file is None:
         raise click.UsageError("a new sweep needs --matrix FILE")
+    matrix = Matrix.from_file(matrix_file)
+    _check(program, matrix, elsewhere=place != "here")
     on = _place(place, cpus=cpus, gpus=gpus, memory=memory, source=source)
-    with status_line() as show:
+    with _going_on(folder), status_line() as show:
         sweep = run(
             program,
-            Matrix.from_file(matrix_file),
+            matrix,
             folder=folder,
             concurrency=2 if concurrency is None else concurrency,
             retry=Retry(failed=retry_failed),
@@ -115,6 +121,34 @@ def command(
             on_progress=lambda now: show(line(now)),
         )
     return _show(sweep, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _going_on(folder: Path) -> Generator[None]:
+    """Say on Ctrl-C what was kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(
+            f"finished cells are kept in {folder}; the same command goes on"
+        ) from None
+
+
+def _check(program: Path, matrix: "Matrix", *, elsewhere: bool) -> None:
+    """Find out before the first cell what its end would lack: agents here, tables and plots."""
+    from seer.errors import MissingExtraError
+    from seer.harness import check_agent
+
+    missing = [n for n in ("scipy", "matplotlib", "pyarrow") if importlib.util.find_spec(n) is None]
+    if missing:
+        raise MissingExtraError(
+            f"the tables and plots of a sweep need {', '.join(missing)}; run: "
+            "pip install 'seer-interp[sweeps]'"
+        )
+    if not elsewhere:  # nodes of a cluster have packages and keys of their own
+        with contextlib.chdir(program.absolute().parent):
+            for agent in matrix.agents:
+                check_agent(agent)
 
 
 def _place(
@@ -155,9 +189,9 @@ def _environment(variables: tuple[str, ...]) -> dict[str, str]:
 
 def line(now: "Progress") -> str:
     """A sweep's progress in one line."""
-    parts = [f"{now.done}/{now.total} done", f"{len(now.running)} running of {now.concurrency}"]
-    if now.waiting:
-        parts.append(f"{now.waiting} waiting for room")
+    running = len(now.running) - now.waiting
+    queued = now.total - now.done - now.failed - running
+    parts = [f"{now.done}/{now.total} done", f"{running} running, {queued} queued"]
     if now.failed:
         parts.append(f"{now.failed} failed")
     if now.retried:

@@ -1,7 +1,7 @@
 """Run an agent of any vendor, see what it does as typed events, and keep it within limits."""
 
 from seer.errors import AgentProcessError, ScriptError, ToolServerError
-from seer.harness._agent import Agent, AgentRequest, agent_names, find_agent
+from seer.harness._agent import Agent, AgentRequest, agent_names, check_agent
 from seer.harness._approval import Answer, Approve, Policy
 from seer.harness._control import control_run
 from seer.harness._events import (
@@ -90,9 +90,9 @@ __all__ = [
     "UserMessage",
     "Waiting",
     "agent_names",
+    "check_agent",
     "control_run",
     "event_from_json",
-    "find_agent",
     "fork_environment",
     "run_agent",
     "run_agent_interactive",

@@ -152,6 +152,18 @@ def find_agent(name: str) -> Agent:
     return made()
 
 
+def check_agent(name: str) -> None:
+    """Check that an agent could run here: it exists, and its SDK and its key are there.
+
+    Raises:
+        ConfigError: There is no such agent.
+        MissingExtraError: Its SDK is not installed.
+        SecretMissingError: Its key is not set.
+    """
+    request = AgentRequest(run_id="", provider=name, model=None, system_prompt="", task="-")
+    find_agent(name).check(request)
+
+
 def _plugins() -> Iterable[EntryPoint]:
     # Imported late: it takes a good part of the time that importing the harness does.
     from importlib.metadata import entry_points
