@@ -19,15 +19,16 @@ INTERFACE = '@expose\ndef add(a: int) -> int:\n    """Add one."""\n    return a 
 
 
 @pytest.fixture
-async def sandbox(tmp_path: Path) -> AsyncGenerator[Sandbox]:
-    make_tiny_model(tmp_path / "known")
+async def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Sandbox]:
+    known = make_tiny_model(tmp_path / "known")
+    monkeypatch.setenv("SEER_MODEL_ALIASES", f"acme/known={known}")
     make_tiny_model(tmp_path / "organism-of-secrets", seed=1)
     config = SandboxConfig(
         gpu=None,
         provider="local",
         network="none",
         models=[
-            ModelConfig(name=str(tmp_path / "known")),
+            ModelConfig(name="acme/known"),
             ModelConfig(name=str(tmp_path / "organism-of-secrets"), var_name="blind", hidden=True),
         ],
         python_packages=["ipykernel", "torch", "transformers"],
@@ -63,12 +64,18 @@ async def test_models_are_loaded_into_variables_and_hidden_ones_stay_hidden(
         ).value == "('LlamaForCausalLM', 'LlamaForCausalLM', True)"
         told = "blind.config._name_or_path, blind_tokenizer.name_or_path"
         assert (await session.aexec(told)).value == "('/models/model_0', '/models/model_0')"
+        # What is not hidden goes by its hub id, also where a program loads it by that.
+        by_id = "__import__('transformers').AutoConfig.from_pretrained('acme/known')._name_or_path"
+        assert (
+            await session.aexec(f"model.config._name_or_path, {by_id}")
+        ).value == "('acme/known', 'acme/known')"
         text = session.model_info_text
         assert "`model` and `tokenizer`" in text
         assert "`blind` and `blind_tokenizer`: a model whose name is withheld" in text
         assert "secrets" not in text
         assert (await session.aexec("import tools; tools.add(41)")).value == "42"
     assert sandbox.exec("echo alive") == "alive\n"
+    sandbox.exec("touch here /root/there /data/everywhere && pip --version")
 
 
 async def test_a_shell_in_a_sandbox_reaches_served_functions(

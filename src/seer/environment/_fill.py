@@ -3,10 +3,14 @@
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from seer.console import Phase
 from seer.environment._config import SandboxConfig
+from seer.environment._handles import ModelHandle
+from seer.environment._names import is_local_model
+from seer.environment._origins import ModelOrigin
 from seer.environment._repos import PreparedRepo
 from seer.errors import RepoError, visible
 from seer.isolation import open_beneath
@@ -47,6 +51,29 @@ def _read(folder: Path, name: str) -> tuple[bytes, int]:
     fd = open_beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         return file.read(), os.fstat(fd).st_mode & 0o777
+
+
+async def place_in_hub_cache(
+    machine: Machine, models: Sequence[tuple[ModelOrigin, ModelHandle]]
+) -> None:
+    """Let programs in the machine load models by their hub ids, from where they are mounted.
+
+    The hub's own cache is a folder per model with links to its files, one set per commit.
+    """
+    for origin, handle in models:
+        if is_local_model(origin.name):
+            continue
+        folder = f"{machine.layout.home}/.cache/huggingface/hub/{hub_cache_name(origin.name)}"
+        commit = origin.commit or "0" * 40
+        await machine.write_file(f"{folder}/refs/{origin.revision}", commit.encode())
+        await machine.make_dir(f"{folder}/snapshots")
+        link = f"{folder}/snapshots/{commit}"
+        await machine.exec(["ln", "-sfn", machine.path(handle.path), link])
+
+
+def hub_cache_name(name: str) -> str:
+    """The folder of a model in the hub's cache."""
+    return "--".join(["models", *name.split("/")])
 
 
 async def check_out(

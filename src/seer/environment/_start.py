@@ -17,7 +17,7 @@ from pathlib import Path
 
 from seer.console import Phase, Progress, progress
 from seer.environment._config import ExecutionMode, SandboxConfig
-from seer.environment._fill import REPOS, check_out, copy_files
+from seer.environment._fill import REPOS, check_out, copy_files, place_in_hub_cache
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._models import PreparedModel, model_handles, prepare_models
 from seer.environment._note import Note, read_note, write_note
@@ -314,6 +314,8 @@ class _Starter:
                 if self._snapshot is not None:
                     await restore_snapshot(machine, self._snapshot)
                 await copy_files(machine, config)
+        named = [(model.origin, model.handle) for model in models]
+        await place_in_hub_cache(machine, [pair for pair in named if not pair[1].hidden])
         for repo, wanted in zip(repos, config.repos, strict=not self._provider.runs_nothing):
             async with self._in_phase(display, f"repo {repo.name}") as phase:
                 await check_out(machine, repo, wanted.install, phase)
@@ -329,8 +331,10 @@ def _packages_for(config: SandboxConfig, *, notebook: bool) -> tuple[str, ...]:
             packages += ("peft",)
         logger.info("python_packages is empty; for the models: %s", ", ".join(packages))
     if notebook and config.execution_mode is ExecutionMode.NOTEBOOK:
-        # A kernel to run cells with, and what agents expect on a machine of their own.
-        packages += ("ipykernel", "pip")
+        packages += ("ipykernel",)
+    if notebook and config.execution_mode is not ExecutionMode.LOCAL:
+        # What agents expect on a machine of their own.
+        packages += ("pip",)
     return packages
 
 

@@ -192,7 +192,10 @@ class NotebookSession(KernelSession):
         if self._models and self.workspace.preload_models:
             ground = await self._site.ground()
             wanted = json.dumps(
-                [{"name": m.var_name, "path": m.path, "base": m.base_path} for m in self._models]
+                [
+                    {"name": m.var_name, "path": m.path, "base": m.base_path, "known_as": m.name}
+                    for m in self._models
+                ]
             )
             script = f"{ground.inside}/preload_models.py"
             code = (

@@ -28,7 +28,8 @@ WORKDIR, HOME, TMP, MODELS = "/workspace", "/home/agent", "/tmp", "/models"
 RUN, GATES, PROXY = "/run/seer/shared", "/run/seer/gates", "/run/seer/proxy.sock"
 PYTHON, ENV, VENV, LIB = "/seer/python", "/seer/env", "/seer/venv", "/seer/lib"
 
-_PRIVATE = {"work": WORKDIR, "home": HOME, "tmp": TMP, "run": RUN}
+_PRIVATE = {"work": WORKDIR, "home": HOME, "tmp": TMP, "run": RUN, "root": "/root", "data": "/data"}
+"""Folders of the machine's own; programs for rented machines write to the last two."""
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _SYSTEM_PATH = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
 

@@ -8,7 +8,8 @@ def load_models(wanted: str) -> dict[str, Any]:
     """Load each model and its tokenizer.
 
     Args:
-        wanted: JSON: a list of `{"name": variable, "path": folder, "base": folder or null}`.
+        wanted: JSON: a list of `{"name": variable, "path": folder, "base": folder or null,
+            "known_as": the model's name, or what a hidden one is called}`.
 
     Returns:
         The variables by name.
@@ -25,6 +26,9 @@ def load_models(wanted: str) -> dict[str, Any]:
 
             adapters: Any = peft
             model = adapters.PeftModel.from_pretrained(model, entry["path"])
+        elif "/" in entry["known_as"] and not entry["known_as"].startswith(("/", "./", "~")):
+            # Its hub id, which code that looks for a model's own settings goes by.
+            model.config._name_or_path = entry["known_as"]
         variables[entry["name"]] = model.eval()
         variables[tokenizer_name(entry["name"])] = library.AutoTokenizer.from_pretrained(base)
     return variables
