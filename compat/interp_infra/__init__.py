@@ -1,1 +1,28 @@
-"""Another spelling of `seer`: every submodule here *is* the one of the same name there."""
+"""The same as `src`: `interp_infra.environment` is `src.environment`, and so on."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Alias(MetaPathFinder, Loader):
+    """Finds each module below this package below `src`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(f"{__name__}."):
+            return None
+        return ModuleSpec(fullname, self)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return importlib.import_module("src" + spec.name.removeprefix(__name__))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It was run under its own name."""
+
+
+sys.meta_path.insert(0, _Alias())

@@ -336,3 +336,23 @@ def test_a_default_that_does_not_fit_its_hint_is_accepted_and_the_author_is_told
     assert "search(): the default of 'layers' is 'all', its hint is list[int]" in told
     assert "field 'text' of Query" in told and "'top'" not in told
     assert "ask(): the default of 'note' is (), its hint is dict" in told
+
+
+def test_configured_models_are_a_list_and_a_mapping(load_text: Load) -> None:
+    tools = load_text(
+        """
+        models = list_configured_models()
+
+        @expose
+        def show() -> list:
+            return list_configured_models()
+
+        @expose
+        def forms() -> list:
+            return [models[0], models["a/b"], models.get("c"), dict(models), list(models.items())]
+        """,
+        models={"a/b": "/m/ab"},
+    )
+    assert tools.show() == ["a/b"]
+    assert tools.forms() == ["a/b", "/m/ab", None, {"a/b": "/m/ab"}, [("a/b", "/m/ab")]]
+    assert [*tools.module.models.values(), *tools.module.models.keys()] == ["/m/ab", "a/b"]

@@ -25,7 +25,7 @@ HELP = """\
 /tools       the agent's tools
 /cost        what was used so far
 /conclude    close the tools and let the agent have one last turn
-/exit        end the conversation (also Ctrl-D)
+/exit        end the conversation (also exit, quit or Ctrl-D)
 Escape or Ctrl-C interrupts what the agent is doing; the conversation stays."""
 
 
@@ -83,7 +83,7 @@ class Chat:
         """Take the person's lines until one is for the agent."""
         while True:
             line = await self._terminal.ask("> ")
-            if line is None or line.strip() in {"/exit", "/quit"}:
+            if line is None or line.strip() in {"/exit", "/quit", "exit", "quit"}:
                 self._run.send(None)
                 return
             text = line.strip()

@@ -167,9 +167,37 @@ def get_model_path(name: str) -> str:
     return path
 
 
-def list_configured_models() -> list[str]:
-    """The names of the configured models; hidden ones by their alias."""
-    return _visible(_context())
+class ModelNames(list[str]):
+    """Names of models, as a list; also a mapping from each name to the model's folder."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is str:
+            return get_model_path(key)
+        return super().__getitem__(key)  # pyright: ignore[reportUnknownVariableType]
+
+    def keys(self) -> list[str]:
+        """The names."""
+        return list(self)
+
+    def values(self) -> list[str]:
+        """The folders."""
+        return [get_model_path(name) for name in self]
+
+    def items(self) -> list[tuple[str, str]]:
+        """Names and folders."""
+        return list(zip(self, self.values(), strict=True))
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        """The folder of a model, if that is among them."""
+        return get_model_path(name) if name in self else default
+
+
+def list_configured_models() -> ModelNames:
+    """The names of the configured models; hidden ones by their alias.
+
+    The list is also a mapping: `list_configured_models()[name]` is the model's folder.
+    """
+    return ModelNames(_visible(_context()))
 
 
 def keep(key: str, factory: Callable[[], T]) -> T:

@@ -1,7 +1,0 @@
-"""`src.environment` is `seer.environment`: one module under two names."""
-
-import sys
-
-import seer.environment
-
-sys.modules[__name__] = seer.environment

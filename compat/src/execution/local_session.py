@@ -1,0 +1,3 @@
+"""A module of the original; what it held is in `src.execution`."""
+
+from src.execution.sessions import *  # noqa: F403
