@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
@@ -109,6 +111,16 @@ async def test_seer_itself_is_not_to_be_seen(backend: BackendName) -> None:
         code = "import importlib.util as u; print(u.find_spec('seer'), u.find_spec('src'))"
         result = await machine.exec([machine.layout.python, "-c", code])
         assert result.stdout.split() == [b"None", b"None"]
+
+
+async def test_a_machine_forgets_sockets_that_nobody_uses_any_more() -> None:
+    async with started() as machine:
+        way = await machine.reach(f"{machine.layout.run}/some.sock")
+        await way.close()
+        seen = weakref.ref(way)
+        del way
+        gc.collect()
+        assert seen() is None
 
 
 async def test_no_jail_is_possible_when_asked_for() -> None:

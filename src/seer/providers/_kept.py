@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import time
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +44,7 @@ class KeptMachine(StewardMachine):
         self._keeper = keeper
         self._open = 0
         self._last_use = self._last_renewal = time.monotonic()
-        self._ways: list[Way] = []
+        self._ways: weakref.WeakSet[Way] = weakref.WeakSet()
         self._renewing = asyncio.create_task(self._renew())
 
     @abstractmethod
@@ -64,7 +65,7 @@ class KeptMachine(StewardMachine):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(period):
                     await self._keeper.ended.wait()
-        for way in self._ways:
+        for way in list(self._ways):
             await way.close()
         await self._released()
 
@@ -214,7 +215,7 @@ class KeptMachine(StewardMachine):
     async def reach(self, path: str) -> Way:
         """Make a Unix socket of the machine available as a file of this host."""
         way = await super().reach(path)
-        self._ways.append(way)
+        self._ways.add(way)
         return way
 
     def path(self, target: str) -> str:
