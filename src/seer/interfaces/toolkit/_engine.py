@@ -338,20 +338,14 @@ class Engine:
             starts.setdefault(_prompt_key(one.task), []).append(one)
         same = list(starts.values())
         ordered = [one for group in same for one in group]
+        longest = max(len(ones[0].task.row) for ones in same)
         slots.begin(
-            [
-                Start(
-                    ones[0].task.row,
-                    [one.slot for one in ones],
-                    prompt_changes(ones[0].task.steps, len(ones[0].task.row)),
-                )
-                for ones in same
-            ],
+            [Start(ones[0].task.row, [one.slot for one in ones]) for ones in same],
             [one.task.seed for one in ordered],
             [one.task.settings for one in ordered],
+            prompt_changes([ones[0].task.steps for ones in same], longest),
         )
-        for one in group:
-            slots.bend(one.slot, one.bends)
+        slots.bend({one.slot: one.bends for one in group})
 
     def _room(self) -> Slots | None:
         """Slots with room for the first in line, or None while others must leave first."""

@@ -138,5 +138,5 @@ def _free_generator(device: torch.device) -> None:
 def on_device(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers as a tensor of a device, without waiting for what the device is doing."""
     cuda = device.type == "cuda"
-    host = torch.tensor(values, dtype=dtype, pin_memory=cuda)
-    return host.to(device, non_blocking=cuda)
+    host = torch.as_tensor(values, dtype=dtype)
+    return host.pin_memory().to(device, non_blocking=True) if cuda else host.to(device)

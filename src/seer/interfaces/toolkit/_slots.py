@@ -34,7 +34,7 @@ from ._sampling import Dice, Settings, Way, choose
 
 ROWS = (1, 8, 32, 64, 128, 256)
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
-_PROMPTS = (1, 4, 16, 64, 256)
+_PROMPTS = (1, 4, 16, 32, 64, 128, 256)
 """Prompts of one captured prefill."""
 _GROUPED = "seer_grouped"
 Shape = tuple[int, int, int]
@@ -49,8 +49,10 @@ class Start:
 
     prompt: Sequence[int]
     rows: Sequence[int]
-    changes: Mapping[int, Callable[[Tensor], Tensor]]
-    """By layer, what changes its residual stream, (1, tokens, width)."""
+
+
+Changes = Mapping[int, Callable[[Tensor], Tensor]]
+"""By layer, what changes the residual stream of a batch, (rows, tokens, width)."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +109,22 @@ class Slots:
     # --- rows come and go ------------------------------------------------------------------------
 
     def begin(
-        self, starts: Sequence[Start], seeds: Sequence[int], settings: Sequence[Settings]
+        self,
+        starts: Sequence[Start],
+        seeds: Sequence[int],
+        settings: Sequence[Settings],
+        changes: Changes,
     ) -> None:
         """Prefill prompts and put rows at their beginning.
 
         Args:
-            starts: The prompts. All must have changes, or none.
+            starts: The prompts.
             seeds: For each row of all starts, in order.
             settings: Likewise.
+            changes: Of the prompts, which are padded at the right to the longest of them.
         """
         firsts = [start.rows[0] for start in starts]
-        self._prefill([list(one.prompt) for one in starts], firsts, starts)
+        self._prefill([list(one.prompt) for one in starts], firsts, changes)
         for start in starts:
             if len(start.rows) > 1:
                 self._copy(start.rows[0], start.rows[1:], len(start.prompt))
@@ -133,13 +140,13 @@ class Slots:
                 if next(penalized):
                     self._dice.see(row, start.prompt)
 
-    def bend(self, row: int, bends: Mapping[int, Bend]) -> None:
-        """Say how a row is changed from now on, by layer; what was said before is forgotten."""
+    def bend(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
+        """Say how rows are changed from now on, by row and layer; what was said is forgotten."""
         if self._bends is None:
-            if not bends:
+            if not any(bends.values()):
                 return
             self._bends = _Bends(self._model, self.rows + 1)
-        self._bends.set(row, bends)
+        self._bends.set(bends)
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copy a row that has `length` tokens to another slot."""
@@ -175,13 +182,10 @@ class Slots:
 
     # --- prefill ---------------------------------------------------------------------------------
 
-    def _prefill(
-        self, prompts: Sequence[list[int]], rows: Sequence[int], starts: Sequence[Start]
-    ) -> None:
-        changed = any(start.changes for start in starts)
+    def _prefill(self, prompts: Sequence[list[int]], rows: Sequence[int], changes: Changes) -> None:
         longest = max(map(len, prompts))
         count = len(prompts)
-        if not changed:
+        if not changes:
             wide = 1 << max(4, (longest - 1).bit_length())
             many = bucket(_PROMPTS, count)
             if wide * many <= self._small and wide <= self.length and count <= many:
@@ -197,8 +201,8 @@ class Slots:
             on_device(where, torch.int64, device),
             on_device(last, torch.int64, device),
         )
-        if changed or count * longest > self._small:
-            self._run_prompts(*given, _joined([start.changes for start in starts]))
+        if changes or count * longest > self._small:
+            self._run_prompts(*given, changes)
             return
         held = self._prefills.setdefault((count, longest), given)
         if held is not given:
@@ -206,13 +210,7 @@ class Slots:
                 mine.copy_(new)
         self._graphs.run(("prefill", count, longest), partial(self._run_prompts, *held, {}))
 
-    def _run_prompts(
-        self,
-        ids: Tensor,
-        rows: Tensor,
-        last: Tensor,
-        changes: Mapping[int, Callable[[Tensor], Tensor]],
-    ) -> None:
+    def _run_prompts(self, ids: Tensor, rows: Tensor, last: Tensor, changes: Changes) -> None:
         """Run prompts, padded at the right: a token never sees what comes behind it."""
 
         def put(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -316,14 +314,21 @@ class _Bends:
         self._along = torch.zeros(*size, model.width, device=model.device)
         self._add = torch.zeros(*size, model.width, device=model.device)
 
-    def set(self, row: int, bends: Mapping[int, Bend]) -> None:
-        self._keep[:, row] = 1
-        self._along[:, row] = 0
-        self._add[:, row] = 0
-        for layer, bend in bends.items():
-            self._keep[layer, row] = bend.keep
-            self._along[layer, row, 0] = bend.along
-            self._add[layer, row, 0] = bend.add
+    def set(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
+        where = self._index(list(bends))
+        self._keep[:, where] = 1
+        self._along[:, where] = 0
+        self._add[:, where] = 0
+        for layer in {layer for own in bends.values() for layer in own}:
+            own = {row: of[layer] for row, of in bends.items() if layer in of}
+            where = self._index(list(own))
+            keep = on_device([[one.keep] for one in own.values()], torch.float32, where.device)
+            self._keep[layer, where] = keep
+            self._along[layer, where, 0] = torch.stack([one.along for one in own.values()])
+            self._add[layer, where, 0] = torch.stack([one.add for one in own.values()])
+
+    def _index(self, rows: list[int]) -> Tensor:
+        return on_device(rows, torch.int64, self._keep.device)
 
     def move(self, source: int, target: int) -> None:
         self.take(self, source, target)
@@ -386,7 +391,7 @@ def head_at(model: Model, last: Tensor) -> Generator[None]:
 
 
 @contextmanager
-def changing(model: Model, changes: Mapping[int, Callable[[Tensor], Tensor]]) -> Generator[None]:
+def changing(model: Model, changes: Changes) -> Generator[None]:
     """While the context lasts, change the residual stream at some layers."""
     inputs = {model.blocks[0]: changes[0]} if 0 in changes else {}
     outputs = {model.blocks[n - 1]: change for n, change in changes.items() if n > 0}
@@ -394,22 +399,6 @@ def changing(model: Model, changes: Mapping[int, Callable[[Tensor], Tensor]]) ->
         if changes:
             stack.enter_context(replace(inputs=inputs, outputs=outputs))
         yield
-
-
-def _joined(
-    starts: Sequence[Mapping[int, Callable[[Tensor], Tensor]]],
-) -> dict[int, Callable[[Tensor], Tensor]]:
-    """The changes of single rows as changes of a batch of them."""
-
-    def change(layer: int, value: Tensor) -> Tensor:
-        parts = [
-            one[layer](part) if layer in one else part
-            for one, part in zip(starts, value.split(1), strict=True)
-        ]
-        return torch.cat(parts)
-
-    layers = {layer for one in starts for layer in one}
-    return {layer: partial(change, layer) for layer in layers}
 
 
 def _grouped_attention(
@@ -441,11 +430,11 @@ def _grouped_attention(
 def launch_bound(model: Model) -> int:
     """Tokens, padding counted, up to which launching a run takes longer than running it.
 
-    Roughly: 0.8 ms of launching per block, and 4e14 operations per second, two for each parameter
-    and token.
+    Roughly: 1.6 ms of launching per block, while other threads run too, and 4e14 operations per
+    second, two for each parameter and token.
     """
     parameters = sum(weight.numel() for weight in model.net.parameters())
-    return min(4096, max(128, int(model.layers * 0.8e-3 * 4e14 / (2 * parameters))))
+    return min(8192, max(128, int(model.layers * 1.6e-3 * 4e14 / (2 * parameters))))
 
 
 def cache_shapes(model: Model) -> list[Shape]:
@@ -508,8 +497,8 @@ def _probe_slots(model: Model) -> float:
     prompts, rows = [whole[:3], whole[2:9]], [1, 0]
     with model.turn:
         slots = Slots(model, Graphs(torch.device("cpu"), "probe"), cache_shapes(model), 2, 32)
-        starts = [Start(p, [r], {}) for p, r in zip(prompts, rows, strict=True)]
-        slots.begin(starts, [0, 0], [Settings(8)] * 2)
+        starts = [Start(p, [r]) for p, r in zip(prompts, rows, strict=True)]
+        slots.begin(starts, [0, 0], [Settings(8)] * 2, {})
         written: list[list[int]] = [[], []]
         for _ in range(4):
             chosen = slots.run(rows=2, length=32, way="greedy", bent="no")[0].tolist()

@@ -18,6 +18,7 @@ from torch import Tensor
 from seer.errors import ModelInputError
 
 from ._batches import check_total
+from ._graphs import on_device
 from ._inside import Change, Site
 from ._limits import MAX_STEERING, check_count, check_texts
 from ._model import Model, Prompt
@@ -155,13 +156,16 @@ def bends_of(model: Model, steps: Sequence[Step]) -> dict[int, Bend] | None:
     return found
 
 
-def prompt_changes(steps: Sequence[Step], length: int) -> dict[int, Callable[[Tensor], Tensor]]:
-    """A row's changes of the residual stream of its prompt, by layer."""
+def prompt_changes(
+    steps: Sequence[Sequence[Step]], longest: int
+) -> dict[int, Callable[[Tensor], Tensor]]:
+    """The changes of the residual stream of prompts that are padded at the right, by layer."""
 
     def at_prompt(change: Change, value: Tensor) -> Tensor:
         return change(value, 0)
 
-    changes = changes_of([steps], [length]) if steps else {}
+    # As if all were as long: none begins behind padding.
+    changes = changes_of(steps, [longest] * len(steps))
     return {site.layer: partial(at_prompt, change) for site, change in changes.items()}
 
 
@@ -235,7 +239,7 @@ class _Round:
         """1 where this change applies, over rows and tokens."""
         if prompt in self._masks:
             return self._masks[prompt]
-        mask = torch.zeros(len(self._steps), value.shape[1], 1, device=value.device)
+        mask = torch.zeros(len(self._steps), value.shape[1], 1)
         for row, step in enumerate(self._steps):
             if step is None:
                 continue
@@ -243,5 +247,5 @@ class _Round:
                 mask[row] = 1
             elif prompt:
                 mask[row, self._starts[row] + step.position] = 1
-        self._masks[prompt] = mask
-        return mask
+        self._masks[prompt] = on_device(mask, torch.float32, value.device)
+        return self._masks[prompt]
