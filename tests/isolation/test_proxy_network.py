@@ -382,7 +382,7 @@ def _bundled(folder: Path) -> Path:
 
 
 def test_the_proxy_and_forwarder_run_from_a_bundle_alone() -> None:
-    for name in ("proxy", "forward", "cgroup", "scope"):
+    for name in ("proxy", "forward", "cgroup"):
         code = f"import runpy; runpy.run_path({str(script(name))!r}, run_name='shipped')"
         done = subprocess.run([sys.executable, "-I", "-S", "-c", code], check=False)
         assert done.returncode == 0
