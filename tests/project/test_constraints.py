@@ -4,7 +4,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from uv import find_uv_bin
 
@@ -18,13 +17,14 @@ VERSIONS = ("3.11.2", "3.12.0", "3.13.0", "3.14.0")
 @pytest.mark.parametrize("version", VERSIONS)
 def test_each_package_has_one_pin_on_each_python(version: str) -> None:
     pins: dict[str, list[str]] = {}
-    environment = default_environment()
-    environment["python_full_version"] = version
-    environment["python_version"] = version.rpartition(".")[0]
+    environment = {
+        "python_full_version": version,
+        "python_version": version.rpartition(".")[0],
+    }
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             pin = Requirement(line)
-            fits = pin.marker is None or pin.marker.evaluate({**environment})
+            fits = pin.marker is None or pin.marker.evaluate(environment)
             pins.setdefault(pin.name.lower(), []).extend([line] if fits else [])
     assert not {name: lines for name, lines in pins.items() if len(lines) != 1}
 
