@@ -84,7 +84,7 @@ def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     sweep = sweep_of(tmp_path, {"a": [1.0]})
     for name in ("pyarrow", "scipy.stats"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtraError, match=r"seer\[sweeps\]"):
+    with pytest.raises(MissingExtraError, match=r"seer-interp\[sweeps\]"):
         sweep.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(MissingExtraError, match=r"seer\[sweeps\]"):
+    with pytest.raises(MissingExtraError, match=r"seer-interp\[sweeps\]"):
         summarize(sweep)
