@@ -29,10 +29,10 @@ def defined_in(file: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", ["architecture.md"])
+@pytest.mark.parametrize("page", ["architecture.md", "glossary.md"])
 def test_every_file_and_function_that_a_page_names_is_there(page: str) -> None:
     text = " ".join((DOCS / page).read_text().split())
-    references = [found for found in _REFERENCE.findall(text) if "/" in found[0]]
+    references = [found for found in _REFERENCE.findall(text) if found[1] or "/" in found[0]]
     assert references
     missing: list[str] = []
     for path, names in references:
@@ -58,3 +58,9 @@ def test_the_tree_of_the_architecture_page_has_every_folder() -> None:
         and folder.parent.name != "adapters"
     )
     assert sorted(listed) == there
+
+
+def test_the_glossary_is_short_and_in_order() -> None:
+    terms = re.findall(r"^\| (\w+) \| [A-Z]", (DOCS / "glossary.md").read_text(), re.M)
+    assert terms == sorted(terms)
+    assert 0 < len(terms) <= 25
