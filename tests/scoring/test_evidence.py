@@ -123,11 +123,11 @@ def test_a_rerun_that_differs_is_a_problem(tmp_path: Path) -> None:
     run = recorded(tmp_path, report(claim("It says Yes with 0.912")))
     asked: list[str] = []
 
-    def same(one: GateCall) -> None:
+    def same(one: GateCall, run: Run) -> None:
         asked.append(one.call)
 
     assert verify(run, rerun=same).stands and asked == [WITH.call, WITHOUT.call]
-    found = verify(run, rerun=lambda one: "0.91234 was recorded, 0.5 came")
+    found = verify(run, rerun=lambda one, run: "0.91234 was recorded, 0.5 came")
     assert any("0.5 came" in problem for problem in problems(found))
 
 

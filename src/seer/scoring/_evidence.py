@@ -8,20 +8,22 @@ person should look at; what it does not flag is not thereby proven.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from seer.errors import AnswerError
 from seer.harness import Text, ToolCall, event_from_json
 from seer.runs import GateCall, Run
 from seer.scoring._answer import Answer, Claim, parse_answer
-from seer.scoring._rerun import Rerun, leaves
+from seer.scoring._rerun import Rerun
 
 FlagName = Literal["no answer", "made-up data", "best of many", "flawed discovery"]
 
 _NUMBER = re.compile(r"(?<![\w.#])-?\d+(?:\.\d+)?(?:e-?\d+)?(?![\w.]*#)", re.IGNORECASE)
 _INVENTS = re.compile(r"\b(?:np|numpy)\.random\b|\brandom\.\w+\(|\bdefault_rng\(|\brandn?\(")
+_MARKS = frozenset({"$seer", "buffer", "dtype", "shape", "id", "type"})
+"""What the wire says about a value that is none of JSON's, beside the value."""
 _MANY = 5
 """So many times the cited calls of a function must be in the run before it counts as many."""
 
@@ -93,7 +95,7 @@ def verify(run: Run, *, rerun: Rerun | None = None) -> Verification:
     except AnswerError as error:
         return Verification(None, (), (Flag("no answer", str(error)),))
     index = _index(calls)
-    checks = tuple(_check(claim, index, rerun) for claim in answer.claims)
+    checks = tuple(_check(claim, index, run, rerun) for claim in answer.claims)
     return Verification(answer, checks, tuple(_flags(answer, checks, calls, code, index)))
 
 
@@ -111,7 +113,9 @@ def _index(calls: Sequence[GateCall]) -> dict[str, GateCall]:
     return found
 
 
-def _check(claim: Claim, index: Mapping[str, GateCall], rerun: Rerun | None) -> ClaimCheck:
+def _check(
+    claim: Claim, index: Mapping[str, GateCall], run: Run, rerun: Rerun | None
+) -> ClaimCheck:
     problems: list[str] = []
     cited = [index[name] for name in claim.calls if name in index]
     controls = [index[name] for name in claim.controls if name in index]
@@ -133,7 +137,7 @@ def _check(claim: Claim, index: Mapping[str, GateCall], rerun: Rerun | None) -> 
             problems.append(f"the number {written} is in no cited result")
     if rerun is not None:
         for call in dict.fromkeys([*cited, *controls]):
-            if (differs := rerun(call)) is not None:
+            if call.outcome == "ok" and (differs := rerun(call, run)) is not None:
                 problems.append(f"run again, {call.function} gave another result: {differs}")
     return ClaimCheck(claim, tuple(problems))
 
@@ -142,13 +146,31 @@ def _numbers_in(calls: Iterable[GateCall]) -> set[float]:
     """All numbers in arguments and results, those inside texts too."""
     found: set[float] = set()
     for call in calls:
-        values: list[Any] = [*leaves(_json(call.result)), *leaves(_json(call.arguments or "null"))]
+        values: list[Any] = [
+            *_leaves(_json(call.result)),
+            *_leaves(_json(call.arguments or "null")),
+        ]
         for value in values:
             if isinstance(value, str):
                 found.update(map(float, _NUMBER.findall(value)))
             else:
                 found.add(float(value))
     return found
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The numbers and texts in a value of the record, in order; no keys, no marks of the wire."""
+    if isinstance(value, Mapping):
+        mapping = cast("Mapping[str, Any]", value)
+        hidden = _MARKS if "$seer" in mapping else ()
+        for key, item in mapping.items():
+            if key not in hidden:
+                yield from _leaves(item)
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _leaves(item)
+    elif isinstance(value, int | float | str):
+        yield value
 
 
 def _json(text: str) -> Any:

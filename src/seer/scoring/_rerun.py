@@ -1,73 +1,121 @@
 """Run recorded calls again, against what is served now, and compare what comes.
 
-Numbers are compared with a tolerance, since other hardware rounds differently; texts exactly.
-Arrays are recorded by hash apart from the answer, and are not compared here.
+A call is sent as the record has it, text and arrays. A handle that it takes has another id now: the
+call that made it is run again first.
 """
 
-import dataclasses
 import json
-import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from seer.errors import SeerError
-from seer.runs import GateCall
+from seer.errors import ArgumentError, RecordError, SeerError
+from seer.rpc.client import Gate, Handle
+from seer.runs import GateCall, Run
+from seer.runs._call_values import is_stream, result_of
+from seer.scoring._difference import RecordedHandle, difference
 from seer.workspace import Library
+from seer.workspace._connect import open_gate
 
-Rerun = Callable[[GateCall], str | None]
-"""Runs a call again. Returns what differs, in words; None if nothing does."""
+Rerun = Callable[[GateCall, Run], str | None]
+"""Runs a call of a run again. Returns what differs, in words; None if nothing does."""
 
-_TOLERANCE = 1e-3
+_ID = re.compile("[0-9a-f]{32}")
 
 
 def rerun_through(*libraries: Library) -> Rerun:
     """Run calls again through served libraries, by the names that the record has for them.
 
+    Every call that succeeded can be run again from its record: with its arrays, which lie in the
+    run, with the handles that other calls of the run made, and also if it is one of a generator.
+
     Args:
         libraries: As `ScopedSandbox.serve` gives them; the caller keeps the sandbox running.
     """
-    modules = {library.name: library.connect() for library in libraries}
+    gates = {library.name: open_gate(library) for library in libraries}
 
-    def rerun(call: GateCall) -> str | None:
-        module = modules.get(call.interface)
-        if module is None:
+    def rerun(call: GateCall, run: Run) -> str | None:
+        gate = gates.get(call.interface)
+        if gate is None:
             return f"nothing is served as {call.interface!r}"
-        if call.arguments is None or call.argument_buffers:
-            return "its arguments are not in the record as plain values"
-        args, kwargs = json.loads(call.arguments)
+        if call.outcome != "ok":
+            return f"it failed in the run: {call.outcome}"
         try:
-            value = getattr(module, call.function)(*args, **kwargs)
+            with gate:
+                recorded = _recorded(run, call)
+                return difference(recorded, _Again(gate, run).make(call))
+        except RecordError as error:
+            return f"it cannot be run again: {error}"
         except SeerError as error:
             return f"failed: {error}"
-        return _compare(json.loads(call.result), value)
 
     return rerun
 
 
-def leaves(value: Any) -> Iterator[Any]:
-    """The numbers and texts in a value, in order; keys and marks of the wire are none of them."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        mapping = cast("Mapping[str, Any]", value)
-        for key, item in mapping.items():
-            if not str(key).startswith("$"):
-                yield from leaves(item)
-    elif isinstance(value, list | tuple):
-        for item in cast("list[Any]", value):
-            yield from leaves(item)
-    elif isinstance(value, int | float | str):
-        yield value
+class _Again:
+    """Makes calls of a run again, and before them those that made the handles they take."""
+
+    def __init__(self, gate: Gate, run: Run) -> None:
+        self._gate = gate
+        self._run = run
+        self._handles: dict[str, Handle] = {}
+        """By the ids that the record has."""
+
+    def make(self, call: GateCall) -> Any:
+        """What the call gives now."""
+        if call.arguments is None:
+            raise RecordError("its arguments are not in the record")
+        text, target = call.arguments, call.handle
+        for old in dict.fromkeys(_ID.findall(f"{target} {text}")):
+            if (handle := self._handle(old)) is not None:
+                text = text.replace(old, handle.reference())
+                target = target.replace(old, handle.reference())
+        buffers = [self._run.blob(item) for item in call.argument_buffers]
+        try:
+            return self._send(call, text, buffers, target)
+        except ArgumentError:
+            # The record does not say which calls came as plain JSON, whose arguments are read by
+            # the function's hints: text for bytes, lists for arrays.
+            args, kwargs = json.loads(text)
+            return self._send(call, json.dumps({"args": args, "kwargs": kwargs}), buffers, target)
+
+    def _send(self, call: GateCall, text: str, buffers: list[bytes], target: str) -> Any:
+        data = text.encode("utf-8", "surrogatepass")
+        streamed = is_stream(call)
+        return self._gate.repeat(call.function, data, buffers, handle=target, streamed=streamed)
+
+    def _handle(self, old: str) -> Handle | None:
+        """The handle that stands for one of the record; None if no call of the run made it."""
+        if old not in self._handles:
+            maker = next((c for c in _calls(self._run) if _makes(c, old)), None)
+            if maker is None:
+                return None
+            before = _handles(_recorded(self._run, maker))
+            now = _handles(self.make(maker))
+            self._handles.update(zip((item.id for item in before), now, strict=False))
+        return self._handles.get(old)
 
 
-def _compare(recorded: Any, live: Any) -> str | None:
-    before, now = list(leaves(recorded)), list(leaves(live))
-    if len(before) != len(now):
-        return f"{len(before)} values were recorded, {len(now)} came"
-    for old, new in zip(before, now, strict=True):
-        if isinstance(old, str) or isinstance(new, str):
-            if old != new:
-                return f"{str(old)[:80]!r} was recorded, {str(new)[:80]!r} came"
-        elif not math.isclose(old, new, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE):
-            return f"{old!r} was recorded, {new!r} came"
-    return None
+def _calls(run: Run) -> Iterator[GateCall]:
+    return map(GateCall.from_json, run.calls())
+
+
+def _makes(call: GateCall, handle: str) -> bool:
+    return call.outcome == "ok" and f'"$seer":"handle","id":"{handle}"' in call.result
+
+
+def _recorded(run: Run, call: GateCall) -> Any:
+    if is_stream(call) and (left_out := json.loads(call.result).get("left_out")):
+        raise RecordError(f"{left_out} items of its stream were too large to be recorded")
+    return result_of(run, call, raw=True, handle=lambda about: RecordedHandle(**about))
+
+
+def _handles(value: Any) -> list[Any]:
+    """The handles in a value, in order."""
+    if isinstance(value, Handle | RecordedHandle):
+        return [value]
+    if isinstance(value, dict):
+        value = list(cast("dict[Any, Any]", value).values())
+    if isinstance(value, list | tuple):
+        return [found for item in cast("list[Any]", value) for found in _handles(item)]
+    return []

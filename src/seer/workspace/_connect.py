@@ -20,8 +20,8 @@ _numbers = itertools.count(1)
 _CLIENT = "_seer_gate"
 
 
-def connect_library(library: Library) -> ModuleType:
-    """Open a caller of its own and load the generated module so that it calls as that caller.
+def open_gate(library: Library) -> client.Gate:
+    """Open a caller of its own; the gate, for whoever calls as that caller.
 
     Raises:
         ConfigError: The library is local code.
@@ -30,12 +30,6 @@ def connect_library(library: Library) -> ModuleType:
         raise ConfigError("Library.connect", library.name, "is local code: import its file instead")
     served = library.gate
     caller = run_sync(served.open_caller(f"{library.name} in a script"))
-    address = caller.address
-    name = f"{library.name}_connected_{next(_numbers)}"
-    module = ModuleType(name, library.docs)
-    module.__file__ = f"<{library.name}>"
-    path = f"{library.name}/__init__.py"
-    source = library.files[path if path in library.files else f"{library.name}.py"]
 
     def explain() -> str:
         try:
@@ -43,11 +37,27 @@ def connect_library(library: Library) -> ModuleType:
         except SandboxLostError as error:
             return str(error)
 
+    gate = client.connect(library.name, caller.address)
+    gate.explain = explain
+    return gate
+
+
+def connect_library(library: Library) -> ModuleType:
+    """Open a caller of its own and load the generated module so that it calls as that caller.
+
+    Raises:
+        ConfigError: The library is local code.
+    """
+    gate = open_gate(library)
+    name = f"{library.name}_connected_{next(_numbers)}"
+    module = ModuleType(name, library.docs)
+    module.__file__ = f"<{library.name}>"
+    path = f"{library.name}/__init__.py"
+    source = library.files[path if path in library.files else f"{library.name}.py"]
+
     # The generated code imports the client under the name it has in jails; here it gets the
     # package's own client, bound to this caller's socket, for as long as the loading takes.
-    def connect(name: str) -> client.Gate:
-        gate = client.connect(name, address)
-        gate.explain = explain
+    def connect(_name: str) -> client.Gate:
         return gate
 
     door = ModuleType(_CLIENT)

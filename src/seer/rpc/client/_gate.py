@@ -114,7 +114,11 @@ class Gate(Link):
         tensors: bool = False,
     ) -> Iterator[Any]:
         """Call an exposed generator; its items as they come. Leaving the loop cancels it."""
-        arguments = self.encode(function, args, kwargs or {})
+        yield from self._stream(function, self.encode(function, args, kwargs or {}), tensors)
+
+    def _stream(
+        self, function: str, arguments: Arguments, tensors: bool, *, raw: bool = False
+    ) -> Iterator[Any]:
         connection = None
         try:
             response, connection = self.exchange("/v1/call/" + function, function, arguments)
@@ -130,7 +134,7 @@ class Gate(Link):
                         self.idle.append(connection)
                         connection = None
                         return
-                    ended, item = self.item(chunk, tensors)
+                    ended, item = self.item(chunk, tensors, raw=raw)
                     if not ended:
                         yield item
         except (OSError, WireError) as error:
@@ -155,6 +159,39 @@ class Gate(Link):
         from ._aio import astream
 
         return astream(self, function, (args, kwargs or {}), tensors=tensors, plain=plain)
+
+    def repeat(
+        self,
+        function: str,
+        text: bytes,
+        buffers: Sequence[Any] = (),
+        *,
+        handle: str = "",
+        streamed: bool = False,
+    ) -> Any:
+        """Make a call whose arguments are written already, as a record has them.
+
+        Args:
+            function: Its name.
+            text: The arguments' JSON text.
+            buffers: What it refers to.
+            handle: The handle to fetch from, in the place of a function to call.
+            streamed: Whether the function is a generator.
+
+        Returns:
+            The result, of a generator the list of its items; arrays as `RawArray`.
+        """
+        if not self.fixed:
+            self.settle_address()
+        arguments = Arguments(text, buffers, shared=self.shared)
+        if streamed:
+            return list(self._stream(function, arguments, False, raw=True))
+        path = "/v1/fetch/" + handle if handle else "/v1/call/" + function
+        try:
+            response, connection = self.exchange(path, function, arguments)
+        finally:
+            arguments.close()
+        return self._result(function, response, connection, False, raw=True)
 
     def budget(self) -> dict[str, Any]:
         """What is left: limits and use of the caller's, the interface's and each function's."""
@@ -219,14 +256,21 @@ class Gate(Link):
         return self._result(function, response, connection, tensors)
 
     def _result(
-        self, function: str, response: Response, connection: Connection, tensors: bool
+        self,
+        function: str,
+        response: Response,
+        connection: Connection,
+        tensors: bool,
+        *,
+        raw: bool = False,
     ) -> Any:
         if response.streamed:
             connection.close()
             raise ProtocolError(f"{function}() is a generator; its results are streamed")
         buffers = connection.buffers(response) if response.pieces else ()
         self.idle.append(connection)
-        return decode(response.text, buffers, torch=tensors, extra=self.restorers)["result"]
+        found = decode(response.text, buffers, torch=tensors, raw=raw, extra=self.restorers)
+        return found["result"]
 
     def _quick(self, function: str, args: Sequence[Any], tensors: bool) -> Any:
         """The usual call (plain arguments, no deadline, a connection at hand) by a shorter way.
@@ -273,7 +317,7 @@ class Gate(Link):
     def _make_handle(self, found: dict[str, Any]) -> Handle:
         return Handle(self, found)
 
-    def item(self, chunk: bytes, tensors: bool) -> tuple[bool, Any]:
+    def item(self, chunk: bytes, tensors: bool, *, raw: bool = False) -> tuple[bool, Any]:
         """What a chunk of a stream says: whether it is the end, and the item.
 
         Raises:
@@ -282,7 +326,7 @@ class Gate(Link):
         line, buffers = split_chunk(chunk)
         if line.startswith(b'{"error"'):
             raise error_from(line)
-        found = decode(line, buffers, torch=tensors, extra=self.restorers)
+        found = decode(line, buffers, torch=tensors, raw=raw, extra=self.restorers)
         return "item" not in found, found.get("item")
 
     def broken_stream(self, function: str, error: Exception) -> Exception:

@@ -1,0 +1,75 @@
+"""What a recorded call took and gave, as values again: its texts, with the arrays they refer to."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from seer.errors import ProtocolError, RecordError
+from seer.rpc._values import decode
+from seer.runs._calls import GateCall
+from seer.runs._reader import Run
+
+_STREAM = '{"stream":'
+
+MakeHandle = Callable[[dict[str, Any]], object]
+"""What to make of a handle's id, type, dtype and shape; its value stayed on the server."""
+
+
+def is_stream(call: GateCall) -> bool:
+    """Whether the call was one of a generator, whose items came one by one."""
+    return call.result.startswith(_STREAM)
+
+
+def arguments_of(run: Run, call: GateCall) -> Any:
+    """The arguments, `[args, kwargs]`; None for a request that was refused before it was read.
+
+    Raises:
+        RecordError: They cannot be read.
+    """
+    if call.arguments is None:
+        return None
+    return _decoded(call.arguments, [run.blob(item) for item in call.argument_buffers])
+
+
+def result_of(
+    run: Run, call: GateCall, *, raw: bool = False, handle: MakeHandle = lambda found: None
+) -> Any:
+    """The result, of a generator the list of its items; None where the call failed.
+
+    Args:
+        run: The run that the call is of.
+        call: The call.
+        raw: As for `seer.rpc._values.decode`.
+        handle: What to make of handles.
+
+    Raises:
+        RecordError: It cannot be read.
+    """
+    buffers = [run.blob(item) for item in call.result_buffers]
+    if not is_stream(call):
+        return _decoded(call.result, buffers, raw=raw, handle=handle).get("result")
+    rest = iter(buffers)
+    items: list[dict[str, Any]] = json.loads(call.result)["stream"]
+    return [
+        _decoded(
+            json.dumps(item["item"]),
+            [next(rest) for _ in item.get("buffers", ())],
+            raw=raw,
+            handle=handle,
+        )
+        for item in items
+    ]
+
+
+def _decoded(
+    text: str,
+    buffers: list[bytes],
+    *,
+    raw: bool = False,
+    handle: MakeHandle = lambda found: None,
+) -> Any:
+    data = text.encode("utf-8", "surrogatepass")
+    try:
+        return decode(data, buffers, raw=raw, extra={"handle": handle})
+    except ProtocolError as error:
+        raise RecordError(f"a call of the record cannot be read: {error}") from None

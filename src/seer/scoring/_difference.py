@@ -1,0 +1,124 @@
+"""What differs between a recorded value and one that came now.
+
+Floats are compared with a tolerance, since other hardware rounds differently, and NaN is equal to
+NaN; everything else exactly. Of a handle the type, dtype and shape count: its id is another each
+time. A caller that reads plain JSON got lists for tuples and arrays, so these are alike here.
+"""
+
+import cmath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from seer.rpc._arrays import RawArray
+from seer.rpc.client import Handle
+
+_TOLERANCE = 1e-3
+_COARSE = {"<f2": 2**-9, "bfloat16": 2**-6}
+"""Tolerances of dtypes whose neighbouring numbers lie further apart."""
+
+
+@dataclass(frozen=True)
+class RecordedHandle:
+    """What a record says about a handle."""
+
+    id: str
+    type: str
+    dtype: str | None
+    shape: list[int] | None
+
+
+def difference(recorded: Any, live: Any, path: str = "") -> str | None:
+    """What differs, in words; None if nothing does.
+
+    Args:
+        recorded: As `seer.runs._call_values.result_of` gives it with `raw`; handles as
+            `RecordedHandle`.
+        live: As `Gate.repeat` gives it.
+        path: Where in the whole value these are.
+    """
+    if isinstance(recorded, RawArray) and isinstance(live, RawArray):
+        return _arrays(recorded, live, path)
+    old: Any = _plain(recorded)
+    new: Any = _plain(live)
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return _mappings(cast("Mapping[Any, Any]", old), cast("Mapping[Any, Any]", new), path)
+    if isinstance(old, list) and isinstance(new, list):
+        return _lists(cast("list[Any]", old), cast("list[Any]", new), path)
+    if _is_close(old, new) if _are_inexact(old, new) else old == new:
+        return None
+    return _differs(path, f"{old!r}", f"{new!r}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, RawArray):
+        return _numpy(value).tolist()
+    if isinstance(value, Handle | RecordedHandle):
+        return {"type": value.type, "dtype": value.dtype, "shape": value.shape}
+    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+
+
+def _are_inexact(old: Any, new: Any) -> bool:
+    numbers = all(isinstance(v, int | float | complex) for v in (old, new))
+    return numbers and any(isinstance(v, float | complex) for v in (old, new))
+
+
+def _is_close(old: Any, new: Any) -> bool:
+    if old != old or new != new:
+        return old != old and new != new
+    return cmath.isclose(old, new, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+
+
+def _mappings(old: Mapping[Any, Any], new: Mapping[Any, Any], path: str) -> str | None:
+    if old.keys() != new.keys():
+        return _differs(path, f"the keys {list(old)}", f"{list(new)}")
+    found = (difference(value, new[key], f"{path}[{key!r}]") for key, value in old.items())
+    return next((words for words in found if words is not None), None)
+
+
+def _lists(old: Sequence[Any], new: Sequence[Any], path: str) -> str | None:
+    if len(old) != len(new):
+        return f"{_at(path)}{len(old)} values were recorded, {len(new)} came"
+    pairs = enumerate(zip(old, new, strict=True))
+    found = (difference(one, other, f"{path}[{i}]") for i, (one, other) in pairs)
+    return next((words for words in found if words is not None), None)
+
+
+def _arrays(old: RawArray, new: RawArray, path: str) -> str | None:
+    if (old.dtype, old.shape) != (new.dtype, new.shape):
+        shapes = [f"an array {item.dtype} of shape {item.shape}" for item in (old, new)]
+        return _differs(path, *shapes)
+    if old.data == new.data:
+        return None
+    import numpy as np
+
+    before, now = _numpy(old), _numpy(new)
+    if before.dtype.kind in "fc":
+        slack = _COARSE.get(old.dtype, _TOLERANCE)
+        same = np.isclose(now, before, rtol=slack, atol=slack, equal_nan=True)
+    else:
+        same = now == before
+    if same.all():
+        return None
+    place = tuple(int(n) for n in np.argwhere(~same)[0])
+    where = f"{path}[{', '.join(map(str, place))}]"
+    return _differs(where, repr(before[place].item()), repr(now[place].item()))
+
+
+def _numpy(array: RawArray) -> Any:
+    import numpy as np
+
+    if array.dtype == "bfloat16":
+        # It is the upper half of a float32.
+        return (
+            (np.frombuffer(array.data, "<u2").astype("<u4") << 16).view("<f4").reshape(array.shape)
+        )
+    return np.frombuffer(array.data, array.dtype).reshape(array.shape)
+
+
+def _differs(path: str, old: str, new: str) -> str:
+    return f"{_at(path)}{old[:80]} was recorded, {new[:80]} came"
+
+
+def _at(path: str) -> str:
+    return f"at {path}: " if path else ""
