@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from seer.organisms import organism
 from seer.scoring import gap_table, plot_gap, tool_gap
 from seer.sweeps import read_sweep
 
@@ -17,13 +18,30 @@ class Result:
 
     agent: str
     tools: str
-    correct: bool
+    organism: str
+    seed: int
+    correct: bool | None
+    """None: the run failed, so it has no result."""
+
+    @property
+    def control(self) -> bool:
+        """Whether nothing is planted in the organism."""
+        return organism(self.organism).is_control
 
 
 def main() -> None:
     """Print the table and draw it."""
     rows = read_sweep(Path(sys.argv[1])).rows()
-    results = [Result("baseline", row["tools"], row["score"] == 1.0) for row in rows]
+    results = [
+        Result(
+            "baseline",
+            row["tools"],
+            row["model"],
+            row["repetition"],
+            None if row["score"] is None else row["score"] == 1.0,
+        )
+        for row in rows
+    ]
     gap = tool_gap(results, reference="blackbox")
     print(gap_table(gap))
     plot_gap(gap, Path(__file__).parent / "gap.png")

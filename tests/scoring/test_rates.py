@@ -1,7 +1,5 @@
-"""Rates and gaps carry intervals, and only an agent's own runs are compared."""
+"""Rates carry intervals, and a judge's agreement is computed."""
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,20 +10,10 @@ from seer.harness import Scripted, Step
 from seer.scoring import (
     agreement,
     difference,
-    gap_table,
     judge,
     labelled_examples,
-    plot_gap,
     rate,
-    tool_gap,
 )
-
-
-@dataclass(frozen=True)
-class Result:
-    agent: str
-    tools: str
-    correct: bool
 
 
 def test_a_rate_has_wilsons_interval() -> None:
@@ -46,19 +34,6 @@ def test_a_difference_covers_nothing_and_everything() -> None:
 def test_no_results_are_no_rate(call: object) -> None:
     with pytest.raises(ValueError, match="needs"):
         call()  # type: ignore[operator]  # pyright: ignore[reportCallIssue]
-
-
-def test_the_gap_compares_each_agent_with_itself(tmp_path: Path) -> None:
-    results = [Result("a", "whitebox", True)] * 8 + [Result("a", "blackbox", False)] * 8
-    results += [Result("b", "whitebox", True)] * 4
-    rows = {(r.agent, r.tools): r for r in tool_gap(results, "blackbox")}
-    gap = rows["a", "whitebox"].gap
-    assert gap is not None and gap.value == 1 and gap.low > 0.4
-    assert rows["a", "blackbox"].gap is None and rows["b", "whitebox"].gap is None
-    table = gap_table(list(rows.values()))
-    assert "| a | whitebox | 1.00 [0.68, 1.00] (n=8) | +1.00 [" in table
-    plot_gap(list(rows.values()), tmp_path / "gap.png")
-    assert (tmp_path / "gap.png").read_bytes().startswith(b"\x89PNG")
 
 
 async def test_a_judge_is_a_versioned_prompt_and_one_word() -> None:

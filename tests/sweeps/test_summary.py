@@ -3,6 +3,7 @@
 import importlib
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,17 @@ def test_what_has_no_score_is_missing_and_not_zero(tmp_path: Path) -> None:
     assert [(g.n, g.missing) for g in found.groups] == [(2, 1), (0, 3)]
     assert found.groups[0].mean == 1.0 and math.isnan(found.groups[1].mean)
     assert found.differences == ()
+
+
+def test_a_score_reported_before_a_failure_is_no_result_in_table_and_summary(
+    tmp_path: Path,
+) -> None:
+    sweep = sweep_of(tmp_path, {"a": [1.0, 1.0, 0.0]})
+    first, *others = sweep.attempts
+    sweep = replace(sweep, attempts=(replace(first, outcome="failed"), *others))
+    assert [row["score"] for row in sweep.rows()] == [None, 1.0, 0.0]
+    (group,) = summarize(sweep).groups
+    assert (group.n, group.missing, group.mean) == (2, 1, 0.5)
 
 
 def test_tables_hold_whatever_was_reported(tmp_path: Path) -> None:

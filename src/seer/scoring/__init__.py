@@ -6,7 +6,7 @@ may be asked beside them. Claims cite calls of the gate; `verify` checks them ag
 
 from seer.scoring._answer import SCHEMA, Answer, Claim, answer_format, parse_answer
 from seer.scoring._evidence import ClaimCheck, Flag, Verification, verify
-from seer.scoring._gap import GapRow, gap_table, plot_gap, tool_gap
+from seer.scoring._gap import Gap, GapRow, gap_table, plot_gap, tool_gap
 from seer.scoring._grade import Grade, grade
 from seer.scoring._investigate import Outcome, investigate
 from seer.scoring._judge import PROMPTS, Agreement, Labelled, agreement, judge, labelled_examples
@@ -22,6 +22,7 @@ __all__ = [
     "Claim",
     "ClaimCheck",
     "Flag",
+    "Gap",
     "GapRow",
     "Grade",
     "Labelled",

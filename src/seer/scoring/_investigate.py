@@ -31,6 +31,13 @@ class Outcome:
     answer: Answer | None
     """None: the agent ended without one."""
     grade: Grade | None
+    seed: int = 0
+    """Which repetition it is: `tool_gap` compares runs of the same organism and seed."""
+
+    @property
+    def control(self) -> bool:
+        """Whether nothing was planted in the organism."""
+        return organism(self.organism).is_control
 
     @property
     def correct(self) -> bool:
@@ -54,6 +61,7 @@ async def investigate(
     config: Mapping[str, object] | None = None,
     limits: Limits | None = None,
     workspace_dir: Path | None = None,
+    seed: int = 0,
 ) -> Outcome:
     """Let an agent study an organism, and grade its answer.
 
@@ -69,6 +77,8 @@ async def investigate(
         config: Fields of `SandboxConfig` that differ from those of `study`.
         limits: What the run may use.
         workspace_dir: Where the agent works; a folder that is removed afterwards by default.
+        seed: Which repetition this is, for the outcome; each of an organism and a tool set has
+            its own.
 
     Raises:
         RecordError: The run has no record, so nothing can be graded.
@@ -96,6 +106,6 @@ async def investigate(
         answer = graded = None
     else:
         graded = grade(answer, name, [GateCall.from_json(line) for line in run.calls()])
-    outcome = Outcome(found.agent, found.tools, name, found.run, answer, graded)
+    outcome = Outcome(found.agent, found.tools, name, found.run, answer, graded, seed)
     run.set_score(float(outcome.correct))
     return outcome

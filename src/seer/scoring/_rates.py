@@ -1,6 +1,7 @@
 """Success rates with intervals. The formulas are statsmodels'."""
 
 import importlib
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,20 +22,49 @@ class Rate:
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}] (n={self.n})"
 
 
-def rate(results: Sequence[bool]) -> Rate:
+def rate(results: Sequence[bool], groups: Sequence[str] | None = None) -> Rate:
     """How often something happened (Wilson's interval).
 
+    Args:
+        results: What happened.
+        groups: What each result is of, such as an organism. Results of one group resemble each
+            other: each group counts the same, and the interval is that of as many independent
+            results as tell as much (Korn and Graubard). Of one group only, it tells of that one.
+
     Raises:
-        ValueError: There are no results.
+        ValueError: There are no results, or another number of groups.
     """
     if not results:
         raise ValueError("a rate needs at least one result")
-    low, high = proportions().proportion_confint(sum(results), len(results), method="wilson")
-    return Rate(sum(results) / len(results), float(low), float(high), len(results))
+    value, n = sum(results) / len(results), float(len(results))
+    means = group_means(results, groups) if groups is not None else []
+    if len(means) > 1:
+        special = science("scipy.special")
+        value = sum(means) / len(means)
+        between = statistics.variance(means) / len(means)
+        if between:
+            n = min(n, value * (1 - value) / between)
+        n *= (special.ndtri(0.975) / special.stdtrit(len(means) - 1, 0.975)) ** 2
+    low, high = proportions().proportion_confint(value * n, n, method="wilson")
+    return Rate(value, float(low), float(high), len(results))
+
+
+def group_means(values: Sequence[float], groups: Sequence[str]) -> list[float]:
+    """The mean of each group.
+
+    Raises:
+        ValueError: There are not as many groups as values.
+    """
+    found: dict[str, list[float]] = {}
+    for value, group in zip(values, groups, strict=True):
+        found.setdefault(group, []).append(value)
+    return [sum(group) / len(group) for group in found.values()]
 
 
 def difference(first: Sequence[bool], second: Sequence[bool]) -> Rate:
-    """The first rate less the second (Newcombe's interval).
+    """The first rate less the second, of independent results (Newcombe's interval).
+
+    Runs of the same organism or seed are not independent; `tool_gap` compares those.
 
     Raises:
         ValueError: One of them has no results.

@@ -66,7 +66,8 @@ class SweepResult:
                 "seed": cell.seed,
                 "repetition": cell.repetition,
                 "outcome": attempt.outcome if attempt else "not run",
-                "score": attempt.score if attempt else None,
+                # What a program reported before it failed is no result.
+                "score": attempt.score if attempt and attempt.outcome == "done" else None,
                 "attempts": tries.get(cell.id, 0),
                 "seconds": round(attempt.seconds, 3) if attempt else None,
                 "cost_usd": attempt.cost_usd if attempt else None,

@@ -73,7 +73,7 @@ def summarize(sweep: SweepResult) -> Summary:
     groups: list[Group] = []
     for key in keys:
         mine = [row for row in rows if tuple(row[axis] for axis in _AXES) == key]
-        scores = [float(row["score"]) for row in mine if _counts(row)]
+        scores = [float(row["score"]) for row in mine if row["score"] is not None]
         mean, low, high, method = interval(scores)
         groups.append(
             Group(
@@ -90,10 +90,6 @@ def summarize(sweep: SweepResult) -> Summary:
         )
     differences = [found for axis in _AXES for found in _differences(rows, axis)]
     return Summary(tuple(groups), tuple(differences))
-
-
-def _counts(row: dict[str, Any]) -> bool:
-    return row["outcome"] == "done" and row["score"] is not None
 
 
 def _differences(rows: list[dict[str, Any]], axis: str) -> list[Difference]:
@@ -126,7 +122,7 @@ def _pairs(rows: list[dict[str, Any]], axis: str, first: str, second: str) -> li
     scores = {
         (row[axis], *(row[name] for name in others)): float(row["score"])
         for row in rows
-        if _counts(row)
+        if row["score"] is not None
     }
     return [
         score - scores[second, *key[1:]]
