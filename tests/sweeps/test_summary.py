@@ -60,6 +60,26 @@ def test_intervals_of_other_scores_are_the_bootstraps(tmp_path: Path) -> None:
     assert second.low < first.high  # unpaired, the two could not be told apart
 
 
+def test_differences_over_several_models_take_the_model_as_the_unit(tmp_path: Path) -> None:
+    # Seeds of one model say the same: twelve pairs that are four results.
+    gains = {"m0": 1.0, "m1": 1.0, "m2": 1.0, "m3": -1.0}
+    matrix = Matrix(tools=["none", "probes"], models=list(gains), seeds=3)
+    attempts = tuple(
+        Attempt(
+            cell_id=cell.id, number=1, outcome="done", began=0.0, ended=1.0,
+            score=float((cell.tools == "probes") == (gains[cell.model or ""] > 0)),
+        )
+        for cell in matrix.cells()
+    )  # fmt: skip
+    found = summarize(SweepResult(tmp_path, "main.py", matrix, attempts))
+    (gain,) = [d for d in found.differences if d.axis == "tools"]
+    stats: Any = importlib.import_module("scipy.stats")
+    bounds = stats.ttest_1samp(list(gains.values()), 0).confidence_interval(0.95)
+    assert (gain.better, gain.pairs, gain.mean) == ("probes", 12, 0.5)
+    assert (gain.low, gain.high) == (pytest.approx(bounds.low), pytest.approx(bounds.high))
+    assert gain.low < 0 and gain.method == "Student over models"
+
+
 def test_what_has_no_score_is_missing_and_not_zero(tmp_path: Path) -> None:
     found = summarize(sweep_of(tmp_path, {"a": [1.0, None, 1.0], "b": [None, None, None]}))
     assert [(g.n, g.missing) for g in found.groups] == [(2, 1), (0, 3)]

@@ -1,10 +1,12 @@
 """What a sweep says: means with intervals, and differences between pairs of the same seed.
 
 Intervals are SciPy's: Wilson's for scores that are 0 or 1, the bootstrap (BCa) for others.
+Differences over several models take each model as one result: Student's, over the models' means.
 """
 
 import importlib
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -99,7 +101,7 @@ def _differences(rows: list[dict[str, Any]], axis: str) -> list[Difference]:
         paired = _pairs(rows, axis, first, second)
         if not paired:
             continue
-        mean, low, high, method = _bootstrap(paired)
+        mean, low, high, method = _of_pairs(paired)
         if mean < 0:
             first, second, mean, low, high = second, first, -mean, -high, -low
         found.append(
@@ -117,7 +119,10 @@ def _differences(rows: list[dict[str, Any]], axis: str) -> list[Difference]:
     return found
 
 
-def _pairs(rows: list[dict[str, Any]], axis: str, first: str, second: str) -> list[float]:
+def _pairs(
+    rows: list[dict[str, Any]], axis: str, first: str, second: str
+) -> list[tuple[str | None, float]]:
+    """Differences between cells that agree in all else, each with its model where that is one."""
     others = [*(name for name in _AXES if name != axis), "repetition"]
     scores = {
         (row[axis], *(row[name] for name in others)): float(row["score"])
@@ -125,10 +130,28 @@ def _pairs(rows: list[dict[str, Any]], axis: str, first: str, second: str) -> li
         if row["score"] is not None
     }
     return [
-        score - scores[second, *key[1:]]
+        (
+            None if axis == "model" else key[others.index("model") + 1],
+            score - scores[second, *key[1:]],
+        )
         for key, score in scores.items()
         if key[0] == first and (second, *key[1:]) in scores
     ]
+
+
+def _of_pairs(paired: list[tuple[str | None, float]]) -> tuple[float, float, float, str]:
+    models: dict[str | None, list[float]] = {}
+    for model, gain in paired:
+        models.setdefault(model, []).append(gain)
+    if len(models) == 1:
+        return _bootstrap([gain for _, gain in paired])
+    # Seeds of one model resemble each other, and a bootstrap over few models is far too narrow.
+    means = [sum(gains) / len(gains) for gains in models.values()]
+    mean, spread = sum(means) / len(means), statistics.stdev(means)
+    if not spread:
+        return mean, math.nan, math.nan, "none"
+    reach = _stats().t.ppf(0.975, len(means) - 1) * spread / math.sqrt(len(means))
+    return mean, float(mean - reach), float(mean + reach), "Student over models"
 
 
 def interval(scores: Sequence[float]) -> tuple[float, float, float, str]:
