@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+# Here, before a test uses nnsight, which gives every object a method that anyio's classes refuse.
+from mcp import Client, StdioServerParameters
+
 from seer import interfaces
 from seer.environment import ModelConfig, SandboxConfig, ScopedSandbox
 from seer.errors import RemoteError
@@ -115,8 +118,6 @@ def test_many_callers_get_what_each_would_get_alone(both: Both) -> None:
 
 async def test_steering_and_probes_work_as_tools_of_an_agent(both: Both) -> None:
     """Over MCP, where records are objects and handles references."""
-    from mcp import Client, StdioServerParameters
-
     (entry,) = both.sandbox.present("tools", "mcp").values()
     server = StdioServerParameters(command=entry["command"], args=entry["args"], env=entry["env"])
     async with Client(server) as client:
