@@ -46,7 +46,7 @@ def planted(hint: Any) -> Any:
         return {HOSTILE: HOSTILE}
     if "str" in str(hint) or "Any" in str(hint) or "Literal" in str(hint):
         return HOSTILE
-    return 1 if hint in (int, float) else None
+    return 1 if hint in (int, float, bool) else None
 
 
 def make_run(root: Path, extra: str = "") -> str:
@@ -100,7 +100,7 @@ def plant(folder: Path) -> tuple[str, str]:
     )
     (folder / "typed").write_text("print(speak())\nspeak()\nfail()\n")
     (folder / "cell.py").write_text(f"import sys\nsys.exit({ascii(HOSTILE)})\n")
-    (folder / "matrix.toml").write_text(f"agents = [{json.dumps(HOSTILE[:-1])}]\nseeds = 1\n")
+    (folder / "matrix.toml").write_text(f"tools = [{json.dumps(HOSTILE[:-1])}]\nseeds = 1\n")
     return first, second
 
 

@@ -222,8 +222,8 @@ async def test_two_processes_at_once_download_once(
     gate = hub.hold(NAME, WEIGHTS)
     program = (
         "import asyncio, sys; from seer.environment._config import ModelConfig;"
-        "from seer.environment._models import prepare_model;"
-        "print(asyncio.run(prepare_model(ModelConfig(sys.argv[1]))).host_path)"
+        "from seer.environment._models import prepare_models;"
+        "print(asyncio.run(prepare_models([ModelConfig(sys.argv[1])]))[0].host_path)"
     )
     argv = [sys.executable, "-c", program, NAME]
     starts = [spawn(argv) for _ in range(2)]

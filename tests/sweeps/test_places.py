@@ -98,7 +98,7 @@ def all_gone(pids: list[int]) -> bool:
 def test_each_way_of_ending_is_told_and_retried_by_its_kind(
     program: Path, tmp_path: Path, place: Place
 ) -> None:
-    matrix = Matrix(agents=["a"], tools=["slow", "fine", "broken", "killed", "agent"])
+    matrix = Matrix(tools=["slow", "fine", "broken", "killed", "agent"])
     sweep = run(
         program,
         matrix,
