@@ -117,6 +117,7 @@ handle.nothing  # error
 assert_type(tools.batched("one text"), dict[str, float])
 tools.missing  # error
 assert_type(tools.budget(), dict[str, Any])
+assert_type(tools.last_call(), str)
 
 
 async def main() -> None:

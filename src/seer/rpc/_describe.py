@@ -26,7 +26,7 @@ _ASYNC = 0x80 | 0x200
 _GENERATOR = 0x20 | 0x200
 _VARARGS, _VARKEYWORDS = 0x04, 0x08
 
-RESERVED = frozenset({"budget"})
+RESERVED = frozenset({"budget", "last_call"})
 """Names that a generated library has for itself."""
 _TYPE_NAMES = frozenset(
     {

@@ -37,6 +37,9 @@ _ENUMS = {
     "int_flag": "_enum.IntFlag",
 }
 
+BUDGET = "What is left of the budget, for each of its limits."
+LAST_CALL = "The id of the last call that this thread or task made; empty before the first."
+
 
 class LibraryText:
     """The text of one library."""
@@ -63,11 +66,11 @@ class LibraryText:
         parts += self._restorers()
         for function in self.functions:
             parts += ["", *self._function(function), ""]
-        parts += ["", *_budget(self.gate)]
+        parts += ["", *_own(self.gate)]
         return "\n".join(parts) + "\n"
 
     def _exported(self) -> list[str]:
-        return sorted([*self.schema.functions, *self.schema.types, "budget"])
+        return sorted([*self.schema.functions, *self.schema.types, "budget", "last_call"])
 
     def _kinds(self) -> set[str]:
         """The kinds of all hints, and of what is in them."""
@@ -292,9 +295,14 @@ def _as_twin(name: str, async_name: str) -> list[str]:
     ]
 
 
-def _budget(gate: str) -> list[str]:
+def _own(gate: str) -> list[str]:
     return [
         "def budget() -> dict[str, Any]:",
-        '    """What is left of the budget, for each of its limits."""',
+        f'    """{BUDGET}"""',
         f"    return {gate}.budget()",
+        "",
+        "",
+        "def last_call() -> str:",
+        f'    """{LAST_CALL}"""',
+        f"    return {gate}.last_call()",
     ]

@@ -7,7 +7,7 @@ object with that method in the place of each. What `help()` and `inspect` show i
 from __future__ import annotations
 
 from ._schema import Function
-from ._stub_library import LibraryText, docstring
+from ._stub_library import BUDGET, LAST_CALL, LibraryText, docstring
 from ._text import signature
 
 
@@ -28,7 +28,8 @@ class TypesText(LibraryText):
             parts += ["", *self._type(definition), ""]
         for function in self.functions:
             parts += ["", *self._function(function), ""]
-        parts += ["", "def budget() -> dict[str, Any]:", *_body(_BUDGET, "    ")]
+        parts += ["", "def budget() -> dict[str, Any]:", *_body(BUDGET, "    ")]
+        parts += ["", "def last_call() -> str:", *_body(LAST_CALL, "    ")]
         return "\n".join(parts) + "\n"
 
     def _function(self, function: Function) -> list[str]:
@@ -54,6 +55,3 @@ class TypesText(LibraryText):
 
 def _body(doc: str, indent: str) -> list[str]:
     return [docstring(doc, indent)] if doc else [f"{indent}..."]
-
-
-_BUDGET = "What is left of the budget, for each of its limits."

@@ -14,6 +14,7 @@ import itertools
 import os
 import time
 import weakref
+from _contextvars import ContextVar
 from collections import deque
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
@@ -70,6 +71,7 @@ class Link:
         """Says how the interface ended, where that can be asked; empty where it is not known."""
         self._given = address
         self._idempotent: dict[str, bool] | None = None
+        self._last: ContextVar[str] = ContextVar("seer_last_call", default="")
         self.after_fork()
         _links.add(self)
 
@@ -118,7 +120,13 @@ class Link:
 
     def new_id(self) -> str:
         """An id for a call that no other call of this caller has."""
-        return f"{self._tag}-{next(self._numbers)}"
+        call = f"{self._tag}-{next(self._numbers)}"
+        self._last.set(call)
+        return call
+
+    def last_call(self) -> str:
+        """The id of the last call that this thread or task made; empty before the first."""
+        return self._last.get()
 
     def exchange(
         self,
