@@ -88,7 +88,7 @@ async def test_json_values_are_shown_and_structured() -> None:
     result, _ = await shown({"a": [1, None, "ü"], 2: (True, float("inf"))})
     assert '"ü"' in result.text
     assert "Infinity" in result.text
-    assert result.structured == {"result": {"a": [1, None, "ü"], "2": [True, float("inf")]}}
+    assert result.structured == {"result": {"a": [1, None, "ü"], "2": [True, "Infinity"]}}
     assert (await shown("plain text"))[0].text == "plain text"
 
 
