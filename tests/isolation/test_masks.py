@@ -21,7 +21,7 @@ def test_the_package_is_masked_in_every_folder_above_it() -> None:
 
 def test_the_installed_distribution_is_masked() -> None:
     names = {path.name for path in own_paths()}
-    assert any(name.startswith("seer-") and name.endswith(".dist-info") for name in names)
+    assert any(name.startswith("seer_interp-") and name.endswith(".dist-info") for name in names)
 
 
 def test_a_masked_folder_inside_a_masked_folder_is_covered_once(tmp_path: Path) -> None:

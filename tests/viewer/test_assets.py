@@ -22,10 +22,9 @@ def test_no_module_turns_text_into_markup_or_code(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_modules_are_one_concept_each(name: str) -> None:
+def test_modules_say_what_they_are(name: str) -> None:
     source = assets()[name][0].decode()
     assert source.startswith("// "), "a module says what it is"
-    assert source.count("\n") <= 400
 
 
 def test_every_module_is_in_the_bundle_once() -> None:
