@@ -1,5 +1,6 @@
 """Runs exported as logs of Inspect, judged by Inspect's own readers."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -134,10 +135,10 @@ def inspect_says(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("ending", ["eval", "json"])
-async def test_inspect_reads_what_happened(tmp_path: Path, ending: str) -> None:
+def test_inspect_reads_what_happened(tmp_path: Path, ending: str) -> None:
     from inspect_ai.log import read_eval_log
 
-    run_id = await record(tmp_path, STEPS)
+    run_id = asyncio.run(record(tmp_path, STEPS))
     (path,) = export_inspect(open_run(run_id, tmp_path), tmp_path / f"run.{ending}")
     assert (path.read_bytes()[:4] == b"PK\x03\x04") == (ending == "eval")
     header = read_eval_log(str(path), header_only=True)
@@ -170,13 +171,13 @@ async def test_inspect_reads_what_happened(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # Inspect's own use of pandas
-async def test_many_runs_in_a_folder_open_in_every_reader(
+def test_many_runs_in_a_folder_open_in_every_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from inspect_ai.analysis import evals_df, events_df, messages_df, samples_df
     from inspect_ai.log import bundle_log_dir, list_eval_logs
 
-    ended = await record(tmp_path, STEPS)
+    ended = asyncio.run(record(tmp_path, STEPS))
     by_hand(tmp_path, "20260101-000000-00000001", score=0.5)
     by_hand(tmp_path, "20260101-000000-00000002", status="error", message="it broke")
     monkeypatch.setenv("SEER_RUNS", str(tmp_path))
@@ -228,12 +229,12 @@ def test_gate_calls_lie_in_time_order_in_the_tool_call_they_belong_to(tmp_path: 
     assert reasons == ["tool_calls", "max_tokens"]
 
 
-async def test_inspect_sees_limits_and_errors(tmp_path: Path) -> None:
+def test_inspect_sees_limits_and_errors(tmp_path: Path) -> None:
     from inspect_ai.log import read_eval_log
 
     call = Call(tool="add", arguments={"a": 1, "b": 2})
     steps = [Step(text="again", calls=(call,), usage={"input_tokens": 1}) for _ in range(5)]
-    run_id = await record(tmp_path, steps, limits=Limits(turns=2))
+    run_id = asyncio.run(record(tmp_path, steps, limits=Limits(turns=2)))
     (path,) = export_inspect(open_run(run_id, tmp_path), tmp_path / "limit.eval")
     log = read_eval_log(str(path))
     assert log.samples and log.samples[0].limit

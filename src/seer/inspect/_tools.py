@@ -15,7 +15,8 @@ from seer.mcp._function_tools import FunctionTools
 from seer.mcp._open import save_for
 from seer.mcp._tools import Tool as SeerTool
 from seer.mcp._tools import ToolFailure
-from seer.rpc.client import connect
+from seer.mcp._values import Save
+from seer.rpc.client import Gate, connect
 from seer.workspace import Library
 
 
@@ -36,8 +37,25 @@ def tools(library: Library) -> list[Tool]:
         raise ConfigError("tools", library.name, "is not what a ScopedSandbox serves")
     schema = served.schema
     socket = run_sync(served.open_caller(f"{schema.name}-inspect"))
-    functions = FunctionTools(schema, connect(schema.name, socket.address), lambda _: _save)
+    connection = _Connection(connect(schema.name, socket.address))
+    served.add_dependent(connection)
+    functions = FunctionTools(schema, connection.gate, connection.save_for)
     return [_tool(tool) for tool in functions.tools()]
+
+
+class _Connection:
+    """The tools' connection to the gate. The tools keep it; it ends with what is served."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+
+    async def owner_ends(self, owner: object) -> None:
+        """See `seer.workspace.Dependent`."""
+        self.gate.close()
+
+    def save_for(self, session: str) -> Save:
+        """What keeps files for the agent."""
+        return _save
 
 
 class _Caller:
