@@ -418,7 +418,7 @@ def test_unread_answers_are_bounded_also_of_calls_that_waited_together(replicas:
             # Every connection has its answer, or the beginning of it.
             for connected in connections:
                 assert select.select([connected], [], [], SOON)[0]
-            assert resident() < before + most + 64 * MIB
+            assert resident() < before + most + 128 * MIB
             with pytest.raises(GateBusyError, match="does not read"):
                 gate.call("small", (1,))
         wait_until(lambda: answers(gate))

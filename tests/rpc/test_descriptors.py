@@ -8,6 +8,7 @@ that about.
 import array
 import contextlib
 import errno
+import gc
 import os
 import resource
 import shutil
@@ -251,6 +252,8 @@ def test_a_process_without_free_descriptors_is_told_that_its_arrays_could_not_co
     assert gate.call("small", (1,)) == 2
     taken: list[int] = []
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    gc.collect()
+    gc.disable()  # what it collects may give descriptors back
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(open_descriptors()) + 3, hard))
     try:
         with contextlib.suppress(OSError):
@@ -259,6 +262,7 @@ def test_a_process_without_free_descriptors_is_told_that_its_arrays_could_not_co
         with pytest.raises(GateBusyError, match="open files"):
             gate.call("ramp", (200_000,))
     finally:
+        gc.enable()
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
