@@ -192,8 +192,8 @@ def test_reloads_give_back_the_memory_of_every_module_before() -> None:
             served.control("POST", "/v1/reload")
             if number == 0:
                 before = resident(served)
-        # Ten modules have 300 MiB. The one before the last may still be there now, and may have been
-        # gone when the first figure was taken.
+        # Ten modules have 300 MiB. The one before the last may still be there now, and may
+        # have been gone when the first figure was taken.
         wait_until(lambda: resident(served) < before + 45)
 
 
