@@ -29,7 +29,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks._common import RESULTS, header, machine, median, table, versions, write_results
-from benchmarks.bench_session import kernels, memory_of_sessions
+from benchmarks.bench_session import memory_of
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import LocalSession, acreate_local_session
 from seer.harness import Call, RunFinished, Scripted, Step, ToolResult, run_agent
@@ -105,7 +105,6 @@ def looking(number: int) -> list[Step]:
 async def measure(folder: Path, count: int) -> dict[str, Any]:
     """All agents, from the first session to the last call."""
     (folder / "lab.py").write_text(INTERFACE)
-    others = kernels()
     before = psutil.Process().memory_full_info().pss
     async with ScopedSandbox(SandboxConfig(gpu=None, provider="local")) as scoped:
         served: Any = await scoped.aserve(folder / "lab.py", "library")
@@ -125,7 +124,7 @@ async def measure(folder: Path, count: int) -> dict[str, Any]:
             began = time.perf_counter()
             await asyncio.gather(*(drive(a, looking(a.number), folder) for a in agents))
             called = time.perf_counter() - began
-            memory = memory_of_sessions(others)
+            memory = await memory_of([agent.session for agent in agents])
             own = psutil.Process().memory_full_info().pss - before
         finally:
             await asyncio.gather(*(agent.session.aclose() for agent in agents))
@@ -137,7 +136,7 @@ async def measure(folder: Path, count: int) -> dict[str, Any]:
         "times_s": [agent.times for agent in agents],
         "seat_s": seated,
         "call_s": called,
-        "session_mib": memory / count / 2**20,
+        "session_mib": memory,
         "controller_mib": own / count / 2**20,
     }
 
