@@ -30,7 +30,7 @@ def test_modules_say_what_they_are(name: str) -> None:
 def test_every_module_is_in_the_bundle_once() -> None:
     text = bundle()
     for name in MODULES:
-        variable = "module_" + name.removeprefix("js/").removesuffix(".js")
+        variable = "module_" + name.removesuffix(".js").replace("/", "_")
         assert text.count(f"const {variable} = (() =>") == 1, name
     assert not re.search(r"^(import|export) ", text, re.MULTILINE)
 

@@ -10,8 +10,8 @@ except ImportError as error:
         "the viewer needs starlette and uvicorn; run: pip install 'seer-interp[viewer]'"
     ) from error
 
+from seer.viewer._export import share
 from seer.viewer._redaction import Redaction
-from seer.viewer._serve import Viewer, serve
-from seer.viewer._share import share
+from seer.viewer._server import Viewer, serve
 
 __all__ = ["Redaction", "Viewer", "serve", "share"]

@@ -21,12 +21,12 @@ from seer.errors import ConfigError, PathEscapeError, RecordError, RunNotFoundEr
 from seer.isolation import read_bytes
 from seer.runs import Run, RunFilter, RunIndex
 from seer.viewer._control import control
+from seer.viewer._export import shared_page
 from seer.viewer._json import answer
 from seer.viewer._lines import Kind
 from seer.viewer._live import follow
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction
-from seer.viewer._share import shared_page
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATUS = {ConfigError: 400, RunNotFoundError: 404, RecordError: 422, PathEscapeError: 403}

@@ -5,13 +5,15 @@ joined here, each module as a function that returns what it exports. That needs 
 import and export, which is checked: a module that does not keep to it is an error, not a guess.
 """
 
+import posixpath
 import re
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+FOLDERS = ("", "css", "data", "draw", "pages", "panels", "text")
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([\w-]+\.js)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.{1,2}/[\w/-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|const|class) (\w+))", re.MULTILINE)
 _LEFT = re.compile(r"^\s*(?:import\b|export\b).*$", re.MULTILINE)
 
@@ -24,11 +26,11 @@ def _root() -> Traversable:
 def assets() -> dict[str, tuple[bytes, str]]:
     """Every file of the page, by its path in the address, with its type."""
     found: dict[str, tuple[bytes, str]] = {}
-    for folder in ("", "js", "css"):
+    for folder in FOLDERS:
         for item in (_root() / folder).iterdir():
             kind = TYPES.get(item.name.rpartition(".")[2])
             if item.is_file() and kind is not None:
-                found["/".join(filter(None, (folder, item.name)))] = (item.read_bytes(), kind)
+                found[posixpath.join(folder, item.name)] = (item.read_bytes(), kind)
     return found
 
 
@@ -56,11 +58,13 @@ def _add(name: str, parts: list[str], *, done: set[str], above: tuple[str, ...])
     if name in done:
         return
     done.add(name)
-    source = assets()[f"js/{name}"][0].decode()
+    source = assets()[name][0].decode()
     for found in _IMPORT.finditer(source):
-        _add(found[2], parts, done=done, above=(*above, name))
+        _add(_resolve(name, found[2]), parts, done=done, above=(*above, name))
     exports = [found[1] for found in _EXPORT.finditer(source)]
-    body = _IMPORT.sub(lambda m: f"const {{{_renamed(m[1])}}} = {_variable(m[2])};", source)
+    body = _IMPORT.sub(
+        lambda m: f"const {{{_renamed(m[1])}}} = {_variable(_resolve(name, m[2]))};", source
+    )
     body = _EXPORT.sub("", body)
     if left := _LEFT.search(body):
         raise ValueError(f"{name}: not understood: {left[0].strip()!r}")
@@ -69,8 +73,12 @@ def _add(name: str, parts: list[str], *, done: set[str], above: tuple[str, ...])
     )
 
 
+def _resolve(name: str, imported: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(name), imported))
+
+
 def _variable(name: str) -> str:
-    return "module_" + name.removesuffix(".js").replace("-", "_")
+    return "module_" + re.sub(r"[/-]", "_", name.removesuffix(".js"))
 
 
 def _renamed(names: str) -> str:

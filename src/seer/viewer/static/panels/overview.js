@@ -1,8 +1,8 @@
 // The whole run as one strip: what the agent did, the gate below it, and where the reader is.
 
-import { colour } from "./theme.js";
-import { h, own } from "./dom.js";
-import { since } from "./format.js";
+import { colour } from "../draw/theme.js";
+import { h, own } from "../draw/dom.js";
+import { since } from "../text/format.js";
 
 const HEIGHT = 46;
 

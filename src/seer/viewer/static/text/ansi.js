@@ -1,6 +1,6 @@
 // Terminal output: colours become spans, everything else of the escape codes is dropped.
 
-import { h, textNode } from "./dom.js";
+import { h, textNode } from "../draw/dom.js";
 
 const SEQUENCE =
   /\x1b(?:\[([0-9;]{0,40})([A-Za-z])|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[()][A-Z0-9]|[A-Z=>])/g;

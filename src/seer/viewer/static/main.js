@@ -1,13 +1,13 @@
 // Where the page begins: the data's source, the address, the keys.
 
-import { EmbeddedSource, HttpSource } from "./source.js";
-import { fill, h } from "./dom.js";
-import { startTheme, switchTheme } from "./theme.js";
-import { ComparePage } from "./compare.js";
-import { RunPage } from "./runpage.js";
-import { RunsPage } from "./runs.js";
-import { showHelp } from "./dialogs.js";
-import { takeToken } from "./token.js";
+import { EmbeddedSource, HttpSource } from "./data/source.js";
+import { fill, h } from "./draw/dom.js";
+import { startTheme, switchTheme } from "./draw/theme.js";
+import { ComparePage } from "./pages/compare.js";
+import { RunPage } from "./pages/run.js";
+import { RunsPage } from "./pages/runs.js";
+import { showHelp } from "./draw/dialogs.js";
+import { takeToken } from "./data/token.js";
 
 const root = document.getElementById("app");
 let page = null;

@@ -1,6 +1,6 @@
 // Numbers as lines over their index, or over time.
 
-import { number } from "./format.js";
+import { number } from "../text/format.js";
 import { s } from "./dom.js";
 
 const PADDING = { left: 46, right: 10, top: 8, bottom: 20 };

@@ -1,9 +1,9 @@
 // What is known about a run besides what happened in it.
 
-import { duration, moment } from "./format.js";
-import { fill, h } from "./dom.js";
-import { textOf } from "./record.js";
-import { tree } from "./tree.js";
+import { duration, moment } from "../text/format.js";
+import { fill, h } from "../draw/dom.js";
+import { textOf } from "../data/record.js";
+import { tree } from "../draw/tree.js";
 
 /** The panel. */
 export class AboutPanel {

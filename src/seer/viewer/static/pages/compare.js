@@ -1,16 +1,16 @@
 // Two runs side by side: the same until they part, and where that is.
 
-import { essence, firstDivergence, wordDiff } from "./diff.js";
-import { fill, h, icon } from "./dom.js";
-import { Fetcher } from "./texts.js";
-import { RunModel, toolSummary } from "./model.js";
-import { VirtualList } from "./virtual.js";
-import { count, dollars, duration } from "./format.js";
-import { entry } from "./blocks.js";
-import { fact } from "./waterfall.js";
-import { follow } from "./follow.js";
-import { statusChip } from "./status.js";
-import { themeButton } from "./theme.js";
+import { essence, firstDivergence, wordDiff } from "../text/diff.js";
+import { fill, h, icon } from "../draw/dom.js";
+import { Fetcher } from "../text/long.js";
+import { RunModel, toolSummary } from "../data/model.js";
+import { VirtualList } from "../draw/virtual.js";
+import { count, dollars, duration } from "../text/format.js";
+import { entry } from "../panels/entry.js";
+import { fact } from "../panels/gate.js";
+import { follow } from "../data/follow.js";
+import { statusChip } from "../draw/status.js";
+import { themeButton } from "../draw/theme.js";
 
 /** The page. */
 export class ComparePage {

@@ -1,8 +1,8 @@
 // A JSON value one can look into, opened level by level.
 
-import { BlobRef, Cut } from "./record.js";
-import { NdArray } from "./values.js";
-import { bytes } from "./format.js";
+import { BlobRef, Cut } from "../data/record.js";
+import { NdArray } from "../data/arrays.js";
+import { bytes } from "../text/format.js";
 import { h } from "./dom.js";
 
 const MOST = 200;

@@ -1,14 +1,14 @@
 // Gate calls over time: when each came in, how long it waited, how long it ran.
 
-import { BlobRef, Cut } from "./record.js";
-import { bytes, count, duration, since } from "./format.js";
-import { fill, h } from "./dom.js";
-import { VirtualList } from "./virtual.js";
-import { callPictures } from "./blocks.js";
-import { decode } from "./values.js";
-import { longText } from "./texts.js";
-import { ticks } from "./lines.js";
-import { tree } from "./tree.js";
+import { BlobRef, Cut } from "../data/record.js";
+import { bytes, count, duration, since } from "../text/format.js";
+import { fill, h } from "../draw/dom.js";
+import { VirtualList } from "../draw/virtual.js";
+import { callPictures } from "./entry.js";
+import { decode } from "../data/arrays.js";
+import { longText } from "../text/long.js";
+import { ticks } from "../draw/lines.js";
+import { tree } from "../draw/tree.js";
 
 /** The panel. `show(item)` brings the tool call that made a call into view. */
 export class Waterfall {

@@ -1,14 +1,14 @@
 // The notebook of a run, cell by cell, as it is in the record or as it is being written.
 
-import { fill, h } from "./dom.js";
-import { codeBlock } from "./highlight.js";
-import { findViews } from "./views.js";
-import { harmless } from "./html.js";
-import { image } from "./blocks.js";
-import { markdown } from "./markdown.js";
-import { picture } from "./pictures.js";
-import { terminal } from "./ansi.js";
-import { tree } from "./tree.js";
+import { fill, h } from "../draw/dom.js";
+import { codeBlock } from "../text/highlight.js";
+import { findViews } from "../draw/views.js";
+import { harmless } from "../text/html.js";
+import { image } from "./entry.js";
+import { markdown } from "../text/markdown.js";
+import { picture } from "../draw/pictures.js";
+import { terminal } from "../text/ansi.js";
+import { tree } from "../draw/tree.js";
 
 const MOST_OUTPUTS = 100;
 const LONGEST = 50000;

@@ -3,7 +3,7 @@
 // The markup is read here, token by token, and only elements from a short list are made, with no
 // attributes but spans of cells. The browser's own parser never sees the text.
 
-import { h } from "./dom.js";
+import { h } from "../draw/dom.js";
 
 const KEPT = new Set([
   "table",

@@ -1,8 +1,8 @@
 // Sharing a run: choose what to take out, see what that does, save the file.
 
-import { dialog, toast } from "./dialogs.js";
-import { fill, h } from "./dom.js";
-import { bytes } from "./format.js";
+import { dialog, toast } from "../draw/dialogs.js";
+import { fill, h } from "../draw/dom.js";
+import { bytes } from "../text/format.js";
 import { save } from "./about.js";
 
 /** Ask, preview, save. */

@@ -1,10 +1,10 @@
 // All runs: filter, sort, search, page.
 
-import { ago, count, dollars, duration, moment } from "./format.js";
-import { fill, h, icon } from "./dom.js";
-import { firstLine } from "./model.js";
-import { statusChip } from "./status.js";
-import { themeButton } from "./theme.js";
+import { ago, count, dollars, duration, moment } from "../text/format.js";
+import { fill, h, icon } from "../draw/dom.js";
+import { firstLine } from "../data/model.js";
+import { statusChip } from "../draw/status.js";
+import { themeButton } from "../draw/theme.js";
 
 const PAGE = 50;
 const REFRESH = 3000;

@@ -1,7 +1,7 @@
 // A matrix as a picture: one cell per number, or per group of them where there are too many.
 
 import { h } from "./dom.js";
-import { number } from "./format.js";
+import { number } from "../text/format.js";
 import { scale } from "./colours.js";
 
 const MOST = 512; // cells along one side

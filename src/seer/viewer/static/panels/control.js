@@ -1,7 +1,7 @@
 // Reaching into a running run: stop it, speak to the agent, change a limit.
 
-import { dialog, toast } from "./dialogs.js";
-import { h, icon } from "./dom.js";
+import { dialog, toast } from "../draw/dialogs.js";
+import { h, icon } from "../draw/dom.js";
 
 async function ask(source, id, request, done) {
   try {

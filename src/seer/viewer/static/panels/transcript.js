@@ -1,12 +1,12 @@
 // The transcript of a run: what the agent was asked, said, thought and did.
 
-import { fill, h, icon } from "./dom.js";
-import { VirtualList } from "./virtual.js";
-import { dialog } from "./dialogs.js";
-import { entry } from "./blocks.js";
-import { essence } from "./diff.js";
-import { tree } from "./tree.js";
-import { unpack } from "./record.js";
+import { fill, h, icon } from "../draw/dom.js";
+import { VirtualList } from "../draw/virtual.js";
+import { dialog } from "../draw/dialogs.js";
+import { entry } from "./entry.js";
+import { essence } from "../text/diff.js";
+import { tree } from "../draw/tree.js";
+import { unpack } from "../data/record.js";
 
 const LEVELS = ["compact", "normal", "full"];
 

@@ -1,24 +1,24 @@
 // One run: its transcript, what lies beside it, and the strip above both.
 
-import { count, dollars, duration } from "./format.js";
-import { approval, changeLimit, messageBox, stopButton } from "./control.js";
-import { fill, h, icon } from "./dom.js";
-import { AboutPanel } from "./about.js";
-import { BudgetPanel } from "./budget.js";
-import { Fetcher } from "./texts.js";
-import { Gallery } from "./gallery.js";
-import { NotebookPanel } from "./notebook.js";
-import { Overview } from "./overview.js";
-import { Palette } from "./colours.js";
-import { RunModel } from "./model.js";
-import { Transcript } from "./transcript.js";
-import { Waterfall } from "./waterfall.js";
-import { fact } from "./waterfall.js";
-import { shareRun } from "./sharing.js";
-import { statusChip } from "./status.js";
-import { textOf } from "./record.js";
-import { themeButton } from "./theme.js";
-import { follow } from "./follow.js";
+import { count, dollars, duration } from "../text/format.js";
+import { approval, changeLimit, messageBox, stopButton } from "../panels/control.js";
+import { fill, h, icon } from "../draw/dom.js";
+import { AboutPanel } from "../panels/about.js";
+import { BudgetPanel } from "../panels/budget.js";
+import { Fetcher } from "../text/long.js";
+import { Gallery } from "../panels/values.js";
+import { NotebookPanel } from "../panels/notebook.js";
+import { Overview } from "../panels/overview.js";
+import { Palette } from "../draw/colours.js";
+import { RunModel } from "../data/model.js";
+import { Transcript } from "../panels/transcript.js";
+import { Waterfall } from "../panels/gate.js";
+import { fact } from "../panels/gate.js";
+import { shareRun } from "../panels/share.js";
+import { statusChip } from "../draw/status.js";
+import { textOf } from "../data/record.js";
+import { themeButton } from "../draw/theme.js";
+import { follow } from "../data/follow.js";
 
 /** The page of a run. `show(root)` shows it, `close()` ends it. */
 export class RunPage {

@@ -3,9 +3,9 @@
 import { fill, h } from "./dom.js";
 import { heatmap, legend, visible } from "./heatmap.js";
 import { lineChart } from "./lines.js";
-import { number } from "./format.js";
+import { number } from "../text/format.js";
 import { readable, scale } from "./colours.js";
-import { wordDiff } from "./diff.js";
+import { wordDiff } from "../text/diff.js";
 
 const MOST_NUMBERS = 4_000_000;
 

@@ -1,6 +1,6 @@
 // Colours for code: one pass over the text with one expression per language.
 
-import { h, own, textNode } from "./dom.js";
+import { h, own, textNode } from "../draw/dom.js";
 
 const LONGEST = 60000;
 const PYTHON_WORDS =

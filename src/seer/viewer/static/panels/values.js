@@ -1,12 +1,12 @@
 // Everything in a run that can be drawn, in one place: arrays, coloured tokens, steering.
 
-import { BlobRef } from "./record.js";
-import { VirtualList } from "./virtual.js";
-import { callPictures } from "./blocks.js";
-import { decode } from "./values.js";
-import { findViews } from "./views.js";
-import { h } from "./dom.js";
-import { since } from "./format.js";
+import { BlobRef } from "../data/record.js";
+import { VirtualList } from "../draw/virtual.js";
+import { callPictures } from "./entry.js";
+import { decode } from "../data/arrays.js";
+import { findViews } from "../draw/views.js";
+import { h } from "../draw/dom.js";
+import { since } from "../text/format.js";
 
 /** The panel. `show(item)` brings the tool call into view that a picture came from. */
 export class Gallery {

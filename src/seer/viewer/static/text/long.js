@@ -1,7 +1,7 @@
 // Texts that may be long, or lie elsewhere: the beginning at once, the rest when asked for.
 
-import { BlobRef, Cut, textOf } from "./record.js";
-import { fill, h } from "./dom.js";
+import { BlobRef, Cut, textOf } from "../data/record.js";
+import { fill, h } from "../draw/dom.js";
 import { bytes } from "./format.js";
 
 const WHOLE = 20000; // characters that are shown without asking

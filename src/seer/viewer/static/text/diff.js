@@ -1,6 +1,6 @@
 // Where two texts, or two runs, part.
 
-import { textOf } from "./record.js";
+import { textOf } from "../data/record.js";
 
 const MOST = 1200; // words; beyond that only the common beginning and end are found
 

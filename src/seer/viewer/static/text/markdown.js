@@ -1,7 +1,7 @@
 // Markdown, a subset, built as elements. There is no HTML in it: tags are shown as the text they are.
 
 import { codeBlock } from "./highlight.js";
-import { h, safeLink, textNode } from "./dom.js";
+import { h, safeLink, textNode } from "../draw/dom.js";
 
 const LONGEST = 100000;
 const DEEPEST = 8;

@@ -1,8 +1,8 @@
 // What the run may use and has used: limits as bars, and how they burn down over time.
 
-import { bytes, count, dollars, duration, since } from "./format.js";
-import { fill, h } from "./dom.js";
-import { lineChart } from "./lines.js";
+import { bytes, count, dollars, duration, since } from "../text/format.js";
+import { fill, h } from "../draw/dom.js";
+import { lineChart } from "../draw/lines.js";
 
 const LIMITS = [
   ["turns", "Turns", count],

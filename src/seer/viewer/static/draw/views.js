@@ -3,7 +3,7 @@
 // By shape and by the names that people use: a list of tokens beside as many numbers is a coloured
 // text; two texts called before and after are a comparison; arrays are lines or heat maps.
 
-import { NdArray } from "./values.js";
+import { NdArray } from "../data/arrays.js";
 
 const PAIRS = [
   ["before", "after"],

@@ -1,17 +1,17 @@
 // One entry of the transcript, by its type.
 
-import { BlobRef, fromBase64, isPartial, pictureAddress, textOf } from "./record.js";
-import { codeBlock, highlight } from "./highlight.js";
-import { count, dollars, duration, since } from "./format.js";
-import { h, icon, own } from "./dom.js";
-import { decode } from "./values.js";
-import { findViews } from "./views.js";
-import { firstLine, toolSummary } from "./model.js";
-import { longText } from "./texts.js";
-import { markdown } from "./markdown.js";
-import { picture } from "./pictures.js";
-import { terminal } from "./ansi.js";
-import { tree } from "./tree.js";
+import { BlobRef, fromBase64, isPartial, pictureAddress, textOf } from "../data/record.js";
+import { codeBlock, highlight } from "../text/highlight.js";
+import { count, dollars, duration, since } from "../text/format.js";
+import { h, icon, own } from "../draw/dom.js";
+import { decode } from "../data/arrays.js";
+import { findViews } from "../draw/views.js";
+import { firstLine, toolSummary } from "../data/model.js";
+import { longText } from "../text/long.js";
+import { markdown } from "../text/markdown.js";
+import { picture } from "../draw/pictures.js";
+import { terminal } from "../text/ansi.js";
+import { tree } from "../draw/tree.js";
 
 const LARGEST = 4_000_000; // bytes of a result that are fetched for a picture
 

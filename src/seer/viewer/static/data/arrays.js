@@ -1,7 +1,7 @@
 // Values of gate calls: the wire's tagged JSON and raw buffers, as numbers one can draw.
 
 import { BlobRef, Cut, textOf } from "./record.js";
-import { own } from "./dom.js";
+import { own } from "../draw/dom.js";
 
 /** An array whose numbers are fetched when somebody looks. */
 export class NdArray {
