@@ -1,4 +1,4 @@
-"""Benchmarks run rarely, so a name that one of them imports from another could be gone unnoticed."""
+"""Benchmarks run rarely, so nobody would notice that a name one of them imports is gone."""
 
 import ast
 from pathlib import Path
