@@ -1,5 +1,6 @@
 """A sandbox on this machine, driven as a user drives it: started, used, kept, ended."""
 
+import dataclasses
 import errno
 import os
 import signal
@@ -305,3 +306,30 @@ def _readable(path: Path) -> bool:
 def _until_gone(path: Path) -> None:
     """Wait until the machine's folder is removed."""
     wait_until(lambda: not path.exists(), f"the end of {path}")
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_an_adapters_base_model_is_found_by_its_hub_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    base = make_tiny_model(tmp_path / "base")
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "acme/base"}')
+    weights = (base / "model.safetensors").read_bytes()
+    (adapter / "adapter_model.safetensors").write_bytes(weights)
+    monkeypatch.setenv("SEER_MODEL_ALIASES", f"acme/base={base},acme/adapter={adapter}")
+    model = ModelConfig("acme/adapter", is_peft=True, base_model="acme/base", hidden=hidden)
+    config = dataclasses.replace(PLAIN, models=[model], python_packages=["huggingface-hub"])
+    find = (
+        "from huggingface_hub import snapshot_download\n"
+        "print(snapshot_download('acme/base', local_files_only=True))"
+    )
+    with Sandbox(config) as sandbox:
+        found = sandbox.exec_python(find, check=False)
+        if hidden:
+            assert "LocalEntryNotFoundError" in found.stderr
+            assert "acme" not in sandbox.exec("find / -xdev 2>/dev/null || true")
+        else:
+            config_json = sandbox.exec(f"cat {found.strip()}/config.json")
+            assert '"model_type": "llama"' in config_json

@@ -4,13 +4,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from seer.console import Phase
 from seer.environment._config import SandboxConfig
-from seer.environment._handles import ModelHandle
 from seer.environment._names import is_local_model
-from seer.environment._origins import ModelOrigin
 from seer.environment._repos import PreparedRepo
 from seer.errors import RepoError, visible
 from seer.isolation import open_beneath
@@ -53,22 +52,32 @@ def _read(folder: Path, name: str) -> tuple[bytes, int]:
         return file.read(), os.fstat(fd).st_mode & 0o777
 
 
-async def place_in_hub_cache(
-    machine: Machine, models: Sequence[tuple[ModelOrigin, ModelHandle]]
-) -> None:
+@dataclass(frozen=True)
+class CachedModel:
+    """A model for the hub's cache of a machine."""
+
+    name: str
+    """Its hub id, or a path, which the hub's cache has no place for."""
+    revision: str
+    commit: str | None
+    path: str
+    """The target of its mount."""
+
+
+async def place_in_hub_cache(machine: Machine, models: Sequence[CachedModel]) -> None:
     """Let programs in the machine load models by their hub ids, from where they are mounted.
 
     The hub's own cache is a folder per model with links to its files, one set per commit.
     """
-    for origin, handle in models:
-        if is_local_model(origin.name):
+    for model in models:
+        if is_local_model(model.name):
             continue
-        folder = f"{machine.layout.home}/.cache/huggingface/hub/{hub_cache_name(origin.name)}"
-        commit = origin.commit or "0" * 40
-        await machine.write_file(f"{folder}/refs/{origin.revision}", commit.encode())
+        folder = f"{machine.layout.home}/.cache/huggingface/hub/{hub_cache_name(model.name)}"
+        commit = model.commit or "0" * 40
+        await machine.write_file(f"{folder}/refs/{model.revision}", commit.encode())
         await machine.make_dir(f"{folder}/snapshots")
         link = f"{folder}/snapshots/{commit}"
-        await machine.exec(["ln", "-sfn", machine.path(handle.path), link])
+        await machine.exec(["ln", "-sfn", machine.path(model.path), link])
 
 
 def hub_cache_name(name: str) -> str:

@@ -66,6 +66,8 @@ class PreparedModel:
     """All that the sandbox needs mounted for this model, its base included."""
     commit: str | None
     """The commit on the hub; None for a folder of this machine."""
+    base_commit: str | None
+    """The same of its base model."""
     origin: ModelOrigin
 
 
@@ -206,6 +208,7 @@ async def _prepare(
         handle=handle,
         mounts=mounts,
         commit=source.commit,
+        base_commit=base.commit if base is not None else None,
         origin=ModelOrigin(
             name=config.name,
             revision=config.revision,

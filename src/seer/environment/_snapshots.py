@@ -111,11 +111,19 @@ async def restore_snapshot(machine: Machine, snapshot: Snapshot) -> None:
         SnapshotError: The files could not be unpacked.
     """
     for part, folder in _folders(machine).items():
-        await _unpack(machine, snapshot.folder / f"{part}.tar", folder)
+        archive = snapshot.folder / f"{part}.tar"
+        if part != "packages":
+            await _unpack(machine, archive, folder)
+        elif archive.exists():
+            # The machine's own files (the links to its interpreter, say) stay as they are.
+            await _unpack(machine, archive, folder, "--skip-old-files")
 
 
 def _folders(machine: Machine) -> dict[str, str]:
-    return {"workdir": machine.layout.workdir, "home": machine.layout.home}
+    folders = {"workdir": machine.layout.workdir, "home": machine.layout.home}
+    if machine.layout.packages is not None:
+        folders["packages"] = machine.layout.packages
+    return folders
 
 
 def _limit(started: "Started", store: Path) -> int:
@@ -178,8 +186,8 @@ async def _unless_stopped(
         yield item
 
 
-async def _unpack(machine: Machine, archive: Path, folder: str) -> None:
-    argv = ["tar", "-C", folder, "--no-same-owner", "-xf", "-"]
+async def _unpack(machine: Machine, archive: Path, folder: str, *options: str) -> None:
+    argv = ["tar", "-C", folder, "--no-same-owner", *options, "-xf", "-"]
     process = await machine.spawn(argv, stdin=True)
     words = bytearray()
 

@@ -17,7 +17,13 @@ from pathlib import Path
 
 from seer.console import Phase, Progress, progress
 from seer.environment._config import ExecutionMode, SandboxConfig
-from seer.environment._fill import REPOS, check_out, copy_files, place_in_hub_cache
+from seer.environment._fill import (
+    REPOS,
+    CachedModel,
+    check_out,
+    copy_files,
+    place_in_hub_cache,
+)
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._models import PreparedModel, model_handles, prepare_models
 from seer.environment._note import Note, read_note, write_note
@@ -279,6 +285,7 @@ class _Starter:
         return MachineSpec(
             label=_label(self._kind, config),
             serves=self._kind == "scoped",
+            installs=self._kind == "sandbox",
             gpu=config.gpu,
             gpu_count=config.gpu_count,
             gpu_optional=self._provider.shares_host and self._provider_is_resolved(),
@@ -314,12 +321,25 @@ class _Starter:
                 if self._snapshot is not None:
                     await restore_snapshot(machine, self._snapshot)
                 await copy_files(machine, config)
-        named = [(model.origin, model.handle) for model in models]
-        await place_in_hub_cache(machine, [pair for pair in named if not pair[1].hidden])
+        await place_in_hub_cache(machine, _cached(models))
         for repo, wanted in zip(repos, config.repos, strict=not self._provider.runs_nothing):
             async with self._in_phase(display, f"repo {repo.name}") as phase:
                 await check_out(machine, repo, wanted.install, phase)
         return _started(machine, read_note(machine.note))
+
+
+def _cached(models: Sequence[PreparedModel]) -> list[CachedModel]:
+    """The models that programs may know by their names, and the base models of adapters."""
+    found: list[CachedModel] = []
+    for model in models:
+        config, handle = model.config, model.handle
+        if handle.hidden:
+            continue
+        if config.base_model is not None and handle.base_path is not None:
+            base = CachedModel(config.base_model, "main", model.base_commit, handle.base_path)
+            found.append(base)
+        found.append(CachedModel(config.name, config.revision, model.commit, handle.path))
+    return found
 
 
 def _packages_for(config: SandboxConfig, *, notebook: bool) -> tuple[str, ...]:

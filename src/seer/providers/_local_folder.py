@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,9 +119,16 @@ def furnish(
         mounts.append(Mount(spec.python_env, ENV))
     view = backend.view(mounts)
     venv = f"{view[ENV]}" if spec.python_env is not None else None
-    if venv is not None and venv != ENV:
-        # The environment's own links fit only a jail in which everything is at its usual place.
-        mounts.append(Mount(_make_venv(folder, view), VENV))
+    installs = spec.installs and venv is not None
+    if spec.python_env is not None and (installs or venv != ENV):
+        # The environment's own links fit only a jail in which everything is at its usual place,
+        # and nothing can be installed into it: machines share it.
+        made = _make_venv(folder, view, scripts=spec.python_env / "bin")
+        if installs and spec.network == "none":
+            _explain_to_pip(made)
+        if installs and uid is not None:
+            chown_tree(made, uid, uid)
+        mounts.append(Mount(made, VENV, writable=installs))
         view = backend.view(mounts)
         venv = view[VENV]
     seen = tuple(
@@ -142,6 +150,7 @@ def furnish(
         run=view[RUN],
         models=MODELS if view[RUN] == RUN else models,
         python=f"{venv}/bin/python3" if venv is not None else interpreter,
+        packages=venv if installs else None,
     )
     return Inside(
         mounts=tuple(mounts),
@@ -199,8 +208,17 @@ def _checked(spec: MachineSpec, uid: int | None) -> list[Mount]:
     return list(spec.mounts)
 
 
-def _make_venv(folder: Path, view: Mapping[str, str]) -> Path:
-    """A virtual environment that fits the paths of this jail and shows the given packages."""
+def _make_venv(folder: Path, view: Mapping[str, str], *, scripts: Path) -> Path:
+    """A virtual environment that fits the paths of this jail and shows the given packages.
+
+    What is installed into it comes before the given packages, in Python and on the PATH.
+
+    Args:
+        folder: The machine's folder.
+        view: Where programs in the machine see its mounts.
+        scripts: The programs of the given packages. Those that are scripts start the Python that
+            lies beside them, so each gets a copy that starts this one.
+    """
     venv = folder / "venv"
     site = venv / "lib" / _VERSION / "site-packages"
     site.mkdir(parents=True)
@@ -213,7 +231,21 @@ def _make_venv(folder: Path, view: Mapping[str, str]) -> Path:
     )
     packages = f"{view[ENV]}/lib/{_VERSION}/site-packages"
     (site / "packages.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+    for file in scripts.iterdir() if scripts.is_dir() else ():
+        if file.is_symlink() or not file.is_file() or os.path.lexists(venv / "bin" / file.name):
+            continue
+        with file.open("rb") as opened:
+            is_script = opened.read(2) == b"#!"
+        if is_script:
+            shutil.copy(file, venv / "bin")
     return venv
+
+
+def _explain_to_pip(venv: Path) -> None:
+    """Let pip say why it cannot download anything."""
+    site = venv / "lib" / _VERSION / "site-packages"
+    shutil.copyfile(Path(_machine_init).with_name("no_network.py"), site / "seer_no_network.py")
+    (site / "seer_no_network.pth").write_text("import seer_no_network\n")
 
 
 def environment(

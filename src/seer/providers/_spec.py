@@ -56,6 +56,8 @@ class MachineSpec:
     """A folder of its host that becomes the machine's working folder."""
     python_env: Path | None = None
     """A package environment of its host to put before the interpreter's own."""
+    installs: bool = False
+    """Whether programs in it can install packages beside those of `python_env`, for it alone."""
     python_version: str | None = None
     """The Python to have, such as `3.12`, where the provider builds an image for the machine."""
     system_packages: tuple[str, ...] = ()
@@ -89,6 +91,8 @@ class Layout:
     models: str
     python: str
     """The interpreter to run programs with (has the spec's `python_env`)."""
+    packages: str | None = None
+    """The virtual environment into which pip installs; None where nothing can be installed."""
 
 
 @dataclass(frozen=True, kw_only=True)

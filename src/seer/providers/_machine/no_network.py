@@ -1,0 +1,21 @@
+"""Says, when pip starts in a machine without a network, why it cannot download anything.
+
+It is copied into the virtual environment of such a machine, whose interpreters import it.
+"""
+
+import os
+import sys
+
+
+def _explain() -> None:
+    words = sys.orig_argv[1:]
+    names = [os.path.basename(word) for word in words]  # noqa: PTH119
+    started = [n for n, name in enumerate(names) if name in ("pip", "pip3")]
+    if started and {"install", "download", "wheel"} & set(words[started[0] + 1 :]):
+        sys.stderr.write(
+            "this sandbox has no network: pip installs from files in it only; "
+            "for more, start it with SandboxConfig(network=...)\n"
+        )
+
+
+_explain()
