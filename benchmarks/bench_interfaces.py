@@ -83,7 +83,7 @@ def overheads(model: Any, device: str, rounds: int) -> dict[str, float]:
     row = list(range(2, 66))
     batch = wrapped.pad_rows([row])
     place = Site(wrapped.layers // 2, "residual")
-    block = wrapped.site(*place)
+    block = wrapped.site(*place).module
     push = torch.randn(wrapped.width, device=device)
     options = {
         "generation_config": GenerationConfig(

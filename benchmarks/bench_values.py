@@ -15,10 +15,10 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
-from seer.rpc._arrays import TensorBuffer
-from seer.rpc._hints import Hint
-from seer.rpc._schema import Function, Parameter
-from seer.rpc._values import decode, encode, encode_call
+from seer.rpc.interface._schema import Function, Parameter
+from seer.rpc.values._arrays import TensorBuffer
+from seer.rpc.values._codec import decode, encode, encode_call
+from seer.rpc.values._hints import Hint
 
 SECONDS_PER_ROUND = 0.02
 

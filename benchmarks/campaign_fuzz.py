@@ -23,12 +23,12 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
 from seer.errors import ProtocolError, SeerError  # noqa: E402
-from seer.rpc._values import decode, decode_plain_call, decode_result  # noqa: E402
-from seer.rpc._wire import HeadCache, parse_request  # noqa: E402
 from seer.rpc.client._remote import error_from  # noqa: E402
 from seer.rpc.client._responses import ResponseReader  # noqa: E402
 from seer.rpc.client._streams import ChunkReader, split_chunk  # noqa: E402
-from seer.rpc.client._wire import WireError  # noqa: E402
+from seer.rpc.values._codec import decode, decode_plain_call, decode_result  # noqa: E402
+from seer.rpc.wire._http import HeadCache, parse_request  # noqa: E402
+from seer.rpc.wire._protocol import WireError  # noqa: E402
 
 FRAMES = b"content-type: application/x-seer-frames\r\n"
 REQUESTS = [

@@ -47,7 +47,7 @@ from seer.harness import (  # noqa: E402
     Step,
     run_agent,
 )
-from seer.providers._groups import group_prefix  # noqa: E402
+from seer.providers.local._groups import group_prefix  # noqa: E402
 from seer.rpc import Budget  # noqa: E402
 from seer.runs import GateCall, Run, compare_runs, open_run  # noqa: E402
 from seer.workspace import Workspace  # noqa: E402

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment import _build_jail
-from seer.environment._assemble import take_over
-from seer.environment._packages import build_environment
-from seer.environment._uv import BuildFailed, _checked, _read, _take_wheel  # pyright: ignore[reportPrivateUsage]
+from seer.environment.packages import _build_jail
+from seer.environment.packages._assemble import take_over
+from seer.environment.packages._packages import build_environment
+from seer.environment.packages._uv import BuildFailed, _checked, _read, _take_wheel  # pyright: ignore[reportPrivateUsage]
 from seer.errors import IsolationUnavailableError, PackageError, PathEscapeError
 from seer.isolation import Backend, Need, choose
 from tests.attacks.package_index import PackageIndex

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment._fill import _read  # pyright: ignore[reportPrivateUsage]
+from seer.environment.prepare._files import _read  # pyright: ignore[reportPrivateUsage]
 from seer.errors import ConfigError, PathEscapeError
 from seer.execution import create_local_session
 from seer.isolation import JAIL_UIDS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seer.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig
-from seer.environment._models import prepare_models
+from seer.environment.models._models import prepare_models
 from seer.errors import ModelError
 from tests.support.hub import LoopbackHub
 

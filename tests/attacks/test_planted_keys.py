@@ -24,7 +24,8 @@ from seer._places import state_dir
 from seer._redact import known_secrets
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import create_local_session
-from seer.harness import AgentRun, Event, _claude, _neutral, run_agent
+from seer.harness import AgentRun, Event, run_agent
+from seer.harness.agents import _claude, _neutral
 from seer.runs import Run, export_inspect, open_run
 from seer.testing import (
     AnthropicEndpoint,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment._config import RepoConfig
-from seer.environment._repos import prepare_repo
+from seer.environment.config._config import RepoConfig
+from seer.environment.repos._repos import prepare_repo
 from seer.errors import ConfigError, RepoError
 
 pytestmark = pytest.mark.full

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seer.environment._checks import FrozenMapping
-from seer.environment._config import (
+from seer.environment.config._checks import FrozenMapping
+from seer.environment.config._config import (
     ExecutionMode,
     ModelConfig,
     SandboxConfig,
 )
-from seer.environment._local_paths import LocalPath
+from seer.environment.config._local_paths import LocalPath
 from seer.errors import ConfigError
 from seer.providers import GPUS, suggest_gpu
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seer.environment._config import ModelConfig, SandboxConfig, assign_var_names
-from seer.environment._names import model_env_name, model_slug
+from seer.environment.config._config import ModelConfig, SandboxConfig, assign_var_names
+from seer.environment.models._names import model_env_name, model_slug
 from seer.errors import ConfigError, SeerError
 
 _ANYTHING = st.recursive(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from seer.environment import _index_server
-from seer.environment._index_server import IndexServer
-from seer.environment._indexes import read_index_settings
+from seer.environment.packages import _index_server
+from seer.environment.packages._index_server import IndexServer
+from seer.environment.packages._indexes import read_index_settings
 from tests.attacks.package_index import PackageIndex
 
 JSON = "application/vnd.pypi.simple.v1+json"

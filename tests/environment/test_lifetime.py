@@ -156,7 +156,7 @@ def test_a_failed_terminate_can_be_repeated_and_every_step_is_tried(
     scoped = ScopedSandbox(PLAIN).start()
     scoped.serve(interface)
     machine_id = scoped.sandbox_id
-    monkeypatch.setattr("seer.environment._served.Served.stop", _failing("interface"))
+    monkeypatch.setattr("seer.environment.serving._served.Served.stop", _failing("interface"))
     with monkeypatch.context() as patch:
         patch.setattr(type(scoped.machine), "terminate", _failing("machine"))
         with pytest.raises(EndingError, match="interface.*machine") as caught:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment import _fetch
-from seer.environment._config import ModelConfig
-from seer.environment._models import OnBytes, PreparedModel, prepare_models
+from seer.environment.config._config import ModelConfig
+from seer.environment.models import _fetch
+from seer.environment.models._models import OnBytes, PreparedModel, prepare_models
 from seer.errors import ModelError
 from tests.support.hub import LoopbackHub
 
@@ -221,8 +221,8 @@ async def test_two_processes_at_once_download_once(
     hub.add_model(NAME, folder)
     gate = hub.hold(NAME, WEIGHTS)
     program = (
-        "import asyncio, sys; from seer.environment._config import ModelConfig;"
-        "from seer.environment._models import prepare_models;"
+        "import asyncio, sys; from seer.environment.config._config import ModelConfig;"
+        "from seer.environment.models._models import prepare_models;"
         "print(asyncio.run(prepare_models([ModelConfig(sys.argv[1])]))[0].host_path)"
     )
     argv = [sys.executable, "-c", program, NAME]

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from seer.environment._config import ModelConfig
-from seer.environment._models import prepare_models
+from seer.environment.config._config import ModelConfig
+from seer.environment.models._models import prepare_models
 from seer.testing._tiny import Architecture, make_tiny_model
 
 pytestmark = pytest.mark.full

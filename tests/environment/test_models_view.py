@@ -11,17 +11,22 @@ from typing import Any
 
 import pytest
 
-from seer.environment import _model_view
-from seer.environment._blinding import Needles, card_names, name_parts, neutral_template
-from seer.environment._config import ModelConfig
-from seer.environment._fetch import skipped_patterns
-from seer.environment._model_view import walk_model
-from seer.environment._models import PreparedModel, assign_names, prepare_models, read_aliases
-from seer.environment._origins import fingerprint
-from seer.environment._paths import locked
+from seer.environment._cache import locked
+from seer.environment.config._config import ModelConfig
+from seer.environment.models import _view as _model_view
+from seer.environment.models._blinding import Needles, card_names, name_parts, neutral_template
+from seer.environment.models._fetch import skipped_patterns
+from seer.environment.models._models import (
+    PreparedModel,
+    assign_names,
+    prepare_models,
+    read_aliases,
+)
+from seer.environment.models._origins import fingerprint
+from seer.environment.models._view import walk_model
 from seer.errors import ConfigError, ModelError
 from seer.providers import Layout
-from seer.providers._local_record import LocalRecord, Seen, machines_dir, write_record
+from seer.providers.local._record import LocalRecord, Seen, machines_dir, write_record
 
 NAME = "acme/secret-falcon-7b"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

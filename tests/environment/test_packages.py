@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy
 import pytest
 
-from seer.environment import _build_jail, _installed
-from seer.environment._assemble import take_over
-from seer.environment._packages import (
+from seer.environment.packages import _build_jail, _installed
+from seer.environment.packages._assemble import take_over
+from seer.environment.packages._packages import (
     build_environment,
     check_python_version,
     check_system_packages,
 )
-from seer.environment._wheels import collect_wheels
+from seer.environment.packages._wheels import collect_wheels
 from seer.errors import PackageError
 from seer.isolation import (
     Backend,
@@ -190,7 +190,7 @@ async def test_equal_wishes_share_one_environment() -> None:
 async def test_two_processes_at_once_build_once(index: Path, tmp_path: Path) -> None:
     add_wheel(index, "newpkg")
     program = (
-        "import asyncio; from seer.environment._packages import build_environment;"
+        "import asyncio; from seer.environment.packages._packages import build_environment;"
         "print(asyncio.run(build_environment(['newpkg'], on_progress=print)))"
     )
     starts = [_spawn(program) for _ in range(2)]

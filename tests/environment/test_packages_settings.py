@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment import _installed
-from seer.environment._indexes import IndexSettings, read_index_settings
-from seer.environment._installed import (
+from seer.environment.packages import _installed
+from seer.environment.packages._indexes import IndexSettings, read_index_settings
+from seer.environment.packages._installed import (
     Installed,
     fingerprint,
     installed_packages,

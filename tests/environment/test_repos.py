@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment._config import RepoConfig
-from seer.environment._repos import PreparedRepo, prepare_repo
+from seer.environment.config._config import RepoConfig
+from seer.environment.repos._repos import PreparedRepo, prepare_repo
 from seer.errors import RepoError
 
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from seer.environment._config import RepoConfig
-from seer.environment._repos import prepare_repo
+from seer.environment.config._config import RepoConfig
+from seer.environment.repos._repos import prepare_repo
 from seer.errors import RepoError, SecretMissingError
 
 pytestmark = pytest.mark.full

@@ -11,8 +11,8 @@ from seer.execution import ExecutionError, RichOutput, StreamText
 from seer.execution import _capture as capture_module
 from seer.execution import _transcript as transcript_module
 from seer.execution._capture import Capture
-from seer.execution._images import read_image
 from seer.execution._transcript import SHOWN, Transcript, tidy
+from seer.execution.kernel._images import read_image
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

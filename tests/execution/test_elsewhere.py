@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import seer.execution
-from seer.execution._notebook_edits import new_cell, new_notebook
+from seer.execution.notebook._edits import new_cell, new_notebook
 
 pytestmark = pytest.mark.full
 

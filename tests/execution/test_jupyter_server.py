@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from seer.errors import SandboxLostError, StartError
-from seer.execution import _jupyter_server
-from seer.execution._jupyter_jail import Spawn
-from seer.execution._jupyter_server import JupyterServer
-from seer.execution._notebook_edits import Edit, new_cell
-from seer.execution._notebook_file import NotebookFile
+from seer.execution.notebook import _jupyter_server
+from seer.execution.notebook._edits import Edit, new_cell
+from seer.execution.notebook._file import NotebookFile
+from seer.execution.notebook._jupyter_jail import Spawn
+from seer.execution.notebook._jupyter_server import JupyterServer
 from seer.providers import Channel
 
 pytestmark = pytest.mark.full

@@ -22,7 +22,7 @@ from seer.execution import (
     acreate_notebook_session,
     create_notebook_session,
 )
-from seer.execution._notebook_edits import Edit, new_cell
+from seer.execution.notebook._edits import Edit, new_cell
 from tests.execution.person import Person
 from tests.waiting import await_until
 

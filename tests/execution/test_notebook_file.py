@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from seer.execution import CellInfo, ExecutionError, RichOutput, StreamText
-from seer.execution._notebook_edits import Edit, as_outputs, new_cell, output_size, without_large
-from seer.execution._notebook_file import NotebookFile
+from seer.execution.notebook._edits import Edit, as_outputs, new_cell, output_size, without_large
+from seer.execution.notebook._file import NotebookFile
 
 nbformat = pytest.importorskip("nbformat")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seer.errors import ProtocolError, SandboxLostError
-from seer.execution._zmtp import ZmtpConnection
+from seer.execution.kernel._zmtp import ZmtpConnection
 from seer.providers import Channel
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(48)

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from seer.harness._agent import AgentRequest
-from seer.harness._claude_talk import Conversation
 from seer.harness._events import ToolInfo
 from seer.harness._seat import Seat
+from seer.harness.agents._claude_conversation import Conversation
 
 
 class _Seat:

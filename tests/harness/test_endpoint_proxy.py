@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from seer.harness._endpoint_proxy import EndpointProxy, endpoint_of
+from seer.harness.confinement._endpoint_proxy import EndpointProxy, endpoint_of
 
 
 @asynccontextmanager

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from seer.harness import ErrorEvent, Event, Limits, Text, ToolResult, Usage, _claude, _neutral
+from seer.harness import ErrorEvent, Event, Limits, Text, ToolResult, Usage
+from seer.harness.agents import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
 from seer.testing._agent_ground import AgentGround, last, only
 from seer.testing._vendors import Fault, Reply, ScriptItem, ToolUse

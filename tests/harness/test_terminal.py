@@ -29,7 +29,7 @@ from seer.harness import (
     run_agent,
     run_agent_interactive,
 )
-from seer.harness._human import parse_arguments
+from seer.harness.agents._human import parse_arguments
 from seer.runs import RunIndex, open_run
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from seer.harness import _claude, _neutral
+from seer.harness.agents import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
 from seer.testing._vendors import ScriptItem
 from seer.testing.agent_contract import AgentContract

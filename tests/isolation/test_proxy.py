@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from seer.errors import ConfigError
 from seer.isolation import proxy_environment, proxy_launch
-from seer.isolation._proxy import Proxy, ProxyPolicy, host_allowed, refusal
+from seer.isolation.network._proxy import Proxy, ProxyPolicy, host_allowed, refusal
 
 Ask = Callable[[bytes], Awaitable[str]]
 
@@ -325,7 +325,7 @@ def test_no_mutation_of_a_request_reaches_a_private_address_or_fails(
         await Proxy(ProxyPolicy("box", names=NAMES)).handle(reader, cast("Any", _writer()))
 
     with (
-        mock.patch("seer.isolation._proxy.asyncio.open_connection", open_connection),
+        mock.patch("seer.isolation.network._proxy.asyncio.open_connection", open_connection),
         mock.patch("socket.getaddrinfo", side_effect=OSError("no name server here")),
     ):
         asyncio.run(ask())

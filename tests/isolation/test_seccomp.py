@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from seer.isolation._seccomp import FilterKind, filter_program
-from seer.isolation._syscalls import AUDIT_ARCH, LAST_KNOWN, TABLES
+from seer.isolation.backends._seccomp import FilterKind, filter_program
+from seer.isolation.backends._syscalls import AUDIT_ARCH, LAST_KNOWN, TABLES
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 ARCHITECTURES = sorted(TABLES)

@@ -27,9 +27,9 @@ ELSEWHERE = {
 }
 # A module that Seer uses if it happens to be there, and does without.
 IF_THERE = {
-    ("environment/_index_server.py", "certifi"),
-    ("rpc/_tables.py", "pandas"),
-    ("runs/_tracing.py", "opentelemetry"),
+    ("environment/packages/_index_server.py", "certifi"),
+    ("rpc/values/_tables.py", "pandas"),
+    ("runs/export/_tracing.py", "opentelemetry"),
 }
 
 

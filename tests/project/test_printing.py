@@ -10,14 +10,15 @@ ROOT = Path(seer.__file__).parent
 # Who else may, and why.
 ALLOWED = {
     "cli/template": "a program of the user's; it prints with seer.console.say",
-    "environment/_fetch.py": "a program whose output its parent reads as a protocol",
+    "environment/models/_fetch.py": "a program whose output its parent reads as a protocol",
     "execution/_inside": "runs in a jail",
     "inspect/__main__.py": "a person's terminal in a sandbox, which programs there draw on",
-    "isolation/_launcher.py": "runs in a jail",
+    "isolation/backends/_launcher.py": "runs in a jail",
     "mcp/_relay.py": "a program of its own, without Seer; prints what Seer's own process says",
-    "providers/_machine": "runs in a jail",
-    "providers/_remote": "runs on another host; its output is read as a protocol",
-    "providers/_rented/warden.py": "runs on a rented machine",
+    "providers/agent": "runs in a jail",
+    "providers/remote/onhost": "runs on another host; its output is read as a protocol",
+    "providers/rented/warden.py": "runs on a rented machine",
+    "rpc/replicas": "runs beside the model",
     "rpc/server": "runs in a sandbox; what it prints is read by the controller",
     "sweeps/_guard.py": "a program whose output its parent reads as a protocol",
 }

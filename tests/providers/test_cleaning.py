@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.providers._local_record import how_it_ended
-from seer.providers._machine import cleaning
+from seer.providers.agent import cleaning
+from seer.providers.local._record import how_it_ended
 
 
 def _remove(path: Path) -> None:

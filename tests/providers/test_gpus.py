@@ -11,7 +11,7 @@ from seer.environment import Sandbox, SandboxConfig
 from seer.errors import CapacityError, HostUnsuitableError, StartError
 from seer.providers import GPUS
 from seer.providers._gpus import Device, is_kind, pick, spelled_by
-from seer.providers._modal._prices import GPUS as MODAL_GPUS
+from seer.providers.modal._prices import GPUS as MODAL_GPUS
 
 _FULL_NAMES = {
     "T4": ["Tesla T4"],

@@ -12,11 +12,11 @@ import pytest
 
 from seer.errors import SandboxLostError, SeerError
 from seer.providers import Channel, MachineSpec, get_provider
-from seer.providers._local_machine import LocalMachine
-from seer.providers._local_record import machines_dir
-from seer.providers._machine import wire
-from seer.providers._stewarded import StewardMachine
-from seer.providers._wire_io import Connection
+from seer.providers.agent import wire
+from seer.providers.client._stewarded import StewardMachine
+from seer.providers.client._wire_io import Connection
+from seer.providers.local._machine import LocalMachine
+from seer.providers.local._record import machines_dir
 
 pytestmark = pytest.mark.full
 

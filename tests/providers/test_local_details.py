@@ -25,13 +25,14 @@ from seer.errors import (
     SandboxNotFoundError,
 )
 from seer.isolation import BackendName, Mount
-from seer.providers import Machine, MachineSpec, _kept, get_provider
+from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers import _gpus as gpus
-from seer.providers._keeper_client import KeeperClient
-from seer.providers._local_machine import LocalMachine
-from seer.providers._local_record import machines_dir
-from seer.providers._machine import wire
-from seer.providers._sweep import being_made
+from seer.providers.agent import wire
+from seer.providers.client import _kept
+from seer.providers.client._keeper import KeeperClient
+from seer.providers.local._leftovers import being_made
+from seer.providers.local._machine import LocalMachine
+from seer.providers.local._record import machines_dir
 
 pytestmark = pytest.mark.full
 BOTH = pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
@@ -184,7 +185,7 @@ async def test_a_hidden_model_needs_a_jail_that_can_hide() -> None:
 async def test_a_jail_that_does_not_come_up_says_why_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("seer.providers._local_start._STEWARD", "raise SystemExit('no luck today')")
+    monkeypatch.setattr("seer.providers.local._start._STEWARD", "raise SystemExit('no luck today')")
     with pytest.raises(ProviderError, match="no luck today"):
         async with started():
             raise AssertionError("it started")
@@ -194,7 +195,7 @@ async def test_a_jail_that_does_not_come_up_says_why_and_leaves_nothing(
 async def test_a_keeper_that_does_not_come_up_says_why_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("seer.providers._local_start._KEEPER", "raise SystemExit('no keeper')")
+    monkeypatch.setattr("seer.providers.local._start._KEEPER", "raise SystemExit('no keeper')")
     with pytest.raises(ProviderError, match="no keeper"):
         async with started():
             raise AssertionError("it started")
@@ -205,7 +206,7 @@ async def test_a_start_that_takes_too_long_is_given_up_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     code = "import time; time.sleep(60)"
-    monkeypatch.setattr("seer.providers._local_start._STEWARD", code)
+    monkeypatch.setattr("seer.providers.local._start._STEWARD", code)
     with pytest.raises(ProviderError, match=r"start_timeout=0\.5"):
         async with started(start_timeout=0.5):
             raise AssertionError("it started")

@@ -13,7 +13,7 @@ import pytest
 from seer._places import state_dir
 from seer.errors import ConfigError, IsolationError, ProviderError
 from seer.providers import Machine, MachineSpec, Network, get_provider
-from seer.providers._local_record import machines_dir
+from seer.providers.local._record import machines_dir
 
 pytestmark = pytest.mark.full
 

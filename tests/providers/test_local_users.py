@@ -8,8 +8,8 @@ import pytest
 
 from seer.isolation import MACHINE_UIDS, BackendName
 from seer.providers import Machine, get_provider
-from seer.providers._local_machine import LocalMachine
-from seer.providers._local_record import machines_dir
+from seer.providers.local._machine import LocalMachine
+from seer.providers.local._record import machines_dir
 
 from .test_local_details import BOTH, out, started
 

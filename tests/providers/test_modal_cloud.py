@@ -32,9 +32,8 @@ from seer.errors import (
     UnknownGpuError,
 )
 from seer.providers import Machine, MachineSpec, get_provider
-from seer.providers._modal import _sandboxes
-from seer.providers._rented import _waiting
-from seer.providers.modal import ModalOptions
+from seer.providers.modal import ModalOptions, _sandboxes
+from seer.providers.rented import _waiting
 from tests.support.containers import supported
 from tests.support.modal_cloud import Faults, ModalCloud, certificate
 from tests.waiting import await_until

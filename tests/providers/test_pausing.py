@@ -2,7 +2,7 @@
 
 import pytest
 
-from seer.providers._machine import cuda
+from seer.providers.agent import cuda
 
 
 class _Driver:

@@ -28,9 +28,9 @@ from seer.errors import (
     SandboxStateError,
 )
 from seer.providers import Machine, MachineSpec, get_provider
-from seer.providers._ray._certificate import make_certificate
-from seer.providers._ray._link import RayLink
 from seer.providers.ray import RayOptions, RayProvider
+from seer.providers.ray._certificate import make_certificate
+from seer.providers.ray._link import RayLink
 from seer.testing.provider_contract import ProviderContract
 from seer.testing.provider_contract._subject import eventually
 from tests.support.ray_cluster import RayCluster

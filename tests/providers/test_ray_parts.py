@@ -9,9 +9,9 @@ import pytest
 from seer.console import current_phase, progress
 from seer.errors import ConfigError, HostUnsuitableError, SandboxNotFoundError
 from seer.providers import MachineSpec, why_unavailable
-from seer.providers._ray._options import read_options
-from seer.providers._ray._wants import STARTING, describe_waiting, wants_of
 from seer.providers.ray import RayOptions, RayProvider
+from seer.providers.ray._options import read_options
+from seer.providers.ray._wants import STARTING, describe_waiting, wants_of
 
 _NODES = (
     {"CPU": 8.0, "GPU": 2.0, "accelerator_type:A100": 1.0},

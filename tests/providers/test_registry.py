@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seer.environment import Sandbox, SandboxConfig
-from seer.environment._note import config_from_dict, config_to_dict
+from seer.environment._adoption import config_from_dict, config_to_dict
 from seer.errors import MissingExtraError, ProviderError, StartError
 from seer.providers import DEFAULT, get_provider, resolve_provider
 from seer.providers import _registry as registry

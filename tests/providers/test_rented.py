@@ -27,17 +27,17 @@ from seer.errors import (
     SeerError,
     UnknownGpuError,
 )
-from seer.providers._modal import _errors as modal_errors
-from seer.providers._modal._options import ModalOptions
-from seer.providers._modal._options import read_options as read_modal
-from seer.providers._modal._prices import price_per_second
-from seer.providers._rented import _waiting, warden
-from seer.providers._rented._reasons import CODES, reason_of
-from seer.providers._rented.warden import Warden
-from seer.providers._runpod import _api as runpod_api
-from seer.providers._runpod._gpus import GpuOffer, choose
-from seer.providers._runpod._options import RunPodOptions
-from seer.providers._runpod._options import read_options as read_runpod
+from seer.providers.modal import _errors as modal_errors
+from seer.providers.modal._options import ModalOptions
+from seer.providers.modal._options import read_options as read_modal
+from seer.providers.modal._prices import price_per_second
+from seer.providers.rented import _waiting, warden
+from seer.providers.rented._reasons import CODES, reason_of
+from seer.providers.rented.warden import Warden
+from seer.providers.runpod import _api as runpod_api
+from seer.providers.runpod._gpus import GpuOffer, choose
+from seer.providers.runpod._options import RunPodOptions
+from seer.providers.runpod._options import read_options as read_runpod
 
 # --- the warden --------------------------------------------------------------------------------
 

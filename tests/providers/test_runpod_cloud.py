@@ -27,9 +27,8 @@ from seer.errors import (
     UnknownGpuError,
 )
 from seer.providers import Machine, MachineSpec, get_provider
-from seer.providers._rented import _waiting
-from seer.providers._runpod import _keys, _pods
-from seer.providers.runpod import RunPodOptions
+from seer.providers.rented import _waiting
+from seer.providers.runpod import RunPodOptions, _keys, _pods
 from tests.support.containers import supported
 from tests.support.runpod_cloud import Faults, RunPodCloud
 

@@ -4,8 +4,8 @@ import pytest
 
 from seer.errors import ConfigError
 from seer.providers import get_provider
-from seer.providers._ssh_options import read_options
 from seer.providers.ssh import SshOptions, SshProvider, options_at, place_of
+from seer.providers.ssh._options import read_options
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ import pytest
 
 from seer.errors import RemoteFileError
 from seer.providers import Channel, MachineSpec, get_provider
-from seer.providers._local_folder import machine_files
-from seer.providers._local_machine import LocalMachine
-from seer.providers._machine import wire
-from seer.providers._stewarded import StewardListener, StewardMachine
+from seer.providers.agent import wire
+from seer.providers.client._stewarded import StewardListener, StewardMachine
+from seer.providers.local._folder import machine_files
+from seer.providers.local._machine import LocalMachine
 
 pytestmark = pytest.mark.full
 

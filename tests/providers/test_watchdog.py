@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.providers._machine.watchdog import Watchdog
+from seer.providers.agent.watchdog import Watchdog
 
 
 def _watch(
@@ -96,7 +96,7 @@ def test_open_files_without_a_name_count(child: int, tmp_path: Path) -> None:
 def test_large_folders_are_counted_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seer.providers._machine import watchdog
+    from seer.providers.agent import watchdog
 
     monkeypatch.setattr(watchdog, "_SLICE", 0.0)
     for number in range(20):
@@ -119,7 +119,7 @@ def test_files_without_bytes_count(tmp_path: Path) -> None:
 def test_an_idle_machine_is_counted_ever_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from seer.providers._machine import watchdog
+    from seer.providers.agent import watchdog
 
     clock, counts = [0.0], [0]
     room = [(1 << 40, 1 << 30)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seer.providers._machine import wire
+from seer.providers.agent import wire
 
 _values = st.recursive(
     st.integers(-(2**63), 2**63) | st.binary(max_size=50),

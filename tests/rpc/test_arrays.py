@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from seer.errors import ProtocolError
-from seer.rpc._pool import Allowance, Pool, Spares, map_sealed
 from seer.rpc.client._mappings import sealed_memfd
+from seer.rpc.wire._memory import Allowance, Pool, Spares, map_sealed
 from tests.rpc.serving import Served, read_answer, serving
 
 pytestmark = pytest.mark.full

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from seer.errors import RemoteError
-from seer.rpc._blind import Scrubber
-from seer.rpc._values import decode, encode
+from seer.rpc.interface._blind import Scrubber
+from seer.rpc.values._codec import decode, encode
 from tests.rpc.serving import http, serving
 
 NAME = "google/gemma-2-9b"

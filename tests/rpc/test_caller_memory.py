@@ -17,7 +17,7 @@ import pytest
 
 from seer.errors import CallCancelledError, GateBusyError, HandleError, ProtocolError
 from seer.rpc.client import Gate, _requests
-from seer.rpc.client._wire import Piece
+from seer.rpc.wire._protocol import Piece
 from tests.rpc.serving import HOLD, SOON, Served, holding, serving, wait_until
 
 pytestmark = pytest.mark.full

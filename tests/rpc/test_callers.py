@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.rpc._budget import Budget, Meter, Tally
+from seer.rpc.interface._budget import Budget, Meter, Tally
 from seer.rpc.server._config import CallerConfig, ServerConfig
 from seer.rpc.server._shared import FIRST_CALLER, METERS
 from seer.rpc.server._supervisor import Supervisor

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from seer.errors import GateBusyError, ResultError
-from seer.providers._machine.doors import Door
+from seer.providers.agent.doors import Door
 from seer.rpc.client import Gate, _mappings
 from seer.rpc.client._address import connect
 from tests.rpc.serving import SOON, ControlFailed, Served, serving

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from seer.errors import ArgumentError
-from seer.rpc._docs import render_prompt, render_skill
-from seer.rpc._docstring import parse
-from seer.rpc._hints import Hint
-from seer.rpc._interface import load
-from seer.rpc._mcp_schema import hint_schema, to_call, tool_schema, tools
-from seer.rpc._schema import Function, Parameter, Schema
-from seer.rpc._types import Field, TypeDef
+from seer.rpc.interface._docstring import parse
+from seer.rpc.interface._load import load
+from seer.rpc.interface._schema import Function, Parameter, Schema
+from seer.rpc.library._docs import render_prompt, render_skill
+from seer.rpc.library._json_schema import hint_schema, to_call, tool_schema, tools
+from seer.rpc.values._hints import Hint
+from seer.rpc.values._types import Field, TypeDef
 
 SOURCE = '''
 """Tools for a model.

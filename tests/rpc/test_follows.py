@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.rpc._budget import Budget, Meter
+from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.server import _follows, _recorder, _tracks
 from seer.rpc.server._calls import Caller
 from seer.rpc.server._config import ServerConfig

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from benchmarks.campaign_fuzz import LIVE_SOURCE, PARSERS, fuzz_live, fuzz_parser
 from seer.errors import ProtocolError
-from seer.rpc._wire import HeadCache, parse_request
 from seer.rpc.client._responses import ResponseReader
-from seer.rpc.client._wire import WireError
+from seer.rpc.wire._http import HeadCache, parse_request
+from seer.rpc.wire._protocol import WireError
 from tests.rpc.serving import exchange, serving
 
 names = st.text(string.ascii_letters + "-", min_size=1, max_size=12)
@@ -103,7 +103,7 @@ def test_a_live_gate_survives_mutated_requests_and_leaks_nothing(replicas: int) 
 
 
 def test_a_deeply_nested_value_is_refused_not_a_crash() -> None:
-    from seer.rpc._values import decode
+    from seer.rpc.values._codec import decode
 
     for text in (b"[" * 100_000, b'{"a":' * 100_000, b"[" * 5000 + b"]" * 5000):
         with pytest.raises(ProtocolError):

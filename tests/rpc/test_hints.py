@@ -39,10 +39,10 @@ from typing_extensions import TypeAliasType
 
 from seer.errors import ArgumentError
 from seer.rpc import Handle
-from seer.rpc._annotations import Parser, annotation_note
-from seer.rpc._hints import Hint, UnsupportedHintError
-from seer.rpc._schema import Function, Parameter
-from seer.rpc._types import describe_classes
+from seer.rpc.interface._schema import Function, Parameter
+from seer.rpc.values._annotations import Parser, annotation_note
+from seer.rpc.values._hints import Hint, UnsupportedHintError
+from seer.rpc.values._types import describe_classes
 
 
 def function(annotation: Any) -> Function:

@@ -12,9 +12,9 @@ import pytest
 
 import seer.rpc
 from seer.errors import ModelError, ServeError
-from seer.rpc import _expose
-from seer.rpc._interface import Interface, load
-from seer.rpc._schema import Schema
+from seer.rpc.interface import _expose
+from seer.rpc.interface._load import Interface, load
+from seer.rpc.interface._schema import Schema
 
 Load = Callable[..., Interface]
 

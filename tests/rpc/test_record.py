@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from seer.errors import DeadlineExceededError
-from seer.rpc._wire import head_prefix
 from seer.rpc.client import deadline
 from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader, split_chunk
 from seer.rpc.server._streams import recorded_stream
+from seer.rpc.wire._http import head_prefix
 from tests.rpc.serving import (
     HOLD,
     ControlFailed,

@@ -6,15 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from seer.rpc._budget import Budget, Meter
+from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.replicas._copy_link import CopyLink
+from seer.rpc.replicas._gpus import least_used, visible_gpus
+from seer.rpc.replicas._guests import Guest
+from seer.rpc.replicas._link import RunReader
+from seer.rpc.replicas._waiting import ANYWHERE, Waiting
 from seer.rpc.server._calls import DONE, QUEUED, Call
 from seer.rpc.server._config import MAX_REPLICAS, ServerConfig
 from seer.rpc.server._shared import Shared
-from seer.rpc.server.replicas._copy_link import CopyLink
-from seer.rpc.server.replicas._gpus import least_used, visible_gpus
-from seer.rpc.server.replicas._guests import Guest
-from seer.rpc.server.replicas._link import RunReader
-from seer.rpc.server.replicas._waiting import ANYWHERE, Waiting
 
 
 def guest(name: str) -> Guest:

@@ -22,13 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seer.errors
-from seer.rpc import _pack, _restore
-from seer.rpc._hints import Hint
-from seer.rpc._interface import load
-from seer.rpc._schema import Function, Parameter, Schema
-from seer.rpc._stub import render
-from seer.rpc._stub_library import docstring
-from seer.rpc._values import decode, encode, encode_call
+from seer.rpc.interface._load import load
+from seer.rpc.interface._schema import Function, Parameter, Schema
+from seer.rpc.library._stub import render
+from seer.rpc.library._stub_code import docstring
+from seer.rpc.values import _pack, _restore
+from seer.rpc.values._codec import decode, encode, encode_call
+from seer.rpc.values._hints import Hint
 
 Library = Callable[..., types.ModuleType]
 _numbers = itertools.count()
@@ -95,8 +95,9 @@ def install(
     shipped: dict[str, Any] = {
         "_seer_gate": types.SimpleNamespace(connect=lambda _: gate, Handle=object),
         "_seer_gate.rpc": types.SimpleNamespace(),
-        "_seer_gate.rpc._restore": _restore,
-        "_seer_gate.rpc._pack": _pack,
+        "_seer_gate.rpc.values": types.SimpleNamespace(),
+        "_seer_gate.rpc.values._restore": _restore,
+        "_seer_gate.rpc.values._pack": _pack,
         "_seer_gate.errors": seer.errors,
     }
     for name, module in shipped.items():

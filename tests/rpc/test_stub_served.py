@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from seer.rpc._schema import Schema
 from seer.rpc._ship import client_bundle
-from seer.rpc._stub import render
+from seer.rpc.interface._schema import Schema
+from seer.rpc.library._stub import render
 from tests.rpc.serving import Served, serving
 
 pytestmark = pytest.mark.full

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from seer.rpc._interface import load
-from seer.rpc._schema import Schema
 from seer.rpc._ship import client_bundle
-from seer.rpc._stub import render
+from seer.rpc.interface._load import load
+from seer.rpc.interface._schema import Schema
+from seer.rpc.library._stub import render
 
 pytestmark = pytest.mark.full
 

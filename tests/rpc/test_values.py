@@ -24,8 +24,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer.errors import ArgumentError, ProtocolError, ResultError
-from seer.rpc import _pack, _values
-from seer.rpc._values import Limits, decode, encode, encode_call
+from seer.rpc.values import _codec as _values
+from seer.rpc.values import _pack
+from seer.rpc.values._codec import Limits, decode, encode, encode_call
 
 
 def round_trip(value: object, **options: Any) -> Any:

@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from seer.errors import ProtocolError, ResultError
-from seer.rpc import _arrays
-from seer.rpc._arrays import RawArray
-from seer.rpc._values import decode, encode
+from seer.rpc.values import _arrays
+from seer.rpc.values._arrays import RawArray
+from seer.rpc.values._codec import decode, encode
 
 
 def round_trip(value: object, **options: Any) -> Any:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from seer.errors import ProtocolError, ResultError
-from seer.rpc._arrays import RawArray, TensorBuffer
-from seer.rpc._values import decode, encode
+from seer.rpc.values._arrays import RawArray, TensorBuffer
+from seer.rpc.values._codec import decode, encode
 
 torch: Any = pytest.importorskip("torch")
 
@@ -146,7 +146,7 @@ def test_tensors_are_sent_where_numpy_is_not_installed(tmp_path: Path) -> None:
     program = (
         "import warnings; warnings.simplefilter('ignore')\n"
         "import torch\n"
-        "from seer.rpc._values import decode, encode\n"
+        "from seer.rpc.values._codec import decode, encode\n"
         "values = [torch.arange(6.0).reshape(2, 3).T, torch.tensor([True, False]),\n"
         "          torch.tensor([1.5, -2], dtype=torch.bfloat16), torch.zeros(0, 4)]\n"
         "buffers = []\n"

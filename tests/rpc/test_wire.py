@@ -2,10 +2,10 @@
 
 import pytest
 
-from seer.rpc._wire import HeadCache, parse_request, response_head
 from seer.rpc.client._responses import ResponseReader
 from seer.rpc.client._streams import ChunkReader, split_chunk
-from seer.rpc.client._wire import Piece, WireError, format_pieces, parse_pieces, parse_slots
+from seer.rpc.wire._http import HeadCache, parse_request, response_head
+from seer.rpc.wire._protocol import Piece, WireError, format_pieces, parse_pieces, parse_slots
 
 HEAD = (
     b"POST /v1/call/f HTTP/1.1\r\nhost: gate\r\nseer-gate: 1\r\nseer-accept: shared\r\n"

@@ -11,8 +11,8 @@ import pytest
 from seer.errors import GateError, RemoteError
 from seer.rpc import client
 from seer.runs import GateCall, ReplayDivergenceError
-from seer.runs._replay_gate import ReplayGate
-from seer.runs._replay_match import CallerTape, Tapes
+from seer.runs.replay._gate import ReplayGate
+from seer.runs.replay._match import CallerTape, Tapes
 
 
 def call(function: str, *args: Any, at: float, run: float = 0.1, **more: Any) -> GateCall:

@@ -28,7 +28,7 @@ from seer.cli._serve import until_interrupted
 from seer.cli._target import Around, opened
 from seer.console import say
 from seer.mcp import CLIENTS, TOKEN_VARIABLE, http_config, stdio_config
-from seer.rpc._schema import Schema
+from seer.rpc.interface._schema import Schema
 
 _WARNING = (
     "note: {client} has a shell and file tools of its own on this machine, so it is NOT scoped: "

@@ -1,23 +1,23 @@
 """Sandboxes: machines with models, packages and repositories, whole or scoped to functions."""
 
 from seer import _clash as _clash
-from seer.environment._config import (
+from seer.environment._handles import ModelHandle, RepoHandle
+from seer.environment._output import Output
+from seer.environment._sandbox import Sandbox
+from seer.environment._scoped import ScopedSandbox
+from seer.environment.config._config import (
     ExecutionMode,
     ModelConfig,
     RepoConfig,
     SandboxConfig,
 )
-from seer.environment._description import (
+from seer.environment.serving._description import (
     CopyDescription,
     FunctionDescription,
     InterfaceDescription,
     InterfaceUsage,
 )
-from seer.environment._handles import ModelHandle, RepoHandle
-from seer.environment._output import Output
-from seer.environment._recorded import gates_behind
-from seer.environment._sandbox import Sandbox
-from seer.environment._scoped import ScopedSandbox
+from seer.environment.serving._recorded import gates_behind
 
 __all__ = [
     "CopyDescription",

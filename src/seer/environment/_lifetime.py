@@ -15,9 +15,9 @@ from typing import ClassVar, Protocol, Self, cast
 
 from seer._ending import Ending, Step, run_all
 from seer._sync import on_loop, run_sync
-from seer.environment._config import SandboxConfig
 from seer.environment._snapshots import Snapshot
 from seer.environment._start import Started, adopt, start
+from seer.environment.config._config import SandboxConfig
 from seer.errors import SandboxStateError
 from seer.isolation import Mount
 from seer.providers import (

@@ -9,10 +9,10 @@ from typing import Self, cast
 
 from seer._sync import on_loop, run_sync
 from seer.environment._commands import Commands
-from seer.environment._config import ExecutionMode, SandboxConfig
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._lifetime import Notebook
 from seer.environment._snapshots import find_snapshot, take_snapshot
+from seer.environment.config._config import ExecutionMode, SandboxConfig
 from seer.errors import SandboxStateError
 
 

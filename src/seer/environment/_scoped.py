@@ -12,20 +12,20 @@ from typing import Any, ClassVar, Literal, Protocol, Self, assert_never, cast, o
 from seer._ending import Step
 from seer._sync import on_loop, run_sync
 from seer.console import progress
-from seer.environment._config import SandboxConfig
-from seer.environment._description import InterfaceDescription, InterfaceUsage, describe
-from seer.environment._detached import find_interfaces, release_interfaces
-from seer.environment._recorded import BehindDoor, note_door
 from seer.environment._sandbox import Sandbox
-from seer.environment._serve_options import ServeOptions, check_budget, check_number
-from seer.environment._served import GATE_FILES, Served, ServeRequest, Tracebacks
+from seer.environment.config._config import SandboxConfig
+from seer.environment.serving._description import InterfaceDescription, InterfaceUsage, describe
+from seer.environment.serving._detached import find_interfaces, release_interfaces
+from seer.environment.serving._options import ServeOptions, check_budget, check_number
+from seer.environment.serving._recorded import BehindDoor, note_door
+from seer.environment.serving._served import GATE_FILES, Served, ServeRequest, Tracebacks
 from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
 from seer.providers import Network, bundle
-from seer.rpc._budget import Budget
-from seer.rpc._docs import render_prompt, render_skill
 from seer.rpc._ship import client_bundle, server_bundle
-from seer.rpc._stub import render
+from seer.rpc.interface._budget import Budget
+from seer.rpc.library._docs import render_prompt, render_skill
+from seer.rpc.library._stub import render
 from seer.rpc.server._config import CALL_TIMEOUT
 from seer.workspace import Library, Skill
 from seer.workspace._names import check_module_name

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seer._transient import TransientFolder
-from seer.environment._config import SandboxConfig
-from seer.environment._note import config_from_dict, config_to_dict
+from seer.environment._adoption import config_from_dict, config_to_dict
+from seer.environment.config._config import SandboxConfig
 from seer.errors import SnapshotError, visible
 from seer.providers import Machine, Stream
 

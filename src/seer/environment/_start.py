@@ -16,23 +16,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from seer.console import Phase, Progress, progress
-from seer.environment._config import ExecutionMode, SandboxConfig
-from seer.environment._fill import (
+from seer.environment._adoption import Note, read_note, write_note
+from seer.environment._handles import ModelHandle, RepoHandle
+from seer.environment._secrets import Secrets, load_secrets
+from seer.environment._snapshots import Snapshot, restore_snapshot
+from seer.environment.config._config import ExecutionMode, SandboxConfig
+from seer.environment.models._models import PreparedModel, model_handles, prepare_models
+from seer.environment.models._origins import ModelOrigin
+from seer.environment.packages._packages import check_python_version
+from seer.environment.prepare._files import (
     REPOS,
     CachedModel,
     check_out,
     copy_files,
     place_in_hub_cache,
 )
-from seer.environment._handles import ModelHandle, RepoHandle
-from seer.environment._models import PreparedModel, model_handles, prepare_models
-from seer.environment._note import Note, read_note, write_note
-from seer.environment._origins import ModelOrigin
-from seer.environment._packages import check_python_version
-from seer.environment._repos import PreparedRepo
-from seer.environment._secrets import Secrets, load_secrets
-from seer.environment._snapshots import Snapshot, restore_snapshot
-from seer.environment._workshop import Workshop, WorkshopElsewhere
+from seer.environment.prepare._workshop import Workshop, WorkshopElsewhere
+from seer.environment.repos._repos import PreparedRepo
 from seer.errors import SandboxNotFoundError, SeerError, StartError
 from seer.isolation import Mount
 from seer.providers import (

@@ -1,15 +1,6 @@
 """Sessions: where an agent's code runs. They know nothing of tool protocols or vendors."""
 
 from seer.execution._capture import OnOutput
-from seer.execution._cells import CellInfo
-from seer.execution._cli import CliSession, acreate_cli_session, create_cli_session
-from seer.execution._images import Image
-from seer.execution._local import LocalSession, acreate_local_session, create_local_session
-from seer.execution._notebook import (
-    NotebookSession,
-    acreate_notebook_session,
-    create_notebook_session,
-)
 from seer.execution._pool import Pool
 from seer.execution._private import PrivateFolder
 from seer.execution._registry import open_sessions
@@ -21,7 +12,16 @@ from seer.execution._result import (
     StreamText,
 )
 from seer.execution._session import Session, SessionKind
-from seer.execution._terminal import Terminal
+from seer.execution.kernel._images import Image
+from seer.execution.kernel._local import LocalSession, acreate_local_session, create_local_session
+from seer.execution.notebook._cells import CellInfo
+from seer.execution.notebook._session import (
+    NotebookSession,
+    acreate_notebook_session,
+    create_notebook_session,
+)
+from seer.execution.shell._session import CliSession, acreate_cli_session, create_cli_session
+from seer.execution.shell._terminal import Terminal
 
 __all__ = [
     "CellInfo",

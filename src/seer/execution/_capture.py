@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from seer.execution._images import Image, decode_base64, read_image
 from seer.execution._result import ExecutionError, Output, RichOutput, StreamName, StreamText
 from seer.execution._transcript import Transcript
+from seer.execution.kernel._images import Image, decode_base64, read_image
 
 OnOutput = Callable[[Output], object]
 """Called on Seer's loop for each piece of output as it comes; it must not block."""

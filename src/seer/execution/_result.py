@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from seer.execution._images import Image
+from seer.execution.kernel._images import Image
 
 StreamName = Literal["stdout", "stderr"]
 Status = Literal["queued", "running", "ok", "error", "interrupted", "timeout", "died"]

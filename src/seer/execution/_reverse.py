@@ -15,7 +15,7 @@ from pathlib import Path
 from seer.errors import SandboxLostError
 from seer.execution._dial import SocketChannel, connect_path
 from seer.providers import Channel, Listener, Machine
-from seer.providers._relay import relay
+from seer.providers.client._relay import relay
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal, Protocol
 
 from seer.environment import ModelHandle
-from seer.environment._origins import package_versions
-from seer.environment._packages import build_environment
+from seer.environment.models._origins import package_versions
+from seer.environment.packages._packages import build_environment
 from seer.errors import IsolationError, RemoteFileError, SandboxLostError
 from seer.execution._folder import HostFolder
 from seer.execution._private import PrivateFolder

@@ -31,15 +31,15 @@ from seer.harness._events import (
     Waiting,
     event_from_json,
 )
-from seer.harness._human import HumanAgent
-from seer.harness._interactive import run_agent_interactive
 from seer.harness._limits import Limits, Price
-from seer.harness._replay import Forked, ReplayAgent, fork_environment
 from seer.harness._run import AgentRun, run_agent
-from seer.harness._scripted import Call, Expect, Scripted, Step
 from seer.harness._seat import Seat
-from seer.harness._terminal import LineTerminal, PromptTerminal, Terminal
 from seer.harness._toolbox import ToolOutcome
+from seer.harness.agents._human import HumanAgent
+from seer.harness.agents._replay import Forked, ReplayAgent, fork_environment
+from seer.harness.agents._scripted import Call, Expect, Scripted, Step
+from seer.harness.terminal._interactive import run_agent_interactive
+from seer.harness.terminal._terminal import LineTerminal, PromptTerminal, Terminal
 
 __all__ = [
     "Agent",

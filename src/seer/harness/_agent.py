@@ -111,13 +111,13 @@ def require(agent: str, *, modules: Sequence[str], extra: str) -> None:
 
 
 _BUILTIN: dict[str, tuple[str, str]] = {
-    "forked": ("seer.harness._replay", "Forked"),
-    "gemini": ("seer.harness._gemini", "GeminiAgent"),
-    "human": ("seer.harness._human", "HumanAgent"),
-    "replay": ("seer.harness._replay", "ReplayAgent"),
-    "openai": ("seer.harness._openai", "OpenAIAgent"),
-    "claude": ("seer.harness._claude", "ClaudeAgent"),
-    "scripted": ("seer.harness._scripted", "Scripted"),
+    "forked": ("seer.harness.agents._replay", "Forked"),
+    "gemini": ("seer.harness.agents._gemini", "GeminiAgent"),
+    "human": ("seer.harness.agents._human", "HumanAgent"),
+    "replay": ("seer.harness.agents._replay", "ReplayAgent"),
+    "openai": ("seer.harness.agents._openai", "OpenAIAgent"),
+    "claude": ("seer.harness.agents._claude", "ClaudeAgent"),
+    "scripted": ("seer.harness.agents._scripted", "Scripted"),
 }
 ENTRY_POINTS = "seer.agents"
 

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, cast
 
 from seer.errors import ConfigError, MissingExtraError
 from seer.harness._events import ApprovalAsked, ApprovalGiven, Event, ToolCall
-from seer.harness._terminal import LineTerminal, Terminal, open_terminal
+from seer.harness.terminal._terminal import LineTerminal, Terminal, open_terminal
 
 logger = logging.getLogger(__name__)
 

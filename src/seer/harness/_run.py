@@ -33,7 +33,6 @@ from seer.harness._events import (
 )
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._record import Recording
-from seer.harness._replay import RecordedRun, find_recorded
 from seer.harness._request import (
     SessionLike,
     choose_agent,
@@ -45,8 +44,9 @@ from seer.harness._request import (
 )
 from seer.harness._seat import RunOver, Seat
 from seer.harness._servers import ServerSpec
-from seer.harness._shown import show as show_event
 from seer.harness._toolbox import open_toolbox
+from seer.harness.agents._replay import RecordedRun, find_recorded
+from seer.harness.terminal._shown import show as show_event
 from seer.runs import new_run_id
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from inspect_ai.tool import Tool, ToolDef, ToolError, ToolParam, ToolParams
 from inspect_ai.util import sandbox
 
 from seer._sync import run_sync
-from seer.environment._served import Served
+from seer.environment.serving._served import Served
 from seer.errors import ConfigError
 from seer.mcp._function_tools import FunctionTools
 from seer.mcp._open import save_for

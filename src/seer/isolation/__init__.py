@@ -1,6 +1,5 @@
 """Jails: one policy, and backends that keep it. The only place that builds a boundary."""
 
-from seer.isolation._backend import Backend, Launch, Need
 from seer.isolation._beneath import (
     connect_beneath,
     make_dirs,
@@ -9,9 +8,14 @@ from seer.isolation._beneath import (
     write_bytes,
 )
 from seer.isolation._choose import backends, choose
-from seer.isolation._container import is_rented
 from seer.isolation._interpreter import interpreter_env, interpreter_mounts, interpreter_path
-from seer.isolation._network import (
+from seer.isolation._ownership import chown_tree
+from seer.isolation._policy import BackendName, JailNetwork, Limits, Mount, Policy, Users
+from seer.isolation._system import JAIL_UIDS, USERS_AGENT, make_etc
+from seer.isolation._users import MACHINE_UIDS, take_user
+from seer.isolation.backends._base import Backend, Launch, Need
+from seer.isolation.backends._container import is_rented
+from seer.isolation.network._network import (
     PROXY_PORT,
     Script,
     host_pattern,
@@ -19,10 +23,6 @@ from seer.isolation._network import (
     proxy_launch,
     script,
 )
-from seer.isolation._ownership import chown_tree
-from seer.isolation._policy import BackendName, JailNetwork, Limits, Mount, Policy, Users
-from seer.isolation._system import JAIL_UIDS, USERS_AGENT, make_etc
-from seer.isolation._users import MACHINE_UIDS, take_user
 
 __all__ = [
     "JAIL_UIDS",

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 from seer.errors import IsolationUnavailableError
-from seer.isolation._backend import Backend, Need
-from seer.isolation._bubblewrap import Bubblewrap
-from seer.isolation._container import Container, is_rented
-from seer.isolation._landlock import Landlock
-from seer.isolation._none import NoJail
 from seer.isolation._policy import BackendName
+from seer.isolation.backends._base import Backend, Need
+from seer.isolation.backends._bubblewrap import Bubblewrap
+from seer.isolation.backends._container import Container, is_rented
+from seer.isolation.backends._landlock import Landlock
+from seer.isolation.backends._none import NoJail
 
 logger = logging.getLogger(__name__)
 

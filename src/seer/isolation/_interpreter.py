@@ -19,9 +19,9 @@ from pathlib import Path
 
 from seer._places import cache_dir
 from seer._transient import TransientFolder
-from seer.isolation._backend import Backend
 from seer.isolation._choose import choose
 from seer.isolation._policy import Mount
+from seer.isolation.backends._base import Backend
 
 _NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LIBRARY = f"{sys.platlibdir}/{_NAME}"

@@ -14,9 +14,9 @@ from seer.errors import ArgumentError, GateError, RemoteError
 from seer.mcp._tools import Caller, Tool, ToolFailure, ToolResult, typed_tool
 from seer.mcp._values import Save, ValueText
 from seer.mcp._waiting import PATIENCE
-from seer.rpc._mcp_schema import description, output_schema, to_call, tool_schema
-from seer.rpc._schema import Function, Schema
 from seer.rpc.client import Gate, Handle
+from seer.rpc.interface._schema import Function, Schema
+from seer.rpc.library._json_schema import description, output_schema, to_call, tool_schema
 
 _KEPT = 50
 _KEPT_HANDLES = 1000

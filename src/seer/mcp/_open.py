@@ -27,8 +27,8 @@ from seer.mcp._shell_tools import shell_tools
 from seer.mcp._streams import Pipes
 from seer.mcp._tools import LoadingTools, Tool, ToolFailure, ToolSet, ToolSource
 from seer.mcp._values import Save
-from seer.rpc._schema import Schema
 from seer.rpc.client import connect
+from seer.rpc.interface._schema import Schema
 from seer.workspace import Gate
 
 if TYPE_CHECKING:

@@ -2,10 +2,7 @@
 
 from seer.providers._base import Host, Machine, Provider
 from seer.providers._bundle import bundle
-from seer.providers._exec import CAPTURE_LIMIT
 from seer.providers._gpus import GPUS, suggest_gpu
-from seer.providers._local_record import is_mounted
-from seer.providers._parts import Channel, Listener, Process, Way
 from seer.providers._registry import (
     DEFAULT,
     get_provider,
@@ -26,6 +23,9 @@ from seer.providers._spec import (
     Stream,
     TerminalSize,
 )
+from seer.providers.client._exec import CAPTURE_LIMIT
+from seer.providers.client._parts import Channel, Listener, Process, Way
+from seer.providers.local._record import is_mounted
 
 __all__ = [
     "CAPTURE_LIMIT",

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import PauseUnsupportedError
-from seer.providers._exec import CAPTURE_LIMIT, run_to_end
-from seer.providers._parts import Channel, Listener, Process, Way
 from seer.providers._spec import (
     ExecResult,
     FileStatus,
@@ -21,6 +19,8 @@ from seer.providers._spec import (
     OnOutput,
     TerminalSize,
 )
+from seer.providers.client._exec import CAPTURE_LIMIT, run_to_end
+from seer.providers.client._parts import Channel, Listener, Process, Way
 
 
 class Machine(ABC):
@@ -187,7 +187,7 @@ class Machine(ABC):
         found = self.socket_path(path)
         if found is not None:
             return Way(found)
-        from seer.providers._relay import Relay
+        from seer.providers.client._relay import Relay
 
         return await Relay.open(self, path)
 

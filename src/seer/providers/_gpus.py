@@ -16,8 +16,8 @@ from pathlib import Path
 
 from seer._places import state_dir
 from seer.errors import CapacityError, HostUnsuitableError
-from seer.providers._local_record import machines_dir, read_record
-from seer.providers._sweep import sweep
+from seer.providers.local._leftovers import sweep
+from seer.providers.local._record import machines_dir, read_record
 
 _PROC = Path("/proc/driver/nvidia/gpus")
 _QUERY = ("--query-gpu=index,uuid,name", "--format=csv,noheader")

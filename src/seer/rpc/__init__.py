@@ -8,17 +8,17 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._budget import Budget
-    from ._expose import expose, get_model_path, keep, list_configured_models
-    from ._handles import Handle
+    from .interface._budget import Budget
+    from .interface._expose import expose, get_model_path, keep, list_configured_models
+    from .values._handles import Handle
 
 _HOMES = {
-    "Budget": "_budget",
-    "Handle": "_handles",
-    "expose": "_expose",
-    "get_model_path": "_expose",
-    "keep": "_expose",
-    "list_configured_models": "_expose",
+    "Budget": "interface._budget",
+    "Handle": "values._handles",
+    "expose": "interface._expose",
+    "get_model_path": "interface._expose",
+    "keep": "interface._expose",
+    "list_configured_models": "interface._expose",
 }
 
 __all__ = ["Budget", "Handle", "expose", "get_model_path", "keep", "list_configured_models"]

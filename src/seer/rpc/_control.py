@@ -19,9 +19,9 @@ from seer.errors import (
     ServeError,
 )
 
-from ._budget import Budget
 from .client._responses import Response, ResponseReader
-from .client._wire import WireError
+from .interface._budget import Budget
+from .wire._protocol import WireError
 
 
 class ByteStream(Protocol):

@@ -11,18 +11,16 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..errors import ServeError  # noqa: TID252 (as all of this package)
-from ._values import MODULES
+from seer.errors import ServeError
+
+from .values._codec import MODULES
 
 _RPC = Path(__file__).parent
 _SEER = _RPC.parent
 CLIENT_PACKAGE = "_seer_gate"
 
 # Needed by the controller only.
-_NOT_SERVED = frozenset(
-    {"_control.py", "_docs.py", "_mcp_schema.py", "_ship.py"}
-    | {"_stub.py", "_stub_library.py", "_stub_types.py"}
-)
+_NOT_SERVED = ("_control.py", "_ship.py", "library/")
 
 
 def server_bundle() -> Mapping[str, Path]:
@@ -33,7 +31,7 @@ def server_bundle() -> Mapping[str, Path]:
     }
     for path in sorted(_RPC.rglob("*.py")):
         name = path.relative_to(_RPC).as_posix()
-        if name not in _NOT_SERVED:
+        if not name.startswith(_NOT_SERVED):
             found[f"seer/rpc/{name}"] = path
     return found
 
@@ -46,8 +44,11 @@ def client_bundle() -> Mapping[str, Path]:
         f"{CLIENT_PACKAGE}/errors.py": _SEER / "errors.py",
         f"{CLIENT_PACKAGE}/rpc/__init__.py": client / "_empty.py",
     }
+    for folder in ("values", "wire"):
+        found[f"{CLIENT_PACKAGE}/rpc/{folder}/__init__.py"] = client / "_empty.py"
     for module in (*MODULES, "_restore"):
-        found[f"{CLIENT_PACKAGE}/rpc/{module}.py"] = _RPC / f"{module}.py"
+        found[f"{CLIENT_PACKAGE}/rpc/values/{module}.py"] = _RPC / "values" / f"{module}.py"
+    found[f"{CLIENT_PACKAGE}/rpc/wire/_protocol.py"] = _RPC / "wire" / "_protocol.py"
     for path in sorted(client.glob("*.py")):
         if path.name not in ("_empty.py", "_package.py"):
             found[f"{CLIENT_PACKAGE}/rpc/client/{path.name}"] = path

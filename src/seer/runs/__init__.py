@@ -11,12 +11,12 @@ from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, delete_run, open_run
 from seer.runs._record import RunRecord, Status
 from seer.runs._siblings import siblings
-from seer.runs._tracing import Tracing
+from seer.runs.export._tracing import Tracing
 
 if TYPE_CHECKING:
-    from seer.runs._export_arrays import export_arrays
-    from seer.runs._inspect import export_inspect
-    from seer.runs._replay_provider import ReplayProvider, replay_environment
+    from seer.runs.export._arrays import export_arrays
+    from seer.runs.export._inspect import export_inspect
+    from seer.runs.replay._provider import ReplayProvider, replay_environment
 
 __all__ = [
     "CallCollector",
@@ -54,15 +54,15 @@ _REPLAY = {"ReplayProvider", "replay_environment"}
 def __getattr__(name: str) -> object:
     # These need machines and the gate's wire, which few programs that write records do.
     if name in _REPLAY:
-        from seer.runs import _replay_provider
+        from seer.runs.replay import _provider as _replay_provider
 
         return getattr(_replay_provider, name)
     if name == "export_inspect":
-        from seer.runs._inspect import export_inspect
+        from seer.runs.export._inspect import export_inspect
 
         return export_inspect
     if name == "export_arrays":
-        from seer.runs._export_arrays import export_arrays
+        from seer.runs.export._arrays import export_arrays
 
         return export_arrays
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from seer.errors import ProtocolError, RecordError
-from seer.rpc._values import decode
+from seer.rpc.values._codec import decode
 from seer.runs._calls import GateCall
 from seer.runs._reader import Run
 
@@ -39,7 +39,7 @@ def result_of(
     Args:
         run: The run that the call is of.
         call: The call.
-        raw: As for `seer.rpc._values.decode`.
+        raw: As for `seer.rpc.values._codec.decode`.
         handle: What to make of handles.
 
     Raises:

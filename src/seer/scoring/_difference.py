@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from seer.rpc._arrays import RawArray
 from seer.rpc.client import Handle
+from seer.rpc.values._arrays import RawArray
 
 _TOLERANCE = 1e-3
 _COARSE = {"<f2": 2**-9, "bfloat16": 2**-6}

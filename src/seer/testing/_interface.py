@@ -16,12 +16,12 @@ from typing import Any, cast
 
 from seer._sync import run_sync
 from seer.errors import ResultError, UnknownFunctionError
-from seer.rpc._handles import Handle, HandleTable
-from seer.rpc._interface import Interface, load
-from seer.rpc._restore import Restorer
-from seer.rpc._schema import Function
-from seer.rpc._types import TypeDef
-from seer.rpc._values import decode, encode, encode_call
+from seer.rpc.interface._load import Interface, load
+from seer.rpc.interface._schema import Function
+from seer.rpc.values._codec import decode, encode, encode_call
+from seer.rpc.values._handles import Handle, HandleTable
+from seer.rpc.values._restore import Restorer
+from seer.rpc.values._types import TypeDef
 
 Call = tuple[Any, ...] | dict[str, Any]
 

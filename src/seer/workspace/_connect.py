@@ -63,7 +63,7 @@ def connect_library(library: Library) -> ModuleType:
     door = ModuleType(_CLIENT)
     vars(door).update(connect=connect, Handle=client.Handle)
     aliases = {_CLIENT: door, f"{_CLIENT}.rpc": _import("seer.rpc")}
-    aliases[f"{_CLIENT}.rpc._restore"] = _import("seer.rpc._restore")
+    aliases[f"{_CLIENT}.rpc._restore"] = _import("seer.rpc.values._restore")
     with _lock:
         before = {key: sys.modules[key] for key in aliases if key in sys.modules}
         sys.modules.update(aliases)

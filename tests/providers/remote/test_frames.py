@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer.providers._remote import frames
-from seer.providers._remote.frames import FrameError, Reliable, Splitter
+from seer.providers.remote.onhost import frames
+from seer.providers.remote.onhost.frames import FrameError, Reliable, Splitter
 
 
 @given(

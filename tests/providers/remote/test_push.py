@@ -4,7 +4,7 @@ import asyncio
 import tracemalloc
 from pathlib import Path
 
-from seer.providers._remote._host import _tar, digest  # pyright: ignore[reportPrivateUsage]
+from seer.providers.remote.controller._host import _tar, digest  # pyright: ignore[reportPrivateUsage]
 
 SIZE = 96 << 20
 

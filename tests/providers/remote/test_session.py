@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from seer.errors import HostUnreachableError, SandboxLostError
-from seer.providers._remote._kit import kit
-from seer.providers._remote._link import Link, Ran, Wire
-from seer.providers._remote._session import Session
+from seer.providers.remote.controller._kit import kit
+from seer.providers.remote.controller._link import Link, Ran, Wire
+from seer.providers.remote.controller._session import Session
 
 pytestmark = pytest.mark.full
 

@@ -5,8 +5,6 @@ descriptor that hands out connections, for jails that may not connect by themsel
 written to it comes back with a connected socket.
 """
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 import array
@@ -16,7 +14,7 @@ import socket
 import time
 
 from ...errors import GateBusyError, InterfaceDiedError, ProtocolError
-from ._wire import CANNOT_PASS
+from ..wire._protocol import CANNOT_PASS
 
 PREFIX = "SEER_GATE_"
 _ATTEMPTS = 20

@@ -1,7 +1,5 @@
 """Calls for event loops: the same as the blocking ones, but waiting is the loop's."""
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 import asyncio
@@ -9,14 +7,14 @@ import time
 from contextlib import suppress
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
-from .._values import decode
+from ..values._codec import decode
+from ..wire._protocol import HELLO, WireError
 from ._attempts import AskIdempotent, Attempts, Retry
 from ._connection import ANCILLARY, SILENCE, CannotPass, Connection, received
 from ._deadline import current
 from ._link import taken
 from ._responses import Response
 from ._streams import ChunkReader
-from ._wire import HELLO, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,6 @@ function is marked idempotent. This module decides and does no input or output, 
 and asynchronous calls behave alike.
 """
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 import time

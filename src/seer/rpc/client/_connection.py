@@ -1,7 +1,5 @@
 """A blocking connection to the gate: one request, one response, and the slots it knows."""
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 import array
@@ -13,9 +11,9 @@ import time
 from collections import deque
 
 from ...errors import GateBusyError, ProtocolError
+from ..wire._protocol import CANNOT_PASS, MAX_DESCRIPTORS, WireError
 from ._mappings import Mapping
 from ._responses import Response, ResponseReader
-from ._wire import CANNOT_PASS, MAX_DESCRIPTORS, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,17 +1,16 @@
 """Calls through the gate, as generated libraries make them."""
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 from ...errors import GateError, InterfaceDiedError, ProtocolError
-from .._pack import LEAVES
-from .._values import (
+from ..values._codec import (
     _dump,  # pyright: ignore[reportPrivateUsage]
     decode,
     decode_result,
     encode_call,
 )
+from ..values._pack import LEAVES
+from ..wire._protocol import RAISED, WireError
 from ._attempts import Attempts
 from ._connection import Connection
 from ._deadline import current, deadline
@@ -20,7 +19,6 @@ from ._link import Link
 from ._remote import error_from
 from ._requests import Arguments
 from ._streams import ChunkReader, split_chunk
-from ._wire import RAISED, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

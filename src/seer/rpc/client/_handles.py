@@ -1,7 +1,5 @@
 """Handles as a caller holds them: references to values that stay on the server."""
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 import weakref

@@ -4,8 +4,6 @@ A link is safe to use from any thread and after a fork. It keeps connections for
 each call that runs at the same time. What is sent and what comes of it is the `Gate`'s business.
 """
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 import atexit
@@ -18,14 +16,14 @@ from _contextvars import ContextVar
 from collections import deque
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
-from .._values import decode
+from ..values._codec import decode
+from ..wire._protocol import HELLO, VERSION, WireError
 from ._address import connect as open_connection
 from ._address import from_environment
 from ._attempts import AskIdempotent, Attempts, Retry
 from ._connection import SILENCE, CannotPass, Connection
 from ._deadline import current
 from ._requests import Arguments
-from ._wire import HELLO, VERSION, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

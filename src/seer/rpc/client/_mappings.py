@@ -14,7 +14,7 @@ import os
 import struct
 import weakref
 
-from ._wire import Piece, WireError
+from ..wire._protocol import Piece, WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ for what a function raised a subclass of `RemoteError` is made that also inherit
 exceptions of that name, so that `except ValueError` works.
 """
 
-# ruff: noqa: TID252 (in a jail the packages above have other names)
-
 from __future__ import annotations
 
 import builtins
@@ -28,7 +26,7 @@ from ...errors import (
     StillRunningError,
     UnknownFunctionError,
 )
-from .._values import parse_json
+from ..values._codec import parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

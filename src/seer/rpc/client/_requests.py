@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from ._mappings import sealed_memfd
-from ._wire import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

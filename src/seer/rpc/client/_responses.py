@@ -6,7 +6,7 @@ or output, so the blocking and the asynchronous connection share it.
 
 from __future__ import annotations
 
-from ._wire import (
+from ..wire._protocol import (
     FRAMES_TYPE,
     MAX_HEAD,
     STREAM_TYPE,

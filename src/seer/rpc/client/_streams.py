@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ._wire import INLINE_ALIGN, WireError, aligned
+from ..wire._protocol import INLINE_ALIGN, WireError, aligned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from seer.rpc._wire import head_prefix, response_head
-from seer.rpc.client._wire import RAISED
+from seer.rpc.wire._http import head_prefix, response_head
+from seer.rpc.wire._protocol import RAISED
 
 from ._failures import gate_failure
 from ._replies import Reply, plain_message

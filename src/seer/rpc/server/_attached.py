@@ -6,13 +6,13 @@ import mmap
 import os
 
 from seer.errors import ProtocolError
-from seer.rpc._pool import map_sealed
+from seer.rpc.wire._memory import map_sealed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from seer.rpc._wire import Request
+    from seer.rpc.wire._http import Request
 
 
 class Attached:

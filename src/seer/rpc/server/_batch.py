@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 from seer.errors import GateError, ResultError
-from seer.rpc._values import encode
+from seer.rpc.values._codec import encode
 
 from ._calls import DONE
 from ._failures import Stopped

@@ -8,8 +8,8 @@ import select
 import socket
 import time
 
-from seer.rpc._budget import Budget, Meter
-from seer.rpc.client._wire import CANNOT_PASS
+from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.wire._protocol import CANNOT_PASS
 
 from ._calls import Caller
 from ._connection import Connection

@@ -5,9 +5,9 @@ from __future__ import annotations
 from _thread import allocate_lock
 
 from seer.errors import GateBusyError
-from seer.rpc._handles import HandleTable
-from seer.rpc._pool import Allowance
-from seer.rpc.client._wire import KEEP_ALIVE
+from seer.rpc.values._handles import HandleTable
+from seer.rpc.wire._memory import Allowance
+from seer.rpc.wire._protocol import KEEP_ALIVE
 
 from ._results import Results
 from ._shared import first_place
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from seer.errors import GateError
-    from seer.rpc._budget import Meter, Tally
-    from seer.rpc._wire import Request
+    from seer.rpc.interface._budget import Meter, Tally
+    from seer.rpc.replicas._freight import Freight
+    from seer.rpc.wire._http import Request
 
     from ._connection import Connection
     from ._entries import Entry
     from ._replies import Reply
-    from .replicas._freight import Freight
 
 QUEUED, RUNNING, DONE = 0, 1, 2
 _NEVER = float("inf")

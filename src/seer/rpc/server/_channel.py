@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 
-from seer.rpc.client._wire import CANNOT_PASS
+from seer.rpc.wire._protocol import CANNOT_PASS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

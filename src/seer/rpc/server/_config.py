@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from seer.rpc._budget import Budget
-from seer.rpc._pool import DEFAULT_ALLOWANCE
+from seer.rpc.interface._budget import Budget
+from seer.rpc.wire._memory import DEFAULT_ALLOWANCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 
-    from seer.rpc._schema import Function
+    from seer.rpc.interface._schema import Function
 
     from ._follows import Follow
 

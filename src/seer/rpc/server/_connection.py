@@ -16,15 +16,15 @@ import sys
 from _thread import allocate_lock
 from collections import deque
 
-from seer.rpc._wire import HeadCache, Request, WireError
-from seer.rpc.client._wire import CANNOT_PASS, MAX_DESCRIPTORS, MAX_HEAD
+from seer.rpc.wire._http import HeadCache, Request, WireError
+from seer.rpc.wire._protocol import CANNOT_PASS, MAX_DESCRIPTORS, MAX_HEAD
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Protocol
 
-    from seer.rpc._pool import Pool
+    from seer.rpc.wire._memory import Pool
 
     from ._calls import Call, Caller
     from ._loop import Loop

@@ -8,8 +8,8 @@ import select
 import socket
 import time
 
-from seer.rpc._budget import Budget, Meter
-from seer.rpc._wire import Request, head_prefix
+from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.wire._http import Request, head_prefix
 
 from ._config import CallerConfig, check_replicas
 from ._failures import error_text

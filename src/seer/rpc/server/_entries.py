@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seer.rpc._budget import Budget, Meter
+from seer.rpc.interface._budget import Budget, Meter
 
 from ._shared import FIRST_FUNCTION, Shared
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from seer.rpc._options import Options
-    from seer.rpc._schema import Function
+    from seer.rpc.interface._options import Options
+    from seer.rpc.interface._schema import Function
 
 
 class Entry:

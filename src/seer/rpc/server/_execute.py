@@ -15,11 +15,11 @@ from seer.errors import (
     ProtocolError,
     ResultError,
 )
-from seer.rpc._handles import Handle, part_of
-from seer.rpc._pack import Unsendable
-from seer.rpc._pool import Pool
-from seer.rpc._values import decode, decode_plain_call, encode, unsendable_result
-from seer.rpc.client._wire import RAISED
+from seer.rpc.values._codec import decode, decode_plain_call, encode, unsendable_result
+from seer.rpc.values._handles import Handle, part_of
+from seer.rpc.values._pack import Unsendable
+from seer.rpc.wire._memory import Pool
+from seer.rpc.wire._protocol import RAISED
 
 from ._calls import DONE, QUEUED, RUNNING
 from ._failures import Stopped, gate_failure, raised_text, render, render_names, uses_gpu
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from seer.rpc._blind import Scrubber
+    from seer.rpc.interface._blind import Scrubber
 
     from ._calls import Call
     from ._config import Tracebacks

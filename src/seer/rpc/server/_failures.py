@@ -26,7 +26,7 @@ from seer.errors import (
     StillRunningError,
     UnknownFunctionError,
 )
-from seer.rpc._interface import network_advice
+from seer.rpc.interface._load import network_advice
 
 from ._replies import Reply
 

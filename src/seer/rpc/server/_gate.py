@@ -19,12 +19,12 @@ from seer.errors import (
     ProtocolError,
     UnknownFunctionError,
 )
-from seer.rpc._budget import Meter, Tally
-from seer.rpc._pool import Allowance, Pool, Spares
-from seer.rpc._schema import for_callers
-from seer.rpc._wire import Request, WireError
 from seer.rpc.client._streams import ALIVE
-from seer.rpc.client._wire import KEEP_ALIVE
+from seer.rpc.interface._budget import Meter, Tally
+from seer.rpc.interface._schema import for_callers
+from seer.rpc.wire._http import Request, WireError
+from seer.rpc.wire._memory import Allowance, Pool, Spares
+from seer.rpc.wire._protocol import KEEP_ALIVE
 
 from ._answers import Answers
 from ._attached import Attached

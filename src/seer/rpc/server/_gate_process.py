@@ -13,8 +13,8 @@ import signal
 import socket
 import sys
 
-from seer.rpc._budget import Budget, Meter
-from seer.rpc._options import Options
+from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.interface._options import Options
 
 from ._entries import Entry
 from ._follows import Follow
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from seer.rpc._pool import Spares
+    from seer.rpc.wire._memory import Spares
 
     from ._callers import Callers
     from ._calls import Call

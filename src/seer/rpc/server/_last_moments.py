@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from seer.rpc._budget import Budget, Meter, Tally
+from seer.rpc.interface._budget import Budget, Meter, Tally
 
 from ._shared import FETCH_METER, FIRST_CALLER, FIRST_FUNCTION
 

@@ -11,8 +11,8 @@ import os
 import select
 import socket
 
-from seer.rpc._wire import Request, WireError, parse_request
-from seer.rpc.client._wire import MAX_HEAD
+from seer.rpc.wire._http import Request, WireError, parse_request
+from seer.rpc.wire._protocol import MAX_HEAD
 
 from ._failures import error_text
 from ._replies import plain_message

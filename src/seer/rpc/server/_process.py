@@ -13,9 +13,9 @@ import threading
 from weakref import ref
 
 from seer.errors import ServeError
-from seer.rpc._budget import Budget
-from seer.rpc._interface import load
-from seer.rpc._pool import Spares
+from seer.rpc.interface._budget import Budget
+from seer.rpc.interface._load import load
+from seer.rpc.wire._memory import Spares
 
 from ._callers import Callers
 from ._calls import Caller
@@ -34,9 +34,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from seer.rpc._expose import Context
-    from seer.rpc._interface import Interface
-    from seer.rpc._schema import Function
+    from seer.rpc.interface._expose import Context
+    from seer.rpc.interface._load import Interface
+    from seer.rpc.interface._schema import Function
 
     from ._async import AsyncLane
     from ._batch import Gather

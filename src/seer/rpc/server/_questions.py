@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seer.rpc.client._wire import CANNOT_PASS
+from seer.rpc.wire._protocol import CANNOT_PASS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ answer that is fetched again over another connection has its slots written out i
 
 from __future__ import annotations
 
-from seer.rpc._wire import response_head
-from seer.rpc.client._wire import (
+from seer.rpc.wire._http import response_head
+from seer.rpc.wire._protocol import (
     FRAMES_TYPE,
     INLINE_ALIGN,
     JSON_TYPE,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from seer.rpc._pool import Pool, Slot
+    from seer.rpc.wire._memory import Pool, Slot
 
 _COPY_BELOW = 1 << 20
 _MAX_LAYOUT = MAX_HEAD - 2048

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from seer.rpc._wire import Request
+    from seer.rpc.wire._http import Request
 
     from ._calls import Caller
     from ._connection import Connection

@@ -11,7 +11,7 @@ import mmap
 from queue import Empty, SimpleQueue
 from struct import Struct
 
-from seer.rpc._budget import WIDTH
+from seer.rpc.interface._budget import WIDTH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import select
 import socket
 from collections import deque
 
-from seer.rpc._wire import head_prefix
+from seer.rpc.wire._http import head_prefix
 
 from ._listen import listen
 from ._mini import MiniConnection, Poller

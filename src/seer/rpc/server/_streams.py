@@ -12,8 +12,8 @@ import json
 import time
 
 from seer.errors import CallCancelledError, GateError
-from seer.rpc._values import encode
-from seer.rpc.client._wire import INLINE_ALIGN, STREAM_TYPE, aligned
+from seer.rpc.values._codec import encode
+from seer.rpc.wire._protocol import INLINE_ALIGN, STREAM_TYPE, aligned
 
 from ._calls import DONE, QUEUED
 from ._failures import Stopped

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 
-from seer.rpc._wire import Request
+from seer.rpc.wire._http import Request
 
 from ._child import OVERDUE, Child, new_epoch
 from ._control import Control
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from seer.rpc._budget import Budget
+    from seer.rpc.interface._budget import Budget
+    from seer.rpc.replicas._supervision import Replicas
 
     from ._channel import Channel
     from ._config import CallerConfig, ServerConfig
-    from .replicas._supervision import Replicas
 
 TICK = 0.2
 """Seconds between two looks at timeouts."""
@@ -83,7 +83,7 @@ class Supervisor:
         """What the last incarnation printed last, where callers are not told."""
         self.replicas: Replicas | None = None
         if config.replicas > 1:
-            from .replicas._supervision import Replicas
+            from seer.rpc.replicas._supervision import Replicas
 
             self.replicas = Replicas(self, self._poller, config.replicas)
 
@@ -185,7 +185,7 @@ class Supervisor:
 
     def _run_front(self, channel: Channel, epoch: str) -> int:
         """In the forked process."""
-        from .replicas._front import serve_front
+        from seer.rpc.replicas._front import serve_front
 
         return serve_front(
             self.config,

@@ -1,0 +1,1 @@
+"""What a sandbox should be: frozen descriptions and their checks."""

@@ -1,0 +1,118 @@
+"""Where a sandbox's models and packages come from, as the records of runs tell it.
+
+No agent reads records, so hidden models stand here under their real names.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import NormalizedName, canonicalize_name
+
+from seer._places import cache_dir
+from seer.environment.models._view import ModelFile, walk_model
+
+_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOrigin:
+    """What a model of a configuration really is."""
+
+    name: str
+    """As the configuration names it."""
+    revision: str
+    source: str
+    """The hub id or the folder that it was taken from; not `name` where that has an alias."""
+    commit: str | None
+    """The hub's commit; None for a folder of this machine."""
+    folder: str
+    """Its files on the host that prepared it."""
+    names: Sequence[str] = ()
+    """Of a hidden model: what else tells its name, from its files and the parts of its name."""
+
+
+def package_versions(environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
+    """The packages of an environment, and those wanted ones that the interpreter below it has."""
+    found: dict[NormalizedName, str] = {}
+    if environment is not None:
+        for folder in environment.glob("lib/python*/site-packages/*.dist-info"):
+            name, _, version = folder.name.removesuffix(".dist-info").rpartition("-")
+            found[canonicalize_name(name)] = version
+    names: set[NormalizedName] = set()
+    for text in wanted:
+        try:
+            names.add(canonicalize_name(Requirement(text).name))
+        except InvalidRequirement:
+            continue  # a path or an address, which has no version to look up
+    missing = names - set(found)
+    if missing:
+        below = {canonicalize_name(item.name): item.version for item in distributions()}
+        found.update((name, below[name]) for name in missing & set(below))
+    return {str(name): found[name] for name in sorted(found)}
+
+
+def fingerprint(folder: Path) -> dict[str, Any]:
+    """The hashes of a model's files, and one hash of all of them. Reads them once; blocks.
+
+    Raises:
+        OSError: They cannot be read (any more).
+        ModelError: A link leads out of the folder, or to nothing.
+    """
+    memory = _Memory(cache_dir() / "digests.json")
+    files: dict[str, str] = {}
+    for file in sorted(walk_model(folder), key=lambda file: file.name):
+        files[file.name] = _digest(file, memory)
+    memory.save()
+    listing = json.dumps(files, sort_keys=True).encode()
+    return {"sha256": hashlib.sha256(listing).hexdigest(), "files": files}
+
+
+def _digest(file: ModelFile, memory: "_Memory") -> str:
+    if file.path.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", file.path.name):
+        return file.path.name  # the hub's cache names large files by their hash
+    status = file.status
+    key = f"{file.path}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"
+    known = memory.get(key)
+    if known is None:
+        with file.open() as content:
+            known = hashlib.file_digest(content, "sha256").hexdigest()
+        memory.put(key, known)
+    return known
+
+
+class _Memory:
+    """Digests of files that have not changed since."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._new: dict[str, str] = {}
+        self._known: dict[str, str] = self._read()
+
+    def get(self, key: str) -> str | None:
+        return self._known.get(key)
+
+    def put(self, key: str, digest: str) -> None:
+        self._known[key] = self._new[key] = digest
+
+    def save(self) -> None:
+        if not self._new:
+            return
+        kept = {**self._read(), **self._new}
+        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
+        part.write_text(json.dumps(dict(list(kept.items())[-_REMEMBERED:])))
+        part.replace(self._path)
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found: Any = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return dict(found) if isinstance(found, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,1 @@
+"""Package environments: resolved and built in jails, then mounted read-only."""

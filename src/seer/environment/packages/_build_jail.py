@@ -1,0 +1,189 @@
+"""The jail in which packages are fetched and built: other people's code may run there.
+
+It sees an interpreter, uv, the package sources and its own folders, and nothing else of the
+user's. Where packages come from the network, it reaches the index server, and nothing else.
+"""
+
+import asyncio
+import os
+import re
+import shutil
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.environment._process import Finished, run_program
+from seer.environment.packages._index_server import IndexServer
+from seer.errors import IsolationUnavailableError, PackageError
+from seer.isolation import (
+    JAIL_UIDS,
+    Backend,
+    Limits,
+    Mount,
+    Policy,
+    choose,
+    interpreter_env,
+    is_rented,
+)
+
+_UID = JAIL_UIDS[-1]
+"""As root, builds run as a user of their own: machines use the first of the block."""
+PYTHON = "/seer/python"
+"""Where a build finds the interpreter; mount it there with `interpreter_mounts`."""
+_INDEX = "/seer/index"
+_LIMITS = Limits(processes=1024, file_size=64 << 30)
+_SPARE = 512 << 20
+_CHOOM = "/usr/bin/choom"
+
+
+@dataclass(frozen=True)
+class BuildFolder:
+    """A folder of the host that the jail may write to."""
+
+    source: Path
+    target: str
+
+
+class BuildJail:
+    """A build's surroundings: what it sees, and where."""
+
+    def __init__(
+        self,
+        *,
+        writable: Sequence[BuildFolder],
+        readable: Sequence[Mount],
+        env: Mapping[str, str],
+        path_env: Mapping[str, str],
+        index: IndexServer | None,
+    ) -> None:
+        """Choose a backend; nothing runs yet.
+
+        Args:
+            writable: Folders that the build may write to.
+            readable: What else it sees.
+            env: Its environment.
+            path_env: Variables whose values are paths below a mount's target.
+            index: All of the network that it reaches; None is no network.
+
+        Raises:
+            IsolationUnavailableError: This machine has no jail that keeps a build to that.
+        """
+        self._backend = _choose(index)
+        self._index = index
+        self._writable = tuple(writable)
+        self._mounts = (
+            *readable,
+            *([Mount(index.folder, _INDEX)] if index is not None else []),
+            *(Mount(folder.source, folder.target, writable=True) for folder in writable),
+        )
+        self._view = self._backend.view(self._mounts)
+        self._env = {
+            **{name: self.translate(value) for name, value in env.items()},
+            **{name: self.path(target) for name, target in path_env.items()},
+            **interpreter_env(PYTHON, self._view),
+        }
+
+    def path(self, target: str) -> str:
+        """Where the jail sees what was mounted at `target`, or below it."""
+        for mounted in sorted(self._view, key=len, reverse=True):
+            if target == mounted or target.startswith(mounted + "/"):
+                return self._view[mounted] + target[len(mounted) :]
+        return target
+
+    def translate(self, text: str) -> str:
+        """`text` with the mounted paths in it as the jail sees them."""
+        return _replace_paths(text, self._view)
+
+    def restore(self, text: str) -> str:
+        """What `translate` made, as it was before."""
+        return _replace_paths(text, {seen: target for target, seen in self._view.items()})
+
+    @property
+    def has_shared_memory(self) -> bool:
+        """Whether programs in it can use `multiprocessing`."""
+        return self._backend.name == "bubblewrap"
+
+    def set(self, name: str, value: str) -> None:
+        """Add a variable to the jail's environment."""
+        self._env[name] = value
+
+    async def run(
+        self, argv: Sequence[str], *, on_stderr: Callable[[str], None] | None = None
+    ) -> Finished:
+        """Run a program in the jail; paths in `argv` must come from `path`."""
+        root = os.geteuid() == 0
+        if root:
+            for folder in self._writable:
+                os.chown(folder.source, _UID, _UID)
+        network = "none"
+        if self._index is not None:
+            network = "host" if is_rented() else "proxy"
+            forward = (self.path(f"{_INDEX}/forward.py"), self.path(f"{_INDEX}/socket"))
+            python = self.path(f"{PYTHON}/bin/python3")
+            argv = [python, "-I", "-S", *forward, str(self._index.port), *argv]
+        policy = Policy(
+            mounts=self._mounts,
+            env=self._env,
+            network=network,
+            limits=_LIMITS,
+            uid=_UID if root else None,
+        )
+        launch = self._backend.launch(policy, argv)
+        try:
+            running = run_program(
+                # Where memory runs out, the kernel ends a build before anything else.
+                [*_first_victim(), *launch.argv],
+                env=launch.env,
+                pass_fds=launch.pass_fds,
+                on_stderr=on_stderr,
+            )
+            return await self._unless_disk_fills(running)
+        finally:
+            launch.close()
+
+    async def _unless_disk_fills(self, running: Coroutine[object, object, Finished]) -> Finished:
+        task = asyncio.ensure_future(running)
+        try:
+            while not (await asyncio.wait({task}, timeout=1.0))[0]:
+                where = self._writable[0].source
+                if shutil.disk_usage(where).free < _SPARE:
+                    raise PackageError(
+                        f"a build was ended because less than {_SPARE >> 20} MiB are free on the "
+                        f"disk of {str(where)!r}; free some space, or do without the package"
+                    )
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _first_victim() -> Sequence[str]:
+    """What to start a program with so that the kernel ends it first when memory runs out."""
+    # Some containers show /proc read-only.
+    usable = os.access(_CHOOM, os.X_OK) and os.access("/proc/self/oom_score_adj", os.W_OK)
+    return (_CHOOM, "-n", "1000", "--") if usable else ()
+
+
+def _choose(index: IndexServer | None) -> Backend:
+    # A rented container is one sandbox's alone, and has no network of its own to give to a jail.
+    if index is None or is_rented():
+        return choose("auto")
+    try:
+        return choose("auto", needs=frozenset({"proxy"}))
+    except IsolationUnavailableError as error:
+        raise IsolationUnavailableError(
+            "packages from an index are fetched in a jail that reaches the index and nothing "
+            "else, for which bubblewrap is needed; install it (Debian, Ubuntu: `apt install "
+            "bubblewrap`), or install the packages beside Seer, from where they are taken over "
+            "without a jail"
+        ) from error
+
+
+def _replace_paths(text: str, view: Mapping[str, str]) -> str:
+    changed = {old: new for old, new in view.items() if old != new}
+    if not changed:
+        return text
+    longest_first = "|".join(re.escape(old) for old in sorted(changed, key=len, reverse=True))
+    # Whole paths only, on their own or in a file:// address.
+    pattern = rf"(?:(?<=://)|(?<![\w./-]))({longest_first})(?![\w.-])"
+    return re.sub(pattern, lambda match: changed[match[1]], text)

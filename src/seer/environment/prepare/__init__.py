@@ -1,0 +1,1 @@
+"""Prepare what a machine needs, on this host or on another."""

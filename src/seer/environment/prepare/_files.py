@@ -1,0 +1,115 @@
+"""What is put into a machine once it runs: the user's files, and repositories to work in."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.console import Phase
+from seer.environment.config._config import SandboxConfig
+from seer.environment.models._names import is_local_model
+from seer.environment.repos._repos import PreparedRepo
+from seer.errors import RepoError, visible
+from seer.isolation import open_beneath
+from seer.providers import Machine, Stream
+
+logger = logging.getLogger(__name__)
+
+REPOS = "/seer/repos"
+
+
+async def copy_files(machine: Machine, config: SandboxConfig) -> None:
+    """Copy the files and folders that a configuration names; links in folders are not copied.
+
+    A folder may be one that another agent works in: nothing in it is followed.
+
+    Raises:
+        PathEscapeError: A link took the place of a file or folder in the meantime.
+    """
+    for source, target in config.files:
+        mode = 0o755 if os.access(source, os.X_OK) else 0o644
+        await machine.write_file(target, await asyncio.to_thread(source.read_bytes), mode=mode)
+    for source, target in config.dirs:
+        await machine.make_dir(target)
+        for file in sorted(source.rglob("*")):
+            name = file.relative_to(source).as_posix()
+            there = f"{target}/{name}"
+            if file.is_symlink():
+                logger.warning("a link is not copied into the sandbox: %s", visible(str(file)))
+            elif file.is_dir():
+                await machine.make_dir(there)
+            elif file.is_file():
+                data, mode = await asyncio.to_thread(_read, source, name)
+                await machine.write_file(there, data, mode=mode)
+
+
+def _read(folder: Path, name: str) -> tuple[bytes, int]:
+    """Content and mode of a file in a folder, without leaving it."""
+    fd = open_beneath(folder, name, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(fd, "rb") as file:
+        return file.read(), os.fstat(fd).st_mode & 0o777
+
+
+@dataclass(frozen=True)
+class CachedModel:
+    """A model for the hub's cache of a machine."""
+
+    name: str
+    """Its hub id, or a path, which the hub's cache has no place for."""
+    revision: str
+    commit: str | None
+    path: str
+    """The target of its mount."""
+
+
+async def place_in_hub_cache(machine: Machine, models: Sequence[CachedModel]) -> None:
+    """Let programs in the machine load models by their hub ids, from where they are mounted.
+
+    The hub's own cache is a folder per model with links to its files, one set per commit.
+    """
+    for model in models:
+        if is_local_model(model.name):
+            continue
+        folder = f"{machine.layout.home}/.cache/huggingface/hub/{hub_cache_name(model.name)}"
+        commit = model.commit or "0" * 40
+        await machine.write_file(f"{folder}/refs/{model.revision}", commit.encode())
+        await machine.make_dir(f"{folder}/snapshots")
+        link = f"{folder}/snapshots/{commit}"
+        await machine.exec(["ln", "-sfn", machine.path(model.path), link])
+
+
+def hub_cache_name(name: str) -> str:
+    """The folder of a model in the hub's cache."""
+    return "--".join(["models", *name.split("/")])
+
+
+async def check_out(
+    machine: Machine, repo: PreparedRepo, install: str | None, phase: Phase
+) -> None:
+    """Copy a repository, inside the machine, to where its agent may change it.
+
+    Raises:
+        RepoError: It could not be copied, or its install command failed.
+    """
+    source = machine.path(f"{REPOS}/{repo.name}")
+    argv = ["cp", "-a", "--no-preserve=ownership", "--reflink=auto", source, repo.name]
+    copied = await machine.exec(argv)
+    if copied.exit_code != 0:
+        raise RepoError(f"repository {repo.name!r}: {copied.stderr.decode(errors='replace')}")
+    if install is None:
+        return
+    phase.say(install)
+
+    def show(stream: Stream, data: bytes) -> None:
+        lines = data.decode(errors="replace").strip().splitlines()
+        if lines:
+            phase.say(lines[-1])
+
+    result = await machine.exec(["/bin/bash", "-ec", install], cwd=repo.name, on_output=show)
+    if result.exit_code != 0:
+        words = (result.stderr or result.stdout).decode(errors="replace").strip()[-4000:]
+        raise RepoError(
+            f"repository {repo.name!r}: {install!r} exited with {result.exit_code}\n{words}"
+        )

@@ -1,0 +1,160 @@
+"""What makes parts of a sandbox on a host elsewhere: runs there, from the kit.
+
+`main` gets one request, reports on its way, and returns the result. It uses the very functions that
+make the parts on this host.
+"""
+
+import asyncio
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from seer.environment.config._config import RepoConfig
+from seer.environment.models._download import download
+from seer.environment.models._names import model_slug
+from seer.environment.models._origins import package_versions
+from seer.environment.models._view import ModelSource, make_view
+from seer.environment.packages._packages import (
+    build_environment,
+    check_python_version,
+    check_system_packages,
+)
+from seer.environment.repos._repos import prepare_repo
+
+Report = Callable[[Mapping[str, object]], None]
+_HUB = "huggingface-hub>=1"
+_STORE = "SEER_MODEL_STORE"
+
+
+def main(request: Mapping[str, Any], report: Report) -> dict[str, object]:
+    """Do what the request asks for."""
+    os.environ.update(request["env"])
+    if request["uv"] is not None:
+        os.environ["SEER_UV"] = request["uv"]
+    wants_uv = request["op"] == "packages" and request["requirements"]
+    if (wants_uv or request["op"] == "download") and not _has_uv():
+        return {"needs": "uv", "machine": platform.machine()}
+    work = _OPERATIONS[request["op"]]
+
+    async def done() -> object:
+        return await work(request, report)
+
+    return {"result": asyncio.run(done())}
+
+
+def _has_uv() -> bool:
+    return (
+        importlib.util.find_spec("uv") is not None
+        or "SEER_UV" in os.environ
+        or shutil.which("uv") is not None
+    )
+
+
+async def _packages(request: Mapping[str, Any], report: Report) -> str | None:
+    if request["wheels"] is not None:
+        os.environ["UV_FIND_LINKS"] = request["wheels"]
+        os.environ["UV_NO_INDEX"] = "1"
+    requirements, python = request["requirements"], request["python"]
+    check_python_version(python)
+    await check_system_packages(request["system"])
+    if not requirements:
+        return None
+    made = await build_environment(
+        requirements, python=python, on_progress=lambda text: report({"text": text})
+    )
+    return str(made)
+
+
+async def _target(request: Mapping[str, Any], report: Report) -> dict[str, str]:
+    """What wheels must fit."""
+    return {
+        "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "machine": platform.machine(),
+        "libc": platform.libc_ver()[1],
+    }
+
+
+async def _versions(request: Mapping[str, Any], report: Report) -> dict[str, str]:
+    where = request["environment"]
+    return package_versions(Path(where) if where is not None else None, request["wanted"])
+
+
+async def _download(request: Mapping[str, Any], report: Report) -> list[str | None]:
+    stored = _in_store(request["name"], request["revision"])
+    if stored is not None:
+        return stored
+    packages: Path | None = None
+    if importlib.util.find_spec("huggingface_hub") is None:
+        packages = await build_environment([_HUB])
+    folder, commit = await download(
+        request["name"],
+        request["revision"],
+        token=request["token"],
+        on_bytes=lambda done, total: report({"done": done, "total": total}),
+        packages=packages,
+    )
+    return [str(folder), commit]
+
+
+def _in_store(name: str, revision: str) -> list[str | None] | None:
+    """A model in the folder of models that this host keeps: its folder, and its commit if known."""
+    root = os.environ.get(_STORE, "")
+    if not root:
+        return None
+    cached = Path(root, f"models--{name.replace('/', '--')}")
+    commit = revision
+    if (cached / "refs" / revision).is_file():
+        commit = (cached / "refs" / revision).read_text().strip()
+    if _is_model(cached / "snapshots" / commit):
+        return [str(cached / "snapshots" / commit), commit]
+    for folder in (Path(root, name), Path(root, model_slug(name))):
+        if _is_model(folder):
+            return [str(folder.resolve()), None]
+    return None
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("config.json", "adapter_config.json"))
+
+
+async def _view(request: Mapping[str, Any], report: Report) -> dict[str, object]:
+    source = ModelSource(Path(request["folder"]), name=request["name"], commit=request["commit"])
+    view = await make_view(
+        source,
+        hidden_as=request["hidden_as"],
+        secrets=frozenset(request["secrets"]),
+        base_path=request["base_path"],
+    )
+    return {
+        "folder": str(view.folder),
+        "binds": [(name, str(path)) for name, path in view.binds],
+        "names": list(view.names),
+    }
+
+
+async def _repo(request: Mapping[str, Any], report: Report) -> dict[str, object]:
+    fields: dict[str, Any] = request["config"]
+    if request["token"] is not None:
+        os.environ[fields["token_secret"]] = request["token"]
+    made = await prepare_repo(RepoConfig(**fields))
+    return {
+        "host_path": str(made.host_path),
+        "name": made.name,
+        "ref": made.ref,
+        "commit": made.commit,
+    }
+
+
+_OPERATIONS: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[object]]] = {
+    "packages": _packages,
+    "target": _target,
+    "versions": _versions,
+    "download": _download,
+    "view": _view,
+    "repo": _repo,
+}

@@ -1,0 +1,1 @@
+"""Git repositories: accepted addresses, mirrors and checkouts."""

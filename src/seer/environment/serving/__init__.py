@@ -1,0 +1,1 @@
+"""Interfaces that a scoped sandbox serves."""

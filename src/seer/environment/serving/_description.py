@@ -1,0 +1,88 @@
+"""A served interface as data for people and tools: functions, schemas, and what is doubtful."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from seer.rpc.interface._schema import Schema
+from seer.rpc.library._json_schema import result_schema, tool_schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionDescription:
+    """One exposed function."""
+
+    name: str
+    signature: str
+    """As source: `f(text: str, *, layer: int = 3) -> dict`."""
+    doc: str
+    parameters: dict[str, Any]
+    """JSON Schema of the arguments."""
+    result: dict[str, Any]
+    """JSON Schema of the result."""
+    options: dict[str, Any]
+    """What `@expose(...)` says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyDescription:
+    """One copy of an interface that is served with several."""
+
+    copy: int
+    """Its number, which no other copy of the interface has had."""
+    state: str
+    """`starting`, `ready`, `draining` (it finishes what it runs) or `ending`."""
+    pid: int
+    """Its process in the sandbox."""
+    gpu: str | None
+    """The GPU that it sees, as CUDA names it; None where the sandbox has none."""
+    running: int
+    """How many calls it runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterfaceDescription:
+    """One served interface."""
+
+    name: str
+    doc: str
+    source_hash: str
+    functions: tuple[FunctionDescription, ...]
+    warnings: tuple[str, ...]
+    """What was doubtful when the file was loaded, such as missing return hints."""
+    copies: tuple[CopyDescription, ...] = ()
+    """Its copies, where it is served with several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterfaceUsage:
+    """What was used of a served interface: `calls`, `seconds`, `gpu_seconds` and `bytes`, each."""
+
+    interface: dict[str, float]
+    functions: dict[str, dict[str, float]]
+    """By name."""
+    callers: dict[str, dict[str, float]]
+    """By the names that the gate gives them: the session's, say, and a number."""
+
+
+def describe(
+    schema: Schema, warnings: tuple[str, ...], copies: tuple[CopyDescription, ...] = ()
+) -> InterfaceDescription:
+    """Describe an interface from its schema."""
+    return InterfaceDescription(
+        name=schema.name,
+        doc=schema.doc,
+        source_hash=schema.source_hash,
+        functions=tuple(
+            FunctionDescription(
+                name=function.name,
+                signature=function.signature(),
+                doc=function.doc,
+                parameters=dict(tool_schema(function)),
+                result=dict(result_schema(function)),
+                options=function.options.to_json(),
+            )
+            for function in schema.functions.values()
+        ),
+        warnings=warnings,
+        copies=copies,
+    )

@@ -1,0 +1,433 @@
+"""One interface that a scoped sandbox serves: start it, hand out callers, reload and stop it.
+
+This is the controller's side. What runs in the sandbox is `seer.rpc.server`; an agent's jail gets
+one socket per caller and never sees the control socket.
+"""
+
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import re
+import secrets
+import signal
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from seer._redact import Redactor
+from seer.console import is_watched, say
+from seer.environment.models._origins import ModelOrigin, fingerprint
+from seer.environment.serving._description import CopyDescription
+from seer.errors import (
+    ConfigError,
+    InterfaceDiedError,
+    ModelError,
+    RemoteFileError,
+    ServeError,
+    visible,
+)
+from seer.providers import Channel, Machine, Process, Way
+from seer.rpc._control import CallFollow, GateControl
+from seer.rpc._ship import interface_files
+from seer.rpc.interface._budget import Budget
+from seer.rpc.interface._load import NO_NETWORK
+from seer.rpc.interface._schema import Schema
+from seer.rpc.server._config import CALL_TIMEOUT
+from seer.rpc.wire._memory import DEFAULT_ALLOWANCE
+from seer.workspace import Dependent
+
+logger = logging.getLogger(__name__)
+
+Tracebacks = Literal["names"] | bool
+"""What callers see of tracebacks; see `ScopedSandbox.serve`."""
+
+GATE_FILES = "/seer/gate"
+"""Where a scoped machine has the server's bundle mounted."""
+
+_LAST_LINES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeRequest:
+    """What to serve, and how."""
+
+    file: Path
+    name: str
+    models: Mapping[str, str]
+    """Every name that the interface may ask for -> the folder in the machine."""
+    hidden: Mapping[str, str]
+    """Names that no agent may learn -> what they are called instead."""
+    budget: Budget | None = None
+    function_budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
+    caller_budget: Budget | None = None
+    """What each caller may use."""
+    caller_memory: int = DEFAULT_ALLOWANCE
+    """Bytes of the interface's memory that each caller may hold."""
+    restart: str = "never"
+    tracebacks: Tracebacks = "names"
+    replicas: int = 1
+    """How many copies to begin with."""
+    call_timeout: float | None = CALL_TIMEOUT
+    """Seconds that a call may run of a function that has no timeout of its own."""
+    record: bool = True
+    """Whether every call is written down, for the records of runs."""
+    origins: tuple[ModelOrigin, ...] = ()
+    """What the models really are; for records only."""
+    packages: Mapping[str, str] = field(default_factory=dict[str, str])
+    has_network: bool = True
+
+
+class Caller:
+    """One caller's socket on this host (a `seer.workspace` gate socket)."""
+
+    def __init__(self, name: str, way: Way, control: GateControl) -> None:
+        self.name = name
+        self._way = way
+        self._control = control
+
+    @property
+    def path(self) -> Path:
+        """The Unix socket; whoever connects to it is this caller."""
+        return self._way.path
+
+    @property
+    def address(self) -> str:
+        """The same for the gate's client."""
+        return f"frames:path:{self.path}" if self._way.relayed else f"path:{self.path}"
+
+    async def aclose(self) -> None:
+        """End the caller: its calls are cancelled, its handles freed, the socket removed."""
+        # A gate that is gone has ended all its callers already.
+        with contextlib.suppress(ConnectionError):
+            await self._control.remove_caller(self.name)
+        await self._way.close()
+
+
+class Served:
+    """A served interface (a `seer.workspace` gate)."""
+
+    def __init__(self, request: ServeRequest, machine: Machine, folder: str) -> None:
+        self.request = request
+        self.control = GateControl(self._connect)
+        self._machine = machine
+        self.folder = folder
+        """Where the interface's sockets and files are, in the machine."""
+        self._process: Process | None = None
+        self._draining: asyncio.Task[int] | None = None
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._on_line: Callable[[str], None] | None = None
+        self._callers = 0
+        self._mark = ""
+        self._listening = asyncio.Event()
+        self.dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        """What is told before the sandbox ends the interface."""
+        self.schema = Schema(request.name, {})
+        self.warnings: tuple[str, ...] = ()
+
+    @classmethod
+    async def start(
+        cls, request: ServeRequest, machine: Machine, *, on_line: Callable[[str], None]
+    ) -> "Served":
+        """Load the interface in the machine, and wait until it answers.
+
+        Args:
+            request: What to serve.
+            machine: A machine with the server's bundle at `GATE_FILES`.
+            on_line: Called with what the interface prints while it loads.
+
+        Raises:
+            ServeError: The interface cannot be served; with file, line and reason.
+        """
+        folder = f"{machine.layout.run}/{secrets.token_hex(3)}"
+        self = cls(request, machine, folder)
+        self._on_line = on_line
+        try:
+            await self._launch()
+            with self._as_the_user_knows_it():
+                found = await self._ready()
+            self._learn(found)
+            self._check_functions()
+        except BaseException:
+            await self.stop()
+            raise
+        finally:
+            self._on_line = None
+        return self
+
+    @classmethod
+    async def attach(cls, request: ServeRequest, machine: Machine, folder: str) -> "Served":
+        """Take over an interface that another process served and left running.
+
+        Raises:
+            InterfaceDiedError: It has ended since.
+        """
+        self = cls(request, machine, folder)
+        self._mark = secrets.token_hex(2)
+        self._learn(await self.control.ready())
+        return self
+
+    async def release(self) -> None:
+        """Let the interface live on when this process ends; it can be used as before."""
+        process, self._process = self._process, None
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
+        if process is not None:
+            await process.release()
+
+    @property
+    def hides_model(self) -> bool:
+        """See `seer.workspace.Gate`."""
+        return bool(self.request.hidden)
+
+    async def open_caller(self, label: str, *, budget: Budget | None = None) -> Caller:
+        """Make a new caller, with a socket of its own.
+
+        Args:
+            label: What records and listings call it.
+            budget: What this caller may use; by default what `serve` says for each.
+        """
+        budget = budget if budget is not None else self.request.caller_budget
+        self._callers += 1
+        # Of its own, also among callers that an earlier controller made.
+        number = f"{self._callers}-{self._mark}" if self._mark else f"{self._callers}"
+        name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{number}"
+        # Short: tools such as curl take no path of more than 107 bytes.
+        socket = f"{self.folder}/{secrets.token_hex(4)}.sock"
+        await self.control.add_caller(name, socket, budget=budget)
+        return Caller(name, await self._machine.reach(socket), self.control)
+
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have something told before the sandbox ends the interface."""
+        self.dependents.add(dependent)
+
+    async def reload(self) -> None:
+        """Send the file as it is now, and load it again; kept objects stay.
+
+        Raises:
+            ServeError: It cannot be served as it is now; what was served before still is.
+        """
+        await self._send_file()
+        with self._as_the_user_knows_it():
+            found = await self.control.reload()
+        self._learn(found)
+
+    async def scale(self, replicas: int) -> None:
+        """Have another number of copies, and wait until there are as many.
+
+        Raises:
+            ServeError: A new copy could not load the interface; those that run go on.
+        """
+        with self._as_the_user_knows_it():
+            await self.control.scale(replicas)
+
+    async def copies(self) -> tuple[CopyDescription, ...]:
+        """Its copies, as they are now."""
+        found = (await self.control.health())["copies"]
+        return tuple(CopyDescription(**copy) for copy in found)
+
+    async def stop(self) -> None:
+        """End the interface. Stopping twice is harmless; one that was released ends with its
+        machine.
+        """
+        process, self._process = self._process, None
+        if process is not None:
+            await process.close()
+        if self._draining is not None:
+            self._draining.cancel()
+            await asyncio.gather(self._draining, return_exceptions=True)
+
+    # --- for the records of runs ---------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What agents call it."""
+        return self.request.name
+
+    def about(self) -> dict[str, Any]:
+        """What it is, as plain data: schema and source, the models and what bounds the machine."""
+        request = self.request
+        return {
+            "schema": self.schema.to_json(),
+            "source": self.schema.source_hash,
+            "file": str(request.file),
+            "budget": _limits(request.budget),
+            "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
+            "caller_budget": _limits(request.caller_budget),
+            "models": [asdict(origin) for origin in request.origins],
+            "packages": dict(request.packages),
+            "machine": self._machine.about(),
+        }
+
+    async def weights(self) -> dict[str, Any]:
+        """The hashes of its models' files by the models' names; of large ones this takes time."""
+        found: dict[str, Any] = {}
+        for origin in self.request.origins:
+            try:
+                found[origin.name] = await asyncio.to_thread(fingerprint, Path(origin.folder))
+            except (ModelError, OSError) as error:
+                # Prepared on another host, or removed since.
+                found[origin.name] = {"error": str(error)}
+        return found
+
+    async def follow(self, callers: Sequence[str], *, prefix: str = "") -> CallFollow:
+        """Have the calls of some callers recorded from now on; see `GateControl.follow`."""
+
+        async def read(follow: str, file: int | str) -> bytes:
+            return await self._machine.read_file(f"{self.folder}/record/{follow}/blobs/{file}")
+
+        return await self.control.follow(callers, prefix=prefix, read=read)
+
+    async def _launch(self) -> None:
+        await self._send_file()
+        request = self.request
+        config: dict[str, Any] = {
+            "name": request.name,
+            "file": self._file,
+            "control": f"{self.folder}/control.sock",
+            "models": dict(request.models),
+            "hidden": dict(request.hidden),
+            "tracebacks": request.tracebacks,
+            "restart": request.restart,
+            "caller_memory": request.caller_memory,
+            "call_timeout": request.call_timeout,
+            "budget": _limits(request.budget),
+            "function_budgets": {k: v.to_json() for k, v in request.function_budgets.items()},
+            "record": f"{self.folder}/record" if request.record else "",
+        }
+        if request.replicas > 1:
+            config["replicas"] = request.replicas
+        await self._machine.write_file(f"{self.folder}/serve.json", json.dumps(config).encode())
+        self._process = await self._machine.spawn(
+            [self._machine.layout.python, "-m", "seer.rpc.server", f"{self.folder}/serve.json"],
+            env={
+                "PYTHONPATH": self._machine.path(GATE_FILES),
+                "PYTHONUNBUFFERED": "1",
+                **({} if request.has_network else {NO_NETWORK: "1"}),
+            },
+        )
+        self._draining = asyncio.create_task(self._drain(self._process))
+
+    async def _ready(self) -> dict[str, Any]:
+        assert self._draining is not None
+        ready = asyncio.create_task(self._until_ready())
+        done, _ = await asyncio.wait({ready, self._draining}, return_when=asyncio.FIRST_COMPLETED)
+        if ready in done:
+            return ready.result()
+        ready.cancel()
+        words = "\n".join(self._last_lines)
+        raise ServeError(
+            f"the interface's process ended with exit code {self._draining.result()}",
+            file=str(self.request.file),
+            remote_traceback=words,
+        )
+
+    @contextlib.contextmanager
+    def _as_the_user_knows_it(self) -> Generator[None]:
+        """Errors name the file on the user's machine, not its copy in the sandbox."""
+        try:
+            yield
+        except ServeError as error:
+            if error.file != self._file:
+                raise
+            there, here = f"{self.folder}/", f"{self.request.file.parent}/"
+            raise ServeError(
+                error.message.replace(there, here),
+                file=str(self.request.file),
+                line=error.line,
+                remote_traceback=error.remote_traceback.replace(there, here),
+            ) from None
+
+    async def _until_ready(self) -> dict[str, Any]:
+        await self._listening.wait()
+        return await self.control.ready()
+
+    @property
+    def _file(self) -> str:
+        return f"{self.folder}/{self.request.file.name}"
+
+    async def _send_file(self) -> None:
+        for name, source in (await asyncio.to_thread(interface_files, self.request.file)).items():
+            await self._machine.write_file(f"{self.folder}/{name}", source)
+
+    async def _drain(self, process: Process) -> int:
+        """Pass on what the interface prints, so that it never waits for a reader."""
+        rest = b""
+        # It may print what it was given as a secret, and the log goes where the user sends it.
+        redact = Redactor().redact
+        async for _, data in process.output():
+            *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
+            watched: list[str] = []
+            for line in lines:
+                text = line.decode(errors="replace").rstrip()
+                if not self._listening.is_set() and text.startswith('{"seer-gate"'):
+                    # The supervisor's first words: its control socket is there.
+                    self._listening.set()
+                elif text:
+                    text = redact(text)
+                    self._last_lines.append(text)
+                    logger.info("%s: %s", self.request.name, visible(text))
+                    if self._on_line is not None:
+                        self._on_line(text)
+                    elif is_watched():
+                        watched.append(f"{self.request.name}: {text}")
+            if watched:
+                # In a thread: a terminal may stop, and all of Seer must not.
+                await asyncio.to_thread(say, "\n".join(watched), file=sys.stderr, style="dim")
+        return await process.wait()
+
+    def _check_functions(self) -> None:
+        for name in self.request.function_budgets:
+            if name not in self.schema.functions:
+                known = ", ".join(self.schema.functions)
+                raise ConfigError(
+                    "serve(function_budgets=)", name, f"is not exposed; exposed: {known}"
+                )
+
+    def _learn(self, found: dict[str, Any]) -> None:
+        self.schema = Schema.from_json(found["schema"])
+        here = str(self.request.file)
+        self.warnings = tuple(text.replace(self._file, here) for text in found["warnings"])
+        for warning in self.warnings:
+            logger.warning("%s", visible(warning))
+
+    async def how_it_ended(self) -> str:
+        """How the interface ended; empty while it runs, loads or is started again.
+
+        Raises:
+            SandboxLostError: Its sandbox has ended; the message says how.
+        """
+        try:
+            health = await self.control.health()
+        except InterfaceDiedError as error:
+            return str(error)
+        if health["state"] not in ("dead", "failed"):
+            return ""
+        return f"the interface {self.name!r} is not running: {health['ended']}"
+
+    async def _connect(self) -> Channel:
+        try:
+            return await self._machine.connect(f"{self.folder}/control.sock")
+        except RemoteFileError as error:
+            if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
+                raise
+        # Only the interface's processes have ended, or the whole machine, which this tells.
+        with contextlib.suppress(RemoteFileError):
+            await self._machine.stat(self.folder)
+        how = "its processes were killed"
+        if self._draining is not None and self._draining.done():
+            code = self._draining.result()
+            how = f"its supervisor ended with exit code {code}"
+            if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+                how += " (killed; often: out of memory)"
+        raise InterfaceDiedError(f"the interface {self.name!r} is not running: {how}")
+
+
+def _limits(budget: Budget | None) -> dict[str, float]:
+    return {} if budget is None else budget.to_json()

@@ -1,0 +1,1 @@
+"""Python sessions: one IPython kernel in a machine."""

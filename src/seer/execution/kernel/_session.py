@@ -1,0 +1,168 @@
+"""What local and notebook sessions share: Python that runs in a kernel, which may die."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from seer.errors import RemoteFileError, SandboxLostError, StartError, visible
+from seer.execution._capture import Capture
+from seer.execution._execution import Execution
+from seer.execution._open import Ready
+from seer.execution._result import ExecutionError, RichOutput, Status
+from seer.execution._session import Session
+from seer.execution._site import Ground
+from seer.execution.kernel._images import MAX_SIDE, Image, read_image
+from seer.execution.kernel._kernel import Kernel, KernelDied
+from seer.execution.kernel._messages import Signer
+
+logger = logging.getLogger(__name__)
+
+FRESH = "this is a fresh kernel: variables and imports of earlier code are gone"
+
+
+class KernelSession(Session):
+    """A session with one IPython kernel. A kernel that dies is replaced at the next execution."""
+
+    def __init__(self, ready: Ready) -> None:
+        super().__init__(ready)
+        self._signer = Signer()
+        self._kernel: Kernel | None = None
+        self._starts = 0
+        self._notes: list[str] = []
+        """What the agent must be told with its next result."""
+
+    async def begin(self) -> None:
+        """Start the kernel; the session is open from here on, or nothing of it is left.
+
+        Raises:
+            StartError: The kernel does not start.
+        """
+        try:
+            # An agent's tools are answered from the record where no kernel can run.
+            if not self._site.runs_nothing:
+                await self._living_kernel()
+        except KernelDied as error:
+            await self._shut_down()
+            raise StartError("kernel", f"it ended before the session was open: {error}") from None
+        except BaseException:
+            await self._shut_down()
+            raise
+        self._opened()
+
+    async def _start_kernel(self) -> Kernel:
+        """A new kernel, with the workspace's own code already run in it.
+
+        Raises:
+            StartError: It does not start.
+        """
+        ground = await self._site.ground()
+        self._starts += 1
+        folder = f"{ground.machine.layout.run}/k{self._starts}-{self.session_id[-6:]}"
+        try:
+            await ground.machine.make_dir(folder, mode=0o700)
+            kernel = await Kernel.start(
+                ground.machine,
+                folder=folder,
+                launcher=f"{ground.inside}/kernel_main.py",
+                path=[ground.libraries],
+                env=ground.env,
+                signer=self._signer,
+            )
+        except SandboxLostError:
+            await self._site.lost()
+            raise
+        self._kernel = kernel
+        return kernel
+
+    async def _warm_up(self, kernel: Kernel) -> None:
+        """Run what must run before the agent's first code."""
+        code = self.workspace.custom_init_code
+        if code:
+            await self._run_first(kernel, "custom_init_code", code)
+
+    async def _run_first(self, kernel: Kernel, what: str, code: str) -> None:
+        """Run code of the user's before the agent's; a failure is noted with the next result."""
+        capture = Capture(f"init-{self._starts}", self._private.outputs)
+        await kernel.execute(code, capture)
+        if capture.error is not None:
+            text = capture.error.traceback or capture.error.message
+            logger.error("%s of session %r failed:\n%s", what, self.name, visible(text))
+            self._notes.append(f"{what} failed: {capture.error.name}: {capture.error.message}")
+
+    async def _living_kernel(self) -> Kernel:
+        kernel = self._kernel
+        if kernel is not None and kernel.death is None:
+            return kernel
+        if kernel is not None:
+            self._notes.append(FRESH)
+            await kernel.close()
+            self._kernel = None
+            if await self._machine_is_gone():
+                await self._site.lost()
+        kernel = await self._start_kernel()
+        await self._warm_up(kernel)
+        return kernel
+
+    async def _run(self, execution: Execution) -> Status:
+        capture = execution.capture
+        try:
+            kernel = await self._living_kernel()
+            for note in self._notes:
+                capture.note(note)
+            self._notes.clear()
+            status = await kernel.execute(execution.code, capture)
+        except (KernelDied, SandboxLostError, StartError) as error:
+            capture.fail(ExecutionError(name="KernelDied", message=str(error)))
+            capture.note("the kernel is gone; the next execution gets a fresh one")
+            return "died"
+        await self._shrink_images(capture)
+        return "ok" if status == "ok" else "error"
+
+    async def _send_interrupt(self, execution: Execution) -> None:
+        if self._kernel is not None:
+            await self._kernel.interrupt()
+
+    async def _kill(self, execution: Execution) -> None:
+        if self._kernel is not None:
+            await self._kernel.close()
+
+    async def _begin_afresh(self) -> None:
+        if self._kernel is not None:
+            await self._kernel.close()
+            self._kernel = None
+
+    async def _shut_down(self) -> None:
+        try:
+            if self._kernel is not None:
+                await self._kernel.close()
+        finally:
+            await self._site.close()
+
+    async def _machine_is_gone(self) -> bool:
+        ground = await self._site.ground()
+        try:
+            await ground.machine.exec(["true"], timeout=10)
+        except SandboxLostError:
+            return True
+        return False
+
+    async def _shrink_images(self, capture: Capture) -> None:
+        """Scale large images down, in the machine: they are decoded nowhere else."""
+        for index, output in enumerate(capture.outputs):
+            if isinstance(output, RichOutput) and output.image and output.image.is_large:
+                small = await self._shrink(await self._site.ground(), output.image)
+                if small is None:
+                    capture.note("a large image could not be scaled down and is left out")
+                capture.outputs[index] = replace(output, image=small)
+
+    async def _shrink(self, ground: Ground, image: Image) -> Image | None:
+        machine = ground.machine
+        argv = [machine.layout.python, f"{ground.inside}/shrink_image.py", str(MAX_SIDE)]
+        try:
+            done = await machine.exec(argv, stdin=image.data, timeout=60)
+        except (SandboxLostError, RemoteFileError) as error:
+            logger.warning("an image could not be scaled down: %s", error)
+            return None
+        small = read_image(done.stdout) if done.exit_code == 0 else None
+        return small if small is not None and not small.is_large else None

@@ -1,0 +1,1 @@
+"""Notebook sessions: a real notebook, and the Jupyter server that shows it."""

@@ -1,0 +1,125 @@
+"""A notebook as a file of this host: read again before every change, written whole or not at all.
+
+A person may edit the file with any program meanwhile; what they saved is never overwritten.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from seer.execution.notebook._edits import Edit, Notebook, apply_edit, new_notebook
+
+logger = logging.getLogger(__name__)
+
+
+class NotebookFile:
+    """The notebook on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._good = new_notebook()
+        if not path.exists():
+            self._write(self._good)
+
+    def read(self) -> Notebook:
+        """The notebook as it is now.
+
+        A file that is no notebook any more is put aside, and the last good state goes on.
+        """
+        try:
+            loaded: object = json.loads(self.path.read_bytes())
+            notebook = checked_notebook(loaded)
+        except FileNotFoundError:
+            return self._copy()
+        except (ValueError, RecursionError) as error:
+            aside = self.path.with_suffix(f".broken-{time.strftime('%H%M%S')}.ipynb")
+            self.path.rename(aside)
+            logger.warning("%s is no notebook (%s); kept as %s", self.path, error, aside.name)
+            return self._copy()
+        self._good = notebook
+        return self._copy()
+
+    def edit(self, edit: Edit) -> None:
+        """Apply one change and save.
+
+        Raises:
+            LookupError: The cell is not there any more.
+        """
+        with self._locked():
+            notebook = self.read()
+            apply_edit(notebook, edit)
+            self._write(notebook)
+            self._good = notebook
+
+    def modified(self) -> int:
+        """When it was last written, in nanoseconds; 0 where there is no file."""
+        try:
+            return self.path.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+    def replace(self, notebook: Notebook) -> None:
+        """Put a whole notebook in the place of what is there."""
+        with self._locked():
+            self._write(notebook)
+            self._good = notebook
+
+    def _copy(self) -> Notebook:
+        return cast("Notebook", json.loads(json.dumps(self._good)))
+
+    def _write(self, notebook: Notebook) -> None:
+        write_whole(self.path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+
+    @contextmanager
+    def _locked(self) -> Generator[None]:
+        lock = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that readers see the old content or the new, never a part of it."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with draft.open("w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def checked_notebook(loaded: object) -> Notebook:
+    """The notebook, with what the edits rely on; the rest of the format is the person's business.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(loaded, dict):
+        raise ValueError("it is not a JSON object")
+    notebook = cast("dict[str, Any]", loaded)
+    cells = notebook.get("cells")
+    if notebook.get("nbformat") != 4 or not isinstance(cells, list):
+        raise ValueError("it is not of notebook format 4")
+    for cell in cast("list[object]", cells):
+        if not isinstance(cell, dict) or "cell_type" not in cell:
+            raise ValueError("a cell has no type")
+        known = cast("dict[str, Any]", cell)
+        known.setdefault("id", secrets.token_hex(4))
+        if not isinstance(known.setdefault("metadata", {}), dict):
+            raise ValueError("a cell's metadata is no JSON object")
+    return notebook

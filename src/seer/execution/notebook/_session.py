@@ -1,0 +1,402 @@
+"""Notebook sessions: the agent's cells in a real notebook that a person can watch and edit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from seer._sync import on_loop, run_sync
+from seer.environment import ModelHandle
+from seer.errors import ConfigError, SandboxLostError
+from seer.execution._capture import OnOutput
+from seer.execution._dial import dial
+from seer.execution._execution import Execution
+from seer.execution._open import JailOptions, Ready, make_ready, slug
+from seer.execution._result import ExecutionResult, Status
+from seer.execution._session import SessionKind
+from seer.execution._site import MEMORY, Isolation, SandboxLike
+from seer.execution._turns import check_text
+from seer.execution.kernel._kernel import Kernel
+from seer.execution.kernel._session import KernelSession
+from seer.execution.notebook._cells import CellInfo
+from seer.execution.notebook._edits import (
+    Edit,
+    as_outputs,
+    find_cell,
+    new_cell,
+    output_size,
+    without_large,
+)
+from seer.execution.notebook._jupyter_server import JupyterServer
+from seer.execution.notebook._models_text import describe_models
+from seer.execution.notebook._store import NotebookStore, new_cell_id
+from seer.providers import Channel
+from seer.workspace import Workspace
+
+logger = logging.getLogger(__name__)
+
+_CELL_BYTES = 8 * 1024**2
+"""Of one cell's outputs in the notebook: an agent must not be able to fill the host's disk."""
+_SAVE_EVERY = 2.0
+"""Seconds between two saves of a cell that is still running."""
+
+
+class NotebookSession(KernelSession):
+    """Cells of a notebook on this host, run by a kernel in a jail or a sandbox."""
+
+    kind: ClassVar[SessionKind] = "notebook"
+
+    def __init__(self, ready: Ready, path: Path, sandbox: SandboxLike | None) -> None:
+        super().__init__(ready)
+        self._path = path
+        self._sandbox = sandbox
+        self._store = NotebookStore(path)
+        self._server_lock = asyncio.Lock()
+        self._models = _handles(sandbox)
+
+    # --- what it is -----------------------------------------------------------------------------
+
+    @property
+    def notebook_path(self) -> Path:
+        """The notebook's file; valid at any moment, saved after every cell."""
+        return self._path
+
+    @property
+    def jupyter_url(self) -> str:
+        """Opens the notebook in JupyterLab; starts the server on first use (some seconds).
+
+        The address holds a token: whoever has it can edit the notebook and run code in the
+        session's kernel.
+
+        Raises:
+            MissingExtraError: The extra `notebook` is not installed.
+            StartError: The server did not start.
+        """
+        return run_sync(self._jupyter_url())
+
+    async def ajupyter_url(self) -> str:
+        """Like `jupyter_url`."""
+        return await on_loop(self._jupyter_url())
+
+    # --- cells ----------------------------------------------------------------------------------
+
+    def add_cell(self, source: str, *, markdown: bool = False, index: int | None = None) -> str:
+        """Add a cell without running it, and return its id; at the end unless `index` is given."""
+        return run_sync(self._add_cell(source, markdown=markdown, index=index))
+
+    async def aadd_cell(
+        self, source: str, *, markdown: bool = False, index: int | None = None
+    ) -> str:
+        """Like `add_cell`."""
+        return await on_loop(self._add_cell(source, markdown=markdown, index=index))
+
+    def run_cell(
+        self, cell_id: str, *, timeout: float | None = None, on_output: OnOutput | None = None
+    ) -> ExecutionResult:
+        """Run a cell as it now stands, also one that a person wrote.
+
+        Raises:
+            LookupError: There is no such cell.
+        """
+        return run_sync(self._run_cell(cell_id, timeout, on_output))
+
+    async def arun_cell(
+        self,
+        cell_id: str,
+        *,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ExecutionResult:
+        """Like `run_cell`."""
+        return await on_loop(self._run_cell(cell_id, timeout, on_output))
+
+    async def asubmit_cell(
+        self,
+        cell_id: str,
+        *,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+    ) -> str:
+        """Put a cell in the queue and return its result's id at once."""
+        return await on_loop(self._submit_cell(cell_id, timeout, on_output))
+
+    def edit_cell(self, cell_id: str, source: str) -> None:
+        """Give a cell another source. Its outputs stay until it runs.
+
+        Raises:
+            LookupError: There is no such cell.
+        """
+        run_sync(self._edit_cell(cell_id, source))
+
+    async def aedit_cell(self, cell_id: str, source: str) -> None:
+        """Like `edit_cell`."""
+        await on_loop(self._edit_cell(cell_id, source))
+
+    def delete_cell(self, cell_id: str) -> None:
+        """Remove a cell.
+
+        Raises:
+            LookupError: There is no such cell.
+        """
+        run_sync(self._store.edit(Edit(kind="delete", cell_id=cell_id)))
+
+    async def adelete_cell(self, cell_id: str) -> None:
+        """Like `delete_cell`."""
+        await on_loop(self._store.edit(Edit(kind="delete", cell_id=cell_id)))
+
+    def move_cell(self, cell_id: str, index: int) -> None:
+        """Put a cell at another place.
+
+        Raises:
+            LookupError: There is no such cell.
+        """
+        run_sync(self._store.edit(Edit(kind="move", cell_id=cell_id, index=index)))
+
+    async def amove_cell(self, cell_id: str, index: int) -> None:
+        """Like `move_cell`."""
+        await on_loop(self._store.edit(Edit(kind="move", cell_id=cell_id, index=index)))
+
+    def cells(self) -> list[CellInfo]:
+        """All cells as they now stand, also those that a person wrote."""
+        return run_sync(self._cells())
+
+    async def acells(self) -> list[CellInfo]:
+        """Like `cells`."""
+        return await on_loop(self._cells())
+
+    # --- what every session does ----------------------------------------------------------------
+
+    async def _run(self, execution: Execution) -> Status:
+        if execution.cell:
+            cells = await self._cells()
+            source = cells[_index(cells, execution.cell)].source
+            execution.code = source.encode(errors="replace").decode()
+        else:
+            execution.cell = await self._add_cell(execution.code, markdown=False, index=None)
+        execution.extra["cell_id"] = execution.cell
+        saving = asyncio.create_task(self._save_while_running(execution))
+        try:
+            return await super()._run(execution)
+        finally:
+            saving.cancel()
+            await asyncio.gather(saving, return_exceptions=True)
+            await self._save(execution)
+
+    async def _warm_up(self, kernel: Kernel) -> None:
+        if self._models and self.workspace.preload_models:
+            ground = await self._site.ground()
+            wanted = json.dumps(
+                [
+                    {"name": m.var_name, "path": m.path, "base": m.base_path, "known_as": m.name}
+                    for m in self._models
+                ]
+            )
+            script = f"{ground.inside}/preload_models.py"
+            code = (
+                f"import runpy\nglobals().update(runpy.run_path({script!r})"
+                f"['load_models']({wanted!r}))\ndel runpy"
+            )
+            logger.info("loading %d model(s) for session %r", len(self._models), self.name)
+            await self._run_first(kernel, "loading the models", code)
+        await super()._warm_up(kernel)
+
+    async def _shut_down(self) -> None:
+        try:
+            await self._store.close_server()
+        finally:
+            await super()._shut_down()
+
+    def _describe(self) -> str:
+        text = (
+            "# Session\n\nYou work in a Jupyter notebook. Each piece of code becomes a cell; "
+            "variables last from one cell to the next; plots and displayed images are shown to "
+            "you. A person may watch and edit the notebook."
+        )
+        return text + describe_models(self._models, preloaded=self.workspace.preload_models)
+
+    # --- the machinery --------------------------------------------------------------------------
+
+    async def _add_cell(self, source: str, *, markdown: bool, index: int | None) -> str:
+        self._check_open()
+        check_text(source)
+        cell_id = new_cell_id()
+        cell = new_cell(cell_id, source, markdown=markdown)
+        await self._store.edit(Edit(kind="insert", index=index, cell=cell))
+        return cell_id
+
+    async def _edit_cell(self, cell_id: str, source: str) -> None:
+        check_text(source)
+        await self._store.edit(Edit(kind="source", cell_id=cell_id, source=source))
+
+    async def _submit_cell(
+        self, cell_id: str, limit: float | None, on_output: OnOutput | None
+    ) -> str:
+        self._check_open()
+        cells = await self._cells()
+        if cells[_index(cells, cell_id)].kind != "code":
+            raise ValueError(f"cell {cell_id!r} is text and cannot be run")
+        execution = self._turns.submit("", timeout=limit, on_output=on_output, cell=cell_id)
+        return execution.result_id
+
+    async def _run_cell(
+        self, cell_id: str, limit: float | None, on_output: OnOutput | None
+    ) -> ExecutionResult:
+        result_id = await self._submit_cell(cell_id, limit, on_output)
+        return await self._turns.complete(self._turns.find(result_id))
+
+    async def _cells(self) -> list[CellInfo]:
+        notebook = await self._store.read()
+        return [CellInfo.from_cell(cell) for cell in notebook["cells"]]
+
+    async def _save_while_running(self, execution: Execution) -> None:
+        """Let a person see the output of a long cell as it comes."""
+        saved = 0
+        while True:
+            await asyncio.sleep(_SAVE_EVERY)
+            length = execution.capture.transcript.length
+            if length != saved:
+                saved = length
+                await self._save(execution)
+
+    async def _save(self, execution: Execution) -> None:
+        capture = execution.capture
+        outputs = as_outputs(capture.outputs, capture.error, capture.execution_count)
+        if output_size(outputs) > _CELL_BYTES:
+            outputs = without_large(outputs, _CELL_BYTES)
+            capture.note("the notebook holds only a part of this large output")
+        edit = Edit(
+            kind="outputs",
+            cell_id=execution.cell,
+            outputs=outputs,
+            count=capture.execution_count,
+        )
+        try:
+            await self._store.edit(edit)
+        except LookupError:
+            capture.note("the cell was deleted while it ran, so its output is not in the notebook")
+
+    async def _jupyter_url(self) -> str:
+        self._check_open()
+        async with self._server_lock:
+            server = self._store.server
+            if server is None or not server.is_alive:
+                server = await JupyterServer.start(
+                    self._private.folder(f"jupyter-{secrets.token_hex(3)}"),
+                    self._store.file,
+                    key=self._signer.key,
+                    dial=self._dial_kernel,
+                    on_event=self._on_event,
+                )
+                self._store.server = server
+        return server.url
+
+    async def _dial_kernel(self, number: int) -> Channel:
+        if self._kernel is None or self._kernel.death is not None:
+            raise SandboxLostError("the kernel is not running")
+        ground = await self._site.ground()
+        return await dial(ground.machine, f"{self._kernel.folder}/z-{number}")
+
+    async def _on_event(self, event: str) -> None:
+        """The person pressed a button."""
+        if event == "interrupt" and self._kernel is not None:
+            await self._kernel.interrupt()
+        elif event == "restart":
+            await self._restart()
+            async with self._turns.turn:
+                await self._living_kernel()
+
+
+def _handles(sandbox: SandboxLike | None) -> tuple[ModelHandle, ...]:
+    return tuple(sandbox.model_handles) if sandbox is not None else ()
+
+
+def _is_inside(folder: Path, other: Path) -> bool:
+    return folder.resolve().is_relative_to(other.resolve())
+
+
+def _index(cells: Sequence[CellInfo], cell_id: str) -> int:
+    return find_cell([{"id": cell.cell_id} for cell in cells], cell_id)
+
+
+def create_notebook_session(
+    sandbox: SandboxLike | None = None,
+    workspace: Workspace | None = None,
+    name: str | None = None,
+    *,
+    notebook_dir: str | os.PathLike[str] | None = None,
+    workspace_dir: str | os.PathLike[str] | None = None,
+    packages: Sequence[str] = (),
+    isolation: Isolation = "auto",
+    memory: int | None = MEMORY,
+) -> NotebookSession:
+    """Open a notebook session in a sandbox, or in a jail on this machine.
+
+    Args:
+        sandbox: A started `Sandbox`; None for a jail on this machine.
+        workspace: What the agent can import and read.
+        name: What to call it; generated by default.
+        notebook_dir: Where the notebook is saved on this host; by default a new folder under
+            `./outputs`. It must not lie in the agent's workspace.
+        workspace_dir: Without a sandbox, as for `create_local_session`.
+        packages: Without a sandbox, as for `create_local_session`.
+        isolation: Without a sandbox, as for `create_local_session`.
+        memory: Without a sandbox, as for `create_local_session`.
+
+    Raises:
+        ConfigError: The notebook's folder lies in the agent's workspace.
+        IsolationUnavailableError: No jail works here, so nothing was started.
+        SandboxStateError: The sandbox is not running.
+        StartError: The kernel did not start.
+    """
+    jail = JailOptions(
+        workspace_dir=workspace_dir, packages=packages, isolation=isolation, memory=memory
+    )
+    return run_sync(_create(sandbox, workspace, name, notebook_dir, jail))
+
+
+async def acreate_notebook_session(
+    sandbox: SandboxLike | None = None,
+    workspace: Workspace | None = None,
+    name: str | None = None,
+    *,
+    notebook_dir: str | os.PathLike[str] | None = None,
+    workspace_dir: str | os.PathLike[str] | None = None,
+    packages: Sequence[str] = (),
+    isolation: Isolation = "auto",
+    memory: int | None = MEMORY,
+) -> NotebookSession:
+    """Like `create_notebook_session`."""
+    jail = JailOptions(
+        workspace_dir=workspace_dir, packages=packages, isolation=isolation, memory=memory
+    )
+    return await on_loop(_create(sandbox, workspace, name, notebook_dir, jail))
+
+
+async def _create(
+    sandbox: SandboxLike | None,
+    workspace: Workspace | None,
+    name: str | None,
+    notebook_dir: str | os.PathLike[str] | None,
+    jail: JailOptions,
+) -> NotebookSession:
+    async with make_ready("notebook", sandbox, workspace, name=name, jail=jail) as ready:
+        if notebook_dir is None:
+            folder = Path("outputs") / f"{slug(ready.name)}-{secrets.token_hex(3)}"
+        else:
+            folder = Path(notebook_dir)
+        workspace_dir = ready.site.workspace_dir
+        if isinstance(workspace_dir, Path) and _is_inside(folder, workspace_dir):
+            # The agent could put a link in the notebook's place, and have this process follow it.
+            raise ConfigError(
+                "notebook_dir", str(folder), f"lies in the agent's workspace {workspace_dir}"
+            )
+        path = folder.absolute() / f"{slug(ready.name)}.ipynb"
+        session = NotebookSession(ready, path, sandbox)
+        await session.begin()
+    return session

@@ -1,0 +1,1 @@
+"""CLI sessions: shell commands, background jobs, interactive programs."""

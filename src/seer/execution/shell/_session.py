@@ -1,0 +1,290 @@
+"""CLI sessions: shell commands with a memory, background jobs and interactive programs."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from seer._sync import on_loop, run_sync
+from seer.errors import RemoteFileError, SandboxLostError, SandboxStateError
+from seer.execution._capture import Capture, OnOutput
+from seer.execution._execution import Execution
+from seer.execution._open import JailOptions, Ready, make_ready
+from seer.execution._result import ExecutionError, ExecutionResult, Status
+from seer.execution._session import Session, SessionKind
+from seer.execution._site import MEMORY, Ground, Isolation, SandboxLike
+from seer.execution.kernel._kernel import describe_exit
+from seer.execution.shell._terminal import Terminal
+from seer.providers import Process
+from seer.workspace import Workspace
+
+_SCRIPT = Path(__file__).parents[1] / "_inside" / "shell.sh"
+_TERMINALS = 32
+_LONG_COMMAND = 100_000
+"""Bytes; a longer command does not fit into one argument and travels as a file."""
+
+
+class CliSession(Session):
+    """Shell commands. Each is a bash of its own; folder, variables, functions and options last."""
+
+    kind: ClassVar[SessionKind] = "cli"
+
+    def __init__(self, ready: Ready) -> None:
+        super().__init__(ready)
+        self._processes: dict[str, Process] = {}
+        self._terminals: dict[str, Terminal] = {}
+        self._states = 0
+        self._terminal_count = 0
+
+    # --- beyond what every session does ---------------------------------------------------------
+
+    def start_job(
+        self, command: str, *, timeout: float | None = None, on_output: OnOutput | None = None
+    ) -> str:
+        """Run a command in the background, beside others, and return its result's id.
+
+        It starts from the shell's present state and does not change it. `result` and
+        `read_output` tell how it stands, `interrupt(id)` stops it.
+        """
+        return run_sync(self._start_job(command, timeout, on_output))
+
+    async def astart_job(
+        self,
+        command: str,
+        *,
+        timeout: float | None = None,
+        on_output: OnOutput | None = None,
+    ) -> str:
+        """Like `start_job`."""
+        return await on_loop(self._start_job(command, timeout, on_output))
+
+    def jobs(self) -> list[ExecutionResult]:
+        """All background jobs whose results are still kept, oldest first."""
+        return run_sync(self._jobs())
+
+    async def ajobs(self) -> list[ExecutionResult]:
+        """Like `jobs`."""
+        return await on_loop(self._jobs())
+
+    def open_terminal(
+        self, command: str = "bash", *, rows: int = 24, columns: int = 80
+    ) -> Terminal:
+        """Start an interactive program on a terminal of its own.
+
+        Raises:
+            SandboxLostError: The machine is gone.
+        """
+        return run_sync(self._open_terminal(command, rows, columns))
+
+    async def aopen_terminal(
+        self, command: str = "bash", *, rows: int = 24, columns: int = 80
+    ) -> Terminal:
+        """Like `open_terminal`."""
+        return await on_loop(self._open_terminal(command, rows, columns))
+
+    def terminal(self, terminal_id: str) -> Terminal:
+        """An open terminal, by its id.
+
+        Raises:
+            LookupError: None has this id.
+        """
+        found = self._terminals.get(terminal_id)
+        if found is None:
+            known = ", ".join(self._terminals) or "none"
+            raise LookupError(f"no terminal {terminal_id!r}; open are: {known}")
+        return found
+
+    # --- what every session does ----------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Get the machine ready; the session is open from here on, or nothing of it is left."""
+        try:
+            await self._site.ground()
+        except BaseException:
+            await self._shut_down()
+            raise
+        self._opened()
+
+    async def _run(self, execution: Execution) -> Status:
+        capture = execution.capture
+        if "\0" in execution.code:
+            capture.fail(ExecutionError(name="CommandFailed", message="a command has no NUL in it"))
+            return "error"
+        try:
+            ground = await self._site.ground()
+            process = await ground.machine.spawn(
+                await self._argv(ground, execution.code, keep=not execution.background),
+                env=_environment(ground),
+            )
+        except (SandboxLostError, RemoteFileError) as error:
+            return await self._lost(capture, error)
+        self._processes[execution.result_id] = process
+        try:
+            await _drain(process, capture)
+            execution.exit_code = await process.wait()
+        except SandboxLostError as error:
+            return await self._lost(capture, error)
+        finally:
+            del self._processes[execution.result_id]
+            await process.close()
+        if execution.exit_code == 0:
+            return "ok"
+        if execution.exit_code < 0:
+            message = describe_exit("command", execution.exit_code)
+        else:
+            message = f"exit code {execution.exit_code}"
+        capture.error = ExecutionError(name="CommandFailed", message=message)
+        return "error"
+
+    async def _lost(self, capture: Capture, error: Exception) -> Status:
+        capture.fail(ExecutionError(name="ShellDied", message=str(error)))
+        if isinstance(error, SandboxLostError):
+            capture.note("the shell's machine is gone; the next command gets a fresh one")
+            await self._site.lost()
+        return "died"
+
+    async def _send_interrupt(self, execution: Execution) -> None:
+        process = self._processes.get(execution.result_id)
+        if process is not None:
+            await process.signal(signal.SIGINT)
+
+    async def _kill(self, execution: Execution) -> None:
+        process = self._processes.get(execution.result_id)
+        if process is not None:
+            await process.kill()
+
+    async def _begin_afresh(self) -> None:
+        for process in list(self._processes.values()):
+            await process.kill()
+        for terminal in list(self._terminals.values()):
+            await terminal.aclose()
+        self._states += 1
+
+    async def _shut_down(self) -> None:
+        try:
+            await self._begin_afresh()
+        finally:
+            await self._site.close()
+
+    def _describe(self) -> str:
+        return (
+            "# Session\n\nYour commands run in bash. Folder, variables, functions and options last "
+            "from one command to the next. Long-running programs belong in the background."
+        )
+
+    # --- the machinery --------------------------------------------------------------------------
+
+    async def _start_job(
+        self, command: str, limit: float | None, on_output: OnOutput | None
+    ) -> str:
+        self._check_open()
+        execution = self._turns.submit(command, timeout=limit, on_output=on_output, background=True)
+        return execution.result_id
+
+    async def _jobs(self) -> list[ExecutionResult]:
+        return [e.result() for e in self._turns.all if e.background]
+
+    async def _open_terminal(self, command: str, rows: int, columns: int) -> Terminal:
+        self._check_open()
+        if len(self._terminals) >= _TERMINALS:
+            raise SandboxStateError(f"{_TERMINALS} terminals are open already; close some")
+        ground = await self._site.ground()
+        self._terminal_count += 1
+        terminal_id = f"t{self._terminal_count}"
+        terminal = await Terminal.start(
+            terminal_id,
+            ground.machine,
+            await self._argv(ground, command, keep=False),
+            env={**_environment(ground), "TERM": "xterm"},
+            size=(rows, columns),
+            on_close=lambda: self._terminals.pop(terminal_id, None),
+        )
+        self._terminals[terminal_id] = terminal
+        return terminal
+
+    async def _argv(self, ground: Ground, command: str, *, keep: bool) -> Sequence[str]:
+        base = f"{ground.machine.layout.run}/{self.session_id}-state{self._states}"
+        if len(command.encode()) > _LONG_COMMAND:
+            path = f"{base}.command"
+            await ground.machine.write_file(path, command.encode())
+            command = f". {path}"
+        # Given with -c, because bash names the script's file in every error message.
+        argv = ["bash", "--noprofile", "--norc", "-c", _SCRIPT.read_text(), "bash"]
+        return [*argv, base, "1" if keep else "0", command]
+
+
+async def _drain(process: Process, capture: Capture) -> None:
+    # A character that is cut in two waits for its rest.
+    make = codecs.getincrementaldecoder("utf-8")
+    decoders = {"stdout": make(errors="replace"), "stderr": make(errors="replace")}
+    async for name, data in process.output():
+        text = decoders[name].decode(data)
+        if text:
+            capture.stream(name, text)
+        await asyncio.sleep(0)
+
+
+def _environment(ground: Ground) -> dict[str, str]:
+    return {**ground.env, "PYTHONPATH": ground.libraries, "PAGER": "cat", "GIT_PAGER": "cat"}
+
+
+def create_cli_session(
+    sandbox: SandboxLike | None = None,
+    workspace: Workspace | None = None,
+    name: str | None = None,
+    *,
+    workspace_dir: str | os.PathLike[str] | None = None,
+    packages: Sequence[str] = (),
+    isolation: Isolation = "auto",
+    memory: int | None = MEMORY,
+) -> CliSession:
+    """Open a shell session in a sandbox, or in a jail on this machine.
+
+    Args:
+        sandbox: A started `Sandbox`; None for a jail on this machine.
+        workspace: What the agent can import and read.
+        name: What to call it; generated by default.
+        workspace_dir: Without a sandbox, as for `create_local_session`.
+        packages: Without a sandbox, as for `create_local_session`.
+        isolation: Without a sandbox, as for `create_local_session`.
+        memory: Without a sandbox, as for `create_local_session`.
+
+    Raises:
+        IsolationUnavailableError: No jail works here, so nothing was started.
+        SandboxStateError: The sandbox is not running.
+    """
+    jail = JailOptions(
+        workspace_dir=workspace_dir, packages=packages, isolation=isolation, memory=memory
+    )
+    return run_sync(_create(sandbox, workspace, name, jail))
+
+
+async def acreate_cli_session(
+    sandbox: SandboxLike | None = None,
+    workspace: Workspace | None = None,
+    name: str | None = None,
+    *,
+    workspace_dir: str | os.PathLike[str] | None = None,
+    packages: Sequence[str] = (),
+    isolation: Isolation = "auto",
+    memory: int | None = MEMORY,
+) -> CliSession:
+    """Like `create_cli_session`."""
+    jail = JailOptions(
+        workspace_dir=workspace_dir, packages=packages, isolation=isolation, memory=memory
+    )
+    return await on_loop(_create(sandbox, workspace, name, jail))
+
+
+async def _create(
+    sandbox: SandboxLike | None, workspace: Workspace | None, name: str | None, jail: JailOptions
+) -> CliSession:
+    async with make_ready("cli", sandbox, workspace, name=name, jail=jail) as ready:
+        session = CliSession(ready)
+        await session.begin()
+    return session

@@ -1,0 +1,475 @@
+"""An agent that says and does again what a recorded one did.
+
+Its tool calls are real: they reach the tools of the present run. In a replay their results must be
+the recorded ones, and the first that is not ends the run with both shown side by side. For a fork
+the calls only bring a fresh session to where the recorded one was.
+
+The tools of a whole machine cannot be called again without it. In a replay they are answered from
+the record, whichever agent calls them.
+"""
+
+import logging
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from seer._redact import Redactor
+from seer.errors import ConfigError, visible
+from seer.harness._agent import Agent, AgentRequest, find_agent
+from seer.harness._events import (
+    AnswerFinished,
+    ApprovalGiven,
+    Block,
+    Event,
+    RunFinished,
+    RunStarted,
+    Text,
+    TextBlock,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserMessage,
+    event_from_json,
+    raw_json,
+)
+from seer.harness._seat import RunOver, Seat
+from seer.harness._toolbox import ToolOutcome
+from seer.runs import Run, open_run, siblings
+from seer.runs._chain import canonical
+from seer.runs._scrub import scrub, scrub_bytes
+from seer.runs.replay._match import ordinal
+
+logger = logging.getLogger(__name__)
+
+LIVE = "SEER_REPLAY_LIVE"
+REPLAYED = "SEER_REPLAY"
+_NOTICE = "your next message is the last.]"
+
+
+class ReplayAgent(Agent):
+    """The provider `replay:RUN`.
+
+    By name it stands for all agents of the recorded program: each run of the program gets the
+    messages of its own recorded run (the same task and words, the same place among the callers).
+
+    Args:
+        run: The recorded run.
+        after: Who goes on where the record ends or the present differs from it; None makes a
+            difference an error. With `SEER_REPLAY_LIVE` set, the agent that it stands in for.
+    """
+
+    name = "replay"
+
+    def __init__(
+        self,
+        run: Run | None = None,
+        *,
+        after: Agent | None = None,
+        whole_program: bool = False,
+    ) -> None:
+        self._run = run
+        self._after = after
+        self._whole_program = whole_program
+
+    @classmethod
+    def from_argument(cls, name: str) -> Self:
+        """Replay the run of this name or folder.
+
+        Raises:
+            RunNotFoundError: There is none.
+        """
+        return cls(open_run(name), whole_program=True)
+
+    def in_place_of(self, provider: str | Agent) -> Agent:
+        """Where the replay may go on live, it is with this provider."""
+        if not os.environ.get(LIVE):
+            return self
+        after = find_agent(provider) if isinstance(provider, str) else provider
+        return ReplayAgent(self._run, after=after, whole_program=self._whole_program)
+
+    def check(self, request: AgentRequest) -> None:
+        """A run must be named, and vendors' own tools cannot be replayed."""
+        if self._run is None:
+            raise ConfigError("provider", "replay", "say which run: replay:RUN")
+        if self._after is not None:
+            self._after.check(request)
+        elif request.builtin_tools:
+            raise ConfigError("builtin_tools", request.builtin_tools, "a replay has none")
+
+    def model_name(self, request: AgentRequest) -> str | None:
+        """The recorded model."""
+        return None if self._run is None else self.find(request, play=False).meta.get("model")
+
+    def secrets(self, request: AgentRequest) -> tuple[str, ...]:
+        """Those of the agent that may go on."""
+        return () if self._after is None else self._after.secrets(request)
+
+    async def run(self, request: AgentRequest, seat: Seat) -> None:
+        """Do all of it again."""
+        played = self.find(request, play=True)
+        events = recorded_events(played)
+        if self._after is None:
+            await play(events, seat, differs=_fail)
+            return
+        seat.history = []
+        try:
+            await play(events, seat, differs=_leave)
+            complete = isinstance(events[-1], RunFinished) and events[-1].reason == "completed"
+        except _Differs as difference:
+            logger.warning("the agent goes on by itself: %s", visible(str(difference)))
+            complete = False
+        if not complete:
+            await _go_on(self._after, played, request, seat)
+
+    def find(self, request: AgentRequest, *, play: bool) -> Run:
+        """The run to play for this request: of a whole program, the one that fits it best."""
+        assert self._run is not None
+        if not self._whole_program:
+            return self._run
+        return _cast_list.find(self._run, request, play=play)
+
+
+class Forked(Agent):
+    """An agent that goes on from a turn of an earlier run: `Forked(run, turn=3, agent=...)`.
+
+    Turns up to `turn` are played into the present session, then `agent` takes over and knows what
+    happened. By name it is `forked:RUN@TURN`, or `forked:RUN@TURN=AGENT`.
+    """
+
+    def __init__(self, run: Run, *, turn: int, agent: Agent | str) -> None:
+        """Fork a run.
+
+        Args:
+            run: The earlier run.
+            turn: The last turn to take over from it; 0 for none.
+            agent: Who goes on, also by name; by an empty one, whoever this agent stands in for.
+
+        Raises:
+            ConfigError: The run has no such turn, or there is no such agent.
+        """
+        self._run = run
+        self._turn = turn
+        self.fork_of = (run.run_id, turn)
+        self._events = [event for event in recorded_events(run) if event.turn <= turn]
+        last = max((event.turn for event in recorded_events(run)), default=0)
+        if not 0 <= turn <= last:
+            raise ConfigError("turn", turn, f"run {run.run_id} has turns 1 to {last}")
+        self._agent = (find_agent(agent) if agent else None) if isinstance(agent, str) else agent
+        self.name = self._agent.name if self._agent is not None else "forked"
+
+    @classmethod
+    def from_argument(cls, text: str) -> Self:
+        """Fork as `RUN@TURN` or `RUN@TURN=AGENT` says.
+
+        Raises:
+            ConfigError: It says something else.
+            RunNotFoundError: There is no such run.
+        """
+        found = re.fullmatch(r"(.+?)@(\d+)(?:=(.+))?", text)
+        if found is None:
+            raise ConfigError("provider", f"forked:{text}", "must be forked:RUN@TURN[=AGENT]")
+        return cls(open_run(found[1]), turn=int(found[2]), agent=found[3] or "")
+
+    def in_place_of(self, provider: str | Agent) -> Agent:
+        """Where no agent was named, the asked one goes on."""
+        return (
+            self if self._agent is not None else Forked(self._run, turn=self._turn, agent=provider)
+        )
+
+    def check(self, request: AgentRequest) -> None:
+        """What the agent that goes on checks."""
+        self._next().check(request)
+
+    def model_name(self, request: AgentRequest) -> str | None:
+        """The model of the agent that goes on."""
+        return self._next().model_name(request)
+
+    def secrets(self, request: AgentRequest) -> tuple[str, ...]:
+        """Those of the agent that goes on."""
+        return self._next().secrets(request)
+
+    async def run(self, request: AgentRequest, seat: Seat) -> None:
+        """Play the turns, then hand over; a new task is said after them."""
+        seat.history = []
+        await play(self._events, seat, differs=_ignore)
+        await _go_on(self._next(), self._run, request, seat)
+
+    def _next(self) -> Agent:
+        if self._agent is None:
+            raise ConfigError("provider", "forked", "say who goes on: forked:RUN@TURN=AGENT")
+        return self._agent
+
+
+class _CastList:
+    """Who of a recorded program's agents is played by whom in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._played: Counter[str] = Counter()
+        self._given: dict[str, Run] = {}
+
+    def find(self, named: Run, request: AgentRequest, *, play: bool) -> Run:
+        """The run for this request; the named one where none fits better.
+
+        Args:
+            named: A run of the program.
+            request: What the agent is asked.
+            play: Whether it is played now, so that the next equal request gets another one.
+        """
+        if request.run_id in self._given:
+            return self._given[request.run_id]
+        place = _places(request.callers)
+
+        def fits(item: tuple[int, Run]) -> tuple[object, ...]:
+            number, run = item
+            meta = run.meta
+            return (
+                meta.get("task") != request.task,
+                meta.get("system_prompt") != request.system_prompt,
+                _places(meta.get("callers") or {}) != place,
+                self._played[str(run.folder)],
+                number,
+            )
+
+        with self._lock:
+            _, run = min(enumerate(siblings(named)), key=fits)
+            self._played[str(run.folder)] += play
+            if play:
+                self._given[request.run_id] = run
+        return run
+
+
+def _places(callers: Mapping[str, str]) -> dict[str, str | None]:
+    """Where a session stands among the callers of each interface; its name may be made up."""
+    return {interface: ordinal(caller) for interface, caller in callers.items()}
+
+
+_cast_list = _CastList()
+
+
+def find_recorded(agent: Agent, request: AgentRequest) -> Run:
+    """The recorded run whose tools answer a request on a machine that is replayed.
+
+    Raises:
+        RunNotFoundError: There is none.
+    """
+    if isinstance(agent, ReplayAgent):
+        return agent.find(request, play=True)
+    return _cast_list.find(open_run(os.environ.get(REPLAYED, "")), request, play=True)
+
+
+class RecordedRun:
+    """The tools of a recorded run, answered as they were then; the first other call is an error.
+
+    Calls must come in their recorded order. Only those that overlapped may come in another one,
+    because their order was chance.
+
+    Args:
+        run: The recorded run.
+        live: Servers whose tools are called for real.
+    """
+
+    def __init__(self, run: Run, live: Container[str]) -> None:
+        events = recorded_events(run)
+        results = {event.id: event for event in events if isinstance(event, ToolResult)}
+        denied = {
+            event.id for event in events if isinstance(event, ApprovalGiven) and not event.approved
+        }
+        calls = [
+            event for event in events if isinstance(event, ToolCall) and event.id not in denied
+        ]
+        self.tools = tuple(
+            info
+            for event in events
+            if isinstance(event, RunStarted)
+            for info in event.tools
+            if info.server not in live
+        )
+        names = {info.name for info in self.tools}
+        self._left = [(call, results.get(call.id)) for call in calls if call.name in names]
+        self._made = 0
+        self._redactor = Redactor()
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+        """The recorded outcome of a call, or what differs."""
+        self._made += 1
+        now = scrub(raw_json(arguments), self._redactor)
+        earliest_end = float("inf")
+        for index, (recorded, result) in enumerate(self._left):
+            if recorded.time > earliest_end:
+                break
+            if (recorded.name, canonical(recorded.arguments)) == (name, canonical(now)):
+                if result is None:
+                    break
+                del self._left[index]
+                return _as_it_was(result)
+            earliest_end = min(earliest_end, recorded.time if result is None else result.time)
+        wanted = "no more calls"
+        if self._left:
+            wanted = _show_call(self._left[0][0].name, self._left[0][0].arguments)
+            if self._left[0][1] is None:
+                wanted += ", and the record ends before its result"
+        text = (
+            f"tool call {self._made} is not the recorded one:\n"
+            f"  recorded: {wanted}\n"
+            f"  now:      {_show_call(name, now)}"
+        )
+        return ToolOutcome(content=(TextBlock(text=text),), is_error=True, diverged=True)
+
+
+def _as_it_was(result: ToolResult) -> ToolOutcome:
+    content = result.content
+    if content and isinstance(content[-1], TextBlock) and content[-1].text.endswith(_NOTICE):
+        # This run has limits of its own.
+        content = content[:-1]
+    return ToolOutcome(
+        content=content,
+        is_error=result.is_error,
+        structured=result.structured,
+        seconds=result.seconds or 0.0,
+    )
+
+
+def _show_call(name: str, arguments: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    return f"{name}({text if len(text) <= 2000 else f'{text[:2000]}... ({len(text)} characters)'})"
+
+
+def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[str, str]:
+    """Variables under which a program goes on from a turn of a recorded run, on a live sandbox.
+
+    Args:
+        run: The recorded run.
+        turn: The last turn to take over.
+        agent: Who goes on; by default the agent that the program names.
+
+    Raises:
+        ConfigError: The run has no such turn, or there is no such agent.
+    """
+    Forked(run, turn=turn, agent=agent or "")
+    return {"SEER_AGENT": f"forked:{run.folder}@{turn}" + (f"={agent}" if agent else "")}
+
+
+async def _go_on(agent: Agent, run: Run, request: AgentRequest, seat: Seat) -> None:
+    """Let an agent go on after what was played, which it knows."""
+    asked = str(run.meta.get("task") or "")
+    began = RunStarted(run_id="", provider="", model=None, system_prompt="", task=asked, tools=())
+    history = (began, *(seat.history or ()))
+    seat.history = None
+    task = request.task if request.task != asked else ""
+    await agent.run(replace(request, history=history, task=task), seat)
+
+
+def recorded_events(run: Run) -> list[Event]:
+    """The events of a recorded run."""
+    return [event_from_json(data) for data in run.events()]
+
+
+class _Differs(Exception):
+    """The present is not as the record says; with both side by side."""
+
+
+Differs = Callable[[Seat, str], None]
+"""Told of a result that is not the recorded one."""
+
+
+def _fail(seat: Seat, message: str) -> None:
+    seat.fail("divergence", message)
+    raise RunOver
+
+
+def _leave(seat: Seat, message: str) -> None:
+    raise _Differs(message)
+
+
+def _ignore(seat: Seat, message: str) -> None:
+    logger.info("%s", visible(message))
+
+
+async def play(events: Sequence[Event], seat: Seat, *, differs: Differs) -> None:
+    """Do again what the events say.
+
+    Args:
+        events: Of the recorded run.
+        seat: Where it is done now.
+        differs: Called where a result is not the recorded one.
+    """
+    results = {event.id: event for event in events if isinstance(event, ToolResult)}
+    decided = {event.id: event for event in events if isinstance(event, ApprovalGiven)}
+    redactor = Redactor()
+    seat.approvals.recorded = decided
+    try:
+        await _play(events, seat, results, redactor, differs)
+    finally:
+        seat.approvals.recorded = None
+
+
+async def _play(
+    events: Sequence[Event],
+    seat: Seat,
+    results: Mapping[str, ToolResult],
+    redactor: Redactor,
+    differs: Differs,
+) -> None:
+    turn = 0
+    for event in events:
+        if event.turn > turn:
+            turn = event.turn
+            seat.begin_turn()
+        if isinstance(event, (Text, Thinking, UserMessage, AnswerFinished)):
+            seat.emit(event)
+        elif isinstance(event, Usage):
+            seat.emit(replace(event, total_tokens=0, total_cost_usd=None))
+        elif isinstance(event, ToolCall):
+            outcome = await seat.call_tool(event.id, event.name, arguments=event.arguments)
+            # A record that ends within the call, or limits that the recorded run did not have.
+            if event.id in results and seat.limit is None:
+                _compare(event, results[event.id], outcome, seat, redactor, differs)
+
+
+def _compare(
+    call: ToolCall,
+    recorded: ToolResult,
+    outcome: ToolOutcome,
+    seat: Seat,
+    redactor: Redactor,
+    differs: Differs,
+) -> None:
+    now = tuple(_as_recorded(block, redactor) for block in outcome.content)
+    same = recorded.content == now and recorded.is_error == outcome.is_error
+    if same or _only_notice_differs(recorded.content, now):
+        return
+    message = (
+        f"the result of {call.name} ({call.id}) is not the recorded one:\n"
+        f"  recorded: {_show(recorded.content)}\n"
+        f"  now:      {_show(now)}"
+    )
+    differs(seat, message)
+
+
+def _as_recorded(block: Block, redactor: Redactor) -> Block:
+    """A result as a record would have it: without secrets."""
+    if isinstance(block, TextBlock):
+        return replace(block, text=redactor.redact(block.text))
+    return replace(block, data=scrub_bytes(block.data, redactor))
+
+
+def _only_notice_differs(recorded: tuple[Block, ...], now: tuple[Block, ...]) -> bool:
+    """Whether the recorded result differs by the notice of a limit that this run does not have."""
+    return (
+        len(recorded) == len(now) + 1
+        and recorded[:-1] == now
+        and isinstance(recorded[-1], TextBlock)
+        and recorded[-1].text.endswith(_NOTICE)
+    )
+
+
+def _show(content: tuple[Block, ...]) -> str:
+    parts = [b.text if isinstance(b, TextBlock) else f"({b.mime_type})" for b in content]
+    text = "\n            ".join("\n".join(parts).splitlines())
+    return text if len(text) <= 4000 else f"{text[:4000]}... ({len(text)} characters)"

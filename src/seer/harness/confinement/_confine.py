@@ -1,0 +1,204 @@
+"""Where a vendor's agent process runs: an empty folder, a private home, its own environment.
+
+Whatever the process could pick up by itself (settings, instructions, plugins, keys of other
+services) is not there. Where bubblewrap works, it also runs in a jail that shows it no file of the
+host beyond the system's and no network beyond the vendor's endpoint. The folder is gone when the
+run ends.
+"""
+
+import logging
+import os
+import shutil
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+
+from seer.errors import IsolationUnavailableError
+from seer.execution import PrivateFolder
+from seer.harness.confinement._door import Door, Plan, Planner
+from seer.harness.confinement._endpoint_proxy import EndpointProxy
+from seer.isolation import (
+    JAIL_UIDS,
+    PROXY_PORT,
+    Backend,
+    Limits,
+    Mount,
+    Policy,
+    choose,
+    interpreter_env,
+    interpreter_mounts,
+    interpreter_path,
+    script,
+)
+
+logger = logging.getLogger(__name__)
+
+_PASSED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy")
+_UID = JAIL_UIDS[1]
+_LIMITS = Limits(processes=512, open_files=4096)
+_PYTHON = "/agent/python"
+
+
+@dataclass
+class Confinement:
+    """A place prepared for one vendor's process."""
+
+    folder: Path
+    """The process's working folder; empty."""
+    launcher: Path
+    """What to start in place of the vendor's program."""
+    jailed: bool
+    door: Door
+    _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=30))
+
+    def stderr(self, line: str) -> None:
+        """Keep what the process says on its standard error."""
+        self._lines.append(line)
+
+    def kill(self) -> None:
+        """End the process now; an SDK's own way to end it lets it go on for a while."""
+        self.door.kill()
+
+    def said(self) -> str:
+        """The process's last words, for an error message."""
+        text = "\n".join(self._lines).strip()
+        return f"; it said:\n{text[-2000:]}" if text else ""
+
+
+@asynccontextmanager
+async def confined(
+    program: Path, *, env: Mapping[str, str], endpoints: Sequence[str]
+) -> AsyncGenerator[Confinement, None]:
+    """Prepare a place for `program`.
+
+    Args:
+        program: The vendor's program; the SDK's arguments are added.
+        env: Variables for it, beside a short list of harmless ones.
+        endpoints: The URLs it may reach.
+    """
+    private = PrivateFolder("agent")  # one that the next process removes, should this one be killed
+    root = private.path
+    try:
+        async with AsyncExitStack() as stack:
+            start = _furnish(root)
+            backend = _backend()
+            if backend is not None:
+                proxy = EndpointProxy(endpoints, upstream=_upstream())
+                await proxy.start(root / "net" / "proxy")
+                stack.push_async_callback(proxy.close)
+                planner = _jailed(root, program, env=env, backend=backend)
+            else:
+                planner = _bare(root, program, env=env)
+            door = Door(start, planner)
+            stack.push_async_callback(door.close)
+            yield Confinement(
+                folder=root / "work",
+                launcher=start / "launch",
+                jailed=backend is not None,
+                door=door,
+            )
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(private.remove)
+
+
+def _furnish(root: Path) -> Path:
+    """Make the folders; returns the one with the launcher."""
+    own = ("work", "home", "tmp")
+    for name in (*own, "net", "start", "lib"):
+        # The root folder is private; within, the jail's user must be able to enter.
+        (root / name).mkdir()
+        (root / name).chmod(0o755)
+    if os.geteuid() == 0:
+        for name in own:
+            os.chown(root / name, _UID, _UID)
+    here = Path(__file__).parent
+    start = root / "start"
+    (start / "python").symlink_to(sys.executable)
+    shutil.copyfile(here / "_launch.py", start / "launch.py")
+    shutil.copyfile(here / "_launch.sh", start / "launch")
+    (start / "launch").chmod(0o700)
+    shutil.copyfile(here / "_jail_init.py", root / "lib" / "init.py")
+    shutil.copyfile(script("forward"), root / "lib" / "forward.py")
+    return start
+
+
+def _backend() -> Backend | None:
+    """The jail to use. Only namespaces can leave a process one way out of its network."""
+    try:
+        return choose("bubblewrap", needs=frozenset({"proxy"}))
+    except IsolationUnavailableError as error:
+        logger.warning("the agent's process runs without a jail: %s", error)
+        return None
+
+
+def _upstream() -> str | None:
+    return os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy") or None
+
+
+def _bare(root: Path, program: Path, *, env: Mapping[str, str]) -> Planner:
+    """Without a jail: only the environment and the folders are its own."""
+    passed = {name: os.environ[name] for name in (*_PASSED, *_PROXIES) if name in os.environ}
+    folders = {"HOME": str(root / "home"), "TMPDIR": str(root / "tmp")}
+
+    def plan(arguments: Sequence[str], own: Mapping[str, str]) -> Plan:
+        return Plan(
+            argv=(str(program), *arguments),
+            env={**passed, **folders, **own, **env},
+            cwd=str(root / "work"),
+        )
+
+    return plan
+
+
+def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backend) -> Planner:
+    """In a jail whose only network is the way to the endpoint."""
+    way_out = f"http://127.0.0.1:{PROXY_PORT}"
+    mounts = (
+        *interpreter_mounts(_PYTHON, backend),
+        Mount(program, "/agent/bin/agent"),
+        Mount(root / "lib", "/agent/lib"),
+        Mount(root / "net", "/agent/net"),
+        Mount(root / "work", "/agent/work", writable=True),
+        Mount(root / "home", "/agent/home", writable=True),
+        Mount(root / "tmp", "/tmp", writable=True),
+    )
+    view = backend.view(mounts)
+    python = interpreter_path(_PYTHON, view)
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    variables = {
+        **passed,
+        "HOME": "/agent/home",
+        "PATH": "/usr/bin:/bin",
+        "TMPDIR": "/tmp",
+        "HTTP_PROXY": way_out,
+        "HTTPS_PROXY": way_out,
+        **interpreter_env(_PYTHON, view),
+    }
+
+    def plan(arguments: Sequence[str], own: Mapping[str, str]) -> Plan:
+        policy = Policy(
+            mounts=mounts,
+            env={**variables, **own, **env},
+            cwd="/agent/work",
+            network="proxy",
+            limits=_LIMITS,
+            uid=_UID if os.geteuid() == 0 else None,
+        )
+        init = [python, "-I", "-S", "/agent/lib/init.py", "/agent/net/proxy", str(PROXY_PORT)]
+        launch = backend.launch(policy, [*init, "/agent/bin/agent", *arguments])
+        return Plan(
+            argv=launch.argv,
+            env=launch.env,
+            cwd="/",
+            fds=launch.pass_fds,
+            done=launch.close,
+        )
+
+    return plan

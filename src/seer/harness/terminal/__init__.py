@@ -1,0 +1,1 @@
+"""A person at the terminal: the chat, and what is shown of a run."""

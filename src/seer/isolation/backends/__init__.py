@@ -1,0 +1,1 @@
+"""The backends that build a jail from a policy."""

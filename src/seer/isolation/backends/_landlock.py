@@ -1,0 +1,357 @@
+"""The `landlock` backend: Landlock, a system-call filter and rlimits, with nothing installed.
+
+For machines without bubblewrap or with user namespaces closed. Landlock says which files can be
+opened; what it does not cover (sockets, chmod, queues, other processes' limits) the filter
+refuses. What neither stops is listed on the security page, and `refuses` keeps this backend from
+uses where that matters.
+
+As an ordinary user, the jail sees the host's paths. As root with CAP_SYS_ADMIN it gets
+namespaces of its own, with the mounts under one neutral folder; as root without, it becomes an
+unprivileged user, who must be able to reach the paths.
+"""
+
+import marshal
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from seer.errors import IsolationError
+from seer.isolation._limits import rlimits
+from seer.isolation._masks import masks_within
+from seer.isolation._mounts import Resolved, resolve_mounts
+from seer.isolation._policy import BackendName, Mount, Policy
+from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
+from seer.isolation.backends import _launcher
+from seer.isolation.backends._base import Backend, Launch, Need, in_view, memory_file
+from seer.isolation.backends._launch_order import Bind, Mask, Order, Stage
+from seer.isolation.backends._seccomp import filter_program
+
+_LAUNCHER = str(Path(_launcher.__file__).resolve())
+_MINIMUM_ABI = 6
+_CAP_SYS_ADMIN = 21
+_STAGES = ("/mnt", "/srv", "/media")
+_KEPT = frozenset({"usr", "proc", "bin", "sbin", "lib", "lib32", "lib64", "libx32"})
+
+_EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL = 1 << 6, 1 << 11, 1 << 14, 1 << 15
+_ALL = (1 << 16) - 1
+_LOOK = _EXECUTE | _READ | _LIST
+_CHANGE = _ALL & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL)
+_DEVICE = _READ | _WRITE | _IOCTL
+_TCP = 0b11
+_SCOPES = 0b11
+
+# What programs ask /proc for without looking at any process.
+_PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "vmstat")
+_PROC_SYS = ("kernel/osrelease", "kernel/pid_max", "kernel/cap_last_cap", "vm/overcommit_memory")
+
+_PROBE = 'cat "$1" >/dev/null 2>&1 && exit 3; kill -0 "$2" 2>/dev/null && exit 4; exit 0'
+_PROBE_MEANING = {3: "a file outside could be read", 4: "a process outside could be signalled"}
+
+_REFUSALS: dict[Need, str] = {
+    "hidden": (
+        "landlock cannot hide names, sizes and times of files outside the jail, so a hidden "
+        "model's origin could be found; install bubblewrap"
+    ),
+    "proxy": (
+        "landlock has no network of its own in which only the proxy can be reached; "
+        "install bubblewrap, or use network='none'"
+    ),
+    "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
+}
+_NO_GPU = (
+    "CUDA needs /proc/self, which landlock cannot show to an ordinary user's jail without the "
+    "host's other processes; install bubblewrap"
+)
+
+
+class Landlock(Backend):
+    """Jails made of Landlock rules and a system-call filter."""
+
+    name: BackendName = "landlock"
+
+    def __init__(self) -> None:
+        self._works = False
+
+    @property
+    def covers(self) -> bool:
+        """Where root can make mounts; rules can only permit."""
+        return _stage_root() is not None
+
+    def unavailable(self) -> str | None:
+        """Why Landlock cannot be used here, with the fix; None when it works."""
+        if self._works:
+            return None
+        reason = _probe(self)
+        self._works = reason is None
+        return reason
+
+    def refuses(self, need: Need) -> str | None:
+        """Why landlock must not be used where `need` matters."""
+        if need == "gpu":
+            return _NO_GPU if _stage_root() is None else None
+        return _REFUSALS[need]
+
+    def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
+        """Host paths, or places under the neutral folder where root can make mounts."""
+        stage = _stage_root()
+        if stage is None:
+            return {mount.target: os.path.realpath(mount.source) for mount in mounts}
+        return {mount.target: stage + mount.target for mount in mounts}
+
+    def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
+        """Prepare to run `argv` under Landlock; see `Backend.launch`."""
+        if policy.network == "proxy":
+            raise IsolationError(_REFUSALS["proxy"])
+        root = os.geteuid() == 0
+        stage = _stage_root()
+        if policy.gpu and stage is None:
+            raise IsolationError(_NO_GPU)
+        uid = (policy.uid or JAIL_UIDS[0]) if root else None
+        own_user = root and policy.uid is not None
+        system = system_view(policy, uid=uid or os.getuid(), gid=uid or os.getgid())
+        view = self.view(policy.mounts)
+        mounts = resolve_mounts(policy)
+        env = dict(policy.env)
+        if stage is None:
+            # git takes a file that it may not read, unlike one that is missing, for an error.
+            env.setdefault("GIT_CONFIG_NOSYSTEM", "1")
+            if uid is not None:
+                _check_reach(mounts, uid)
+            rules = [*_host_rules(policy, system), *_mount_rules(policy, mounts)]
+        else:
+            rules = _staged_rules(policy, system, view)
+        order: Order = {
+            "argv": [os.fsencode(item) for item in argv],
+            "env": {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
+            "cwd": os.fsencode(in_view(view, policy.cwd)),
+            "rlimits": rlimits(policy.limits, own_count=own_user, own_user=own_user),
+            "keep": list(policy.pass_fds),
+            "uid": uid,
+            "stage": None if stage is None else _staging(policy, system, mounts, stage),
+            "landlock": {
+                "fs": _ALL,
+                "net": 0 if policy.network == "host" else _TCP,
+                "scoped": _SCOPES,
+                "rules": [(os.fsencode(path), rights) for path, rights in rules],
+            },
+            "filter": filter_program(
+                "shared",
+                sockets=policy.network == "host",
+                memory_files=policy.limits.memory_files,
+                keep_cores=policy.limits.keep_cores,
+                freeze_metadata=stage is None,
+            ),
+        }
+        return launcher_launch(order, policy, view)
+
+
+def launcher_launch(order: Order, policy: Policy, view: dict[str, str]) -> Launch:
+    """The launch that has the launcher script carry out `order`."""
+    fd = memory_file("seer-jail", marshal.dumps(dict(order), 2))
+    return Launch(
+        argv=(sys.executable, "-I", "-S", _LAUNCHER, str(fd)),
+        env={},
+        pass_fds=(fd, *policy.pass_fds),
+        view=view,
+        own_fds=[fd],
+    )
+
+
+def _stage_root() -> str | None:
+    """Where mounts appear, when this process can make them; else None."""
+    if os.geteuid() != 0 or not _may_mount():
+        return None
+    return next((path for path in _STAGES if os.path.isdir(path)), None)  # noqa: PTH112
+
+
+def _may_mount() -> bool:
+    with open("/proc/self/status", encoding="ascii") as file:  # noqa: PTH123
+        for line in file:
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> _CAP_SYS_ADMIN & 1)
+    return False
+
+
+def _check_reach(mounts: Sequence[Resolved], uid: int) -> None:
+    for mount in mounts:
+        blocked = unreachable(mount.source, uid)
+        if blocked is not None:
+            raise IsolationError(
+                f"the jail's user {uid} cannot pass {blocked!r} to reach {mount.source!r}, and "
+                f"without CAP_SYS_ADMIN it cannot be mounted elsewhere; install bubblewrap, run "
+                f"as an ordinary user, or open the folder (`chmod o+x`)"
+            )
+
+
+def unreachable(path: str, uid: int) -> str | None:
+    """The first folder above `path` that `uid` cannot pass; None when it can reach it."""
+    for folder in reversed(Path(path).parents):
+        found = folder.stat()
+        needed = 0o100 if found.st_uid == uid else 0o001
+        if not found.st_mode & needed:
+            return str(folder)
+    return None
+
+
+def _host_rules(policy: Policy, system: SystemView) -> Iterator[tuple[str, int]]:
+    """The system part, at the host's own paths."""
+    for path in system.read_only:
+        hidden = [(item[len(path) + 1 :], True) for item in system.hidden if item.startswith(path)]
+        for allowed in _around(path, [*hidden, *masks_within(path, policy.masked)]):
+            yield allowed, _LOOK
+    if policy.network == "host" and os.path.exists("/etc/nsswitch.conf"):  # noqa: PTH110
+        yield "/etc/nsswitch.conf", _LOOK
+    for name in _PROC:
+        if os.path.exists(f"/proc/{name}"):  # noqa: PTH110
+            yield f"/proc/{name}", _LOOK
+    for name in _PROC_SYS:
+        yield f"/proc/sys/{name}", _LOOK
+    yield from _device_rules(system)
+
+
+def _device_rules(system: SystemView) -> Iterator[tuple[str, int]]:
+    for path in system.devices:
+        yield path, _READ | _WRITE
+    for path in system.gpu_devices:
+        yield path, _DEVICE | _LIST
+
+
+def _mount_rules(policy: Policy, mounts: Sequence[Resolved]) -> Iterator[tuple[str, int]]:
+    for mount in mounts:
+        for path in _around(mount.source, masks_within(mount.source, policy.masked)):
+            yield path, _CHANGE if mount.writable else _LOOK
+
+
+def _around(path: str, masks: Sequence[tuple[str, bool]]) -> Iterator[str]:
+    """Paths that together are `path` without its masked parts.
+
+    Landlock can only permit, so the folders on the way to a masked part cannot be listed.
+    """
+    if not masks:
+        yield path
+        return
+    heads: dict[str, list[tuple[str, bool]]] = {}
+    for relative, is_folder in masks:
+        head, _, rest = relative.partition("/")
+        heads.setdefault(head, []).append((rest, is_folder))
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                continue
+            rest = heads.get(entry.name)
+            if rest is None:
+                yield entry.path
+            elif all(inner for inner, _ in rest):
+                yield from _around(entry.path, rest)
+
+
+def _staged_rules(
+    policy: Policy, system: SystemView, view: dict[str, str]
+) -> list[tuple[str, int]]:
+    rules = [(path, _LOOK) for path in (*system.read_only, "/etc", "/dev")]
+    # CUDA names its threads by writing to /proc/self/task; only the jail's processes are there.
+    rules.append(("/proc", _LOOK | _WRITE | _TRUNCATE))
+    # Terminals only here, where /dev/pts is the jail's own: on the host it holds the user's.
+    rules += [("/dev/shm", _CHANGE), ("/dev/pts", _DEVICE | _LIST)]
+    rules += _device_rules(system)
+    for mount in policy.mounts:
+        rules.append((view[mount.target], _CHANGE if mount.writable else _LOOK))
+    return rules
+
+
+def _staging(policy: Policy, system: SystemView, mounts: Sequence[Resolved], root: str) -> Stage:
+    """What the launcher has to mount, in the order in which it must happen."""
+    covers = [
+        entry.path
+        for entry in os.scandir("/")
+        if entry.name not in _KEPT and entry.is_dir(follow_symlinks=False)
+    ]
+    covers += filter(os.path.isdir, system.hidden)
+    binds: list[Bind] = []
+    masks: list[Mask] = []
+    for path in system.read_only:
+        masked = [(f"{path}/{name}", folder) for name, folder in masks_within(path, policy.masked)]
+        if path.count("/") > 1:
+            binds.append(_bind(path, path, writable=False, masks=masked))
+        else:  # /usr and the like are not covered, so they stay where they are
+            masks += _encoded(masked)
+    for mount in mounts:
+        target = root + mount.target
+        found = masks_within(mount.source, policy.masked)
+        masked = [(f"{target}/{name}", folder) for name, folder in found]
+        binds.append(_bind(mount.source, target, writable=mount.writable, masks=masked))
+    links = [(to, path) for to, path in system.links if path.startswith("/etc/")]
+    encode = os.fsencode
+    return {
+        "covers": [encode(path) for path in covers],
+        "masks": masks,
+        "binds": binds,
+        "files": [(encode(path), content.encode()) for path, content in system.files.items()],
+        "links": [(encode(to), encode(path)) for to, path in links],
+        "devices": [encode(path) for path in (*system.devices, *system.gpu_devices)],
+        "shm": system.shm_bytes,
+        "hostname": HOSTNAME.encode(),
+        "own_network": policy.network != "host",
+    }
+
+
+def _bind(source: str, target: str, *, writable: bool, masks: list[tuple[str, bool]]) -> Bind:
+    return {
+        "source": os.fsencode(source),
+        "target": os.fsencode(target),
+        "writable": writable,
+        "is_folder": os.path.isdir(source),  # noqa: PTH112
+        "masks": _encoded(masks),
+    }
+
+
+def _encoded(masks: list[tuple[str, bool]]) -> list[Mask]:
+    return [(os.fsencode(path), is_folder) for path, is_folder in masks]
+
+
+def _probe(backend: Landlock) -> str | None:
+    if not sys.platform.startswith("linux"):
+        return "landlock needs Linux; use a remote provider, or a Linux machine"
+    version = _launcher.abi()
+    if version < _MINIMUM_ABI:
+        have = f"version {version}" if version else "none, or it is switched off"
+        return (
+            f"the kernel's Landlock ({have}) cannot keep a jail from signalling its user's other "
+            f"processes; Linux 6.12 or newer is needed, or install bubblewrap"
+        )
+    if os.geteuid() == 0 and _stage_root() is None:
+        blocked = unreachable(sys.base_prefix, JAIL_UIDS[0])
+        if blocked is not None:
+            return (
+                f"root lacks CAP_SYS_ADMIN to make mounts, and an unprivileged user cannot pass "
+                f"{blocked!r} to reach the interpreter in {sys.base_prefix!r}; give the "
+                f"capability, run as an ordinary user, or open the folder (`chmod o+x`)"
+            )
+    try:
+        launch = backend.launch(
+            Policy(), ("/bin/sh", "-c", _PROBE, "sh", _LAUNCHER, str(os.getpid()))
+        )
+    except IsolationError as error:
+        return str(error)
+    try:
+        done = subprocess.run(
+            launch.argv,
+            env=launch.env,
+            pass_fds=launch.pass_fds,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"a trial jail did not run: {error}; install bubblewrap"
+    finally:
+        launch.close()
+    if done.returncode == 0:
+        return None
+    said = done.stderr.decode(errors="replace").strip()
+    meaning = _PROBE_MEANING.get(done.returncode, said or f"exit {done.returncode}")
+    return f"a trial jail failed ({meaning}); install bubblewrap"

@@ -1,0 +1,272 @@
+"""The jails' system-call filters, assembled here as classic BPF. Loading them is a backend's work.
+
+A filter lists what is refused and lets the rest pass: programs in a jail are ordinary programs
+(numpy, torch, CUDA, git), so an allow-list would break with every new release of a C library.
+What keeps that safe is that calls newer than `LAST_KNOWN`, calls of another architecture and
+calls of the x32 mode are refused as well. Arguments that the kernel reads as 32 bits are compared
+as 32 bits, so stray high bits do not slip past.
+"""
+
+import errno
+import platform
+import struct
+from collections.abc import Iterable
+from functools import cache
+from typing import Final, Literal
+
+from seer.errors import IsolationError
+from seer.isolation.backends._syscalls import AUDIT_ARCH, LAST_KNOWN, TABLES
+
+FilterKind = Literal["namespaced", "shared"]
+"""`namespaced`: the jail has namespaces of its own. `shared`: it shares the host's."""
+
+Instruction = tuple[int, int, int, int]
+
+_ALLOW: Final = 0x7FFF0000
+_ERRNO: Final = 0x00050000
+_KILL: Final = 0x80000000
+
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 5, 0xF
+_CLONE_NAMESPACES: Final = 0x7E020000
+_CLONE_NEWNS: Final = 0x20000
+_CLONE_NEWUSER: Final = 0x10000000
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_FS_SETFLAGS, _FS_SETXATTR, _FS_VERITY = 0x40086602, 0x401C5820, 0x40806685
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+_DENIED: Final = {
+    errno.EPERM: _names(
+        # other processes
+        "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp "
+        "pidfd_getfd perf_event_open "
+        # keyrings, mounts, namespaces
+        "add_key request_key keyctl mount umount2 pivot_root chroot open_tree open_tree_attr "
+        "move_mount fsopen fsconfig fsmount fspick mount_setattr statmount listmount unshare setns "
+        # the kernel itself
+        "bpf userfaultfd kexec_load kexec_file_load init_module finit_module delete_module swapon "
+        "swapoff reboot quotactl quotactl_fd acct syslog settimeofday clock_settime sethostname "
+        "setdomainname vhangup lookup_dcookie nfsservctl iopl ioperm modify_ldt uselib _sysctl "
+        "name_to_handle_at open_by_handle_at fanotify_init fanotify_mark lsm_set_self_attr"
+    ),
+    # Programs try these first and fall back when the kernel seems too old for them.
+    errno.ENOSYS: _names("clone3 io_uring_setup io_uring_enter io_uring_register"),
+}
+
+_DENIED_SHARED: Final = {
+    # System V and POSIX queues and segments, and file watches, reach into the host's own.
+    errno.ENOSYS: _names(
+        "shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop mq_open "
+        "mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr inotify_init "
+        "inotify_init1 inotify_add_watch"
+    ),
+    errno.EOPNOTSUPP: _names(
+        "getxattr lgetxattr fgetxattr getxattrat listxattr llistxattr flistxattr listxattrat "
+        "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr "
+        "removexattrat file_setattr"
+    ),
+}
+
+# Memory that no process needs to have mapped, so that only a control group counts it.
+_MEMORY_FILES: Final = _names("memfd_create memfd_secret shmget")
+
+# Landlock does not guard these, and they take any path. An error would break most programs that
+# copy files, so they succeed without effect, as on a FAT disk mounted with `quiet`.
+_NO_EFFECT: Final = _names(
+    "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"
+)
+
+
+def architecture() -> str:
+    """This machine's name in the tables.
+
+    Raises:
+        IsolationError: The architecture has no table.
+    """
+    machine = platform.machine()
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+    if machine not in TABLES:
+        raise IsolationError(
+            f"no system-call table for the architecture {machine!r}; "
+            f"jails work on {', '.join(sorted(TABLES))}"
+        )
+    return machine
+
+
+@cache
+def filter_program(
+    kind: FilterKind,
+    *,
+    sockets: bool = False,
+    internet: bool = True,
+    enters: bool = False,
+    users: bool = False,
+    memory_files: bool = True,
+    keep_cores: bool = False,
+    freeze_metadata: bool = False,
+    arch: str | None = None,
+) -> bytes:
+    """The filter as an array of `struct sock_filter`.
+
+    Args:
+        kind: Whether the jail has namespaces of its own.
+        sockets: For `shared`: permit network sockets and `connect` (the host's network).
+        internet: For `namespaced`: permit internet sockets; without, only Unix ones can be made.
+        enters: For `namespaced`: permit `chroot` and `unshare` of the mount namespace, which the
+            jail's first programs need. The kernel refuses both without a capability.
+        users: With `enters`: permit `unshare` and `setns` of the user namespace too. The jail's
+            first programs set the number of those that can be made after theirs to none.
+        memory_files: Permit `memfd_create` and System V segments.
+        keep_cores: Refuse `sched_setaffinity`.
+        freeze_metadata: For `shared`: chmod, chown and utime have no effect. Needed where the
+            jail runs as a user who owns files outside it.
+        arch: The architecture; this machine's by default.
+    """
+    arch = arch or architecture()
+    numbers = TABLES[arch]
+    code: list[Instruction] = [
+        _load(4),
+        _jump_eq(AUDIT_ARCH[arch], 1, 0),
+        _return(_KILL),
+        _load(0),
+        _jump_gt(LAST_KNOWN, 0, 1),
+        _return(_ERRNO | errno.ENOSYS),
+    ]
+
+    def when(names: Iterable[str], body: list[Instruction]) -> None:
+        for name in names:
+            if name in numbers:
+                code.extend((_jump_eq(numbers[name], 0, len(body)), *body))
+
+    bad_ioctls = [_TIOCSTI, _TIOCLINUX]
+    if kind == "shared":
+        bad_ioctls += [_FS_SETFLAGS, _FS_SETXATTR, _FS_VERITY]
+    when(["ioctl"], _refuse_values(1, bad_ioctls))
+    when(["clone"], _refuse_bits(0, _CLONE_NAMESPACES))
+    when(["personality"], _only_values(0, [0, 0xFFFFFFFF]))
+    if kind == "namespaced" and not internet:
+        when(["socket", "socketpair"], _only_values(0, [_AF_UNIX], code=errno.EAFNOSUPPORT))
+    elif kind == "namespaced" or sockets:
+        when(["socket", "socketpair"], _internet_sockets())
+    else:
+        when(["socket", "socketpair"], _unix_streams_only())
+        when(["connect"], _refuse(errno.EACCES))
+    if keep_cores:
+        when(["sched_setaffinity"], _refuse(errno.EPERM))
+    if kind == "shared":
+        when(["prlimit64", "sched_setaffinity"], _only_values(0, [0]))
+        # Threading libraries set the scheduling of their own threads, by number. What cannot be
+        # told apart from another process's number has no effect rather than an error.
+        scheduling = ["sched_setscheduler", "sched_setparam", "sched_setattr"]
+        when(scheduling, _only_values(0, [0], code=0))
+        when(["migrate_pages", "move_pages"], _only_values(0, [0]))
+        # (which, who): the calling process or its group, never "all of this user's".
+        when(["setpriority"], _only_pairs([0, 1]))
+        when(["ioprio_set"], _only_pairs([1, 2]))
+        for code_number, names in _DENIED_SHARED.items():
+            when(names, _refuse(code_number))
+        if freeze_metadata:
+            when(_NO_EFFECT, [_return(_ERRNO)])
+    if enters:
+        permitted = [_CLONE_NEWNS, _CLONE_NEWUSER] if users else [_CLONE_NEWNS]
+        when(["unshare"], _only_values(0, permitted))
+        if users:
+            when(["setns"], _only_values(1, [_CLONE_NEWUSER]))
+        when(["chroot"], [_return(_ALLOW)])
+    if not memory_files:
+        when(_MEMORY_FILES, _refuse(errno.ENOSYS))
+    for code_number, names in _DENIED.items():
+        when(names, _refuse(code_number))
+    code.append(_return(_ALLOW))
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)
+
+
+def _load(offset: int) -> Instruction:
+    return (0x20, 0, 0, offset)
+
+
+def _load_argument(index: int) -> Instruction:
+    return _load(16 + 8 * index)
+
+
+def _jump_eq(value: int, if_true: int, if_false: int) -> Instruction:
+    return (0x15, if_true, if_false, value)
+
+
+def _jump_gt(value: int, if_true: int, if_false: int) -> Instruction:
+    return (0x25, if_true, if_false, value)
+
+
+def _jump_bits(mask: int, if_true: int, if_false: int) -> Instruction:
+    return (0x45, if_true, if_false, mask)
+
+
+def _and(mask: int) -> Instruction:
+    return (0x54, 0, 0, mask)
+
+
+def _return(action: int) -> Instruction:
+    return (0x06, 0, 0, action)
+
+
+def _refuse(code: int) -> list[Instruction]:
+    return [_return(_ERRNO | code)]
+
+
+def _only_values(argument: int, values: list[int], *, code: int = errno.EPERM) -> list[Instruction]:
+    tests = [_jump_eq(value, len(values) - i, 0) for i, value in enumerate(values)]
+    return [_load_argument(argument), *tests, _return(_ERRNO | code), _return(_ALLOW)]
+
+
+def _refuse_values(argument: int, values: list[int]) -> list[Instruction]:
+    tests = [_jump_eq(value, len(values) - i, 0) for i, value in enumerate(values)]
+    return [_load_argument(argument), *tests, _return(_ALLOW), _return(_ERRNO | errno.EPERM)]
+
+
+def _refuse_bits(argument: int, mask: int) -> list[Instruction]:
+    return [
+        _load_argument(argument),
+        _jump_bits(mask, 0, 1),
+        _return(_ERRNO | errno.EPERM),
+        _return(_ALLOW),
+    ]
+
+
+def _only_pairs(first: list[int]) -> list[Instruction]:
+    rest = _only_values(1, [0])
+    tests = [_jump_eq(value, len(first) - i, 0) for i, value in enumerate(first)]
+    return [_load_argument(0), *tests, _return(_ERRNO | errno.EPERM), *rest]
+
+
+def _internet_sockets() -> list[Instruction]:
+    # NETLINK_ROUTE (protocol 0) is how getifaddrs() works; without capabilities it only reads.
+    netlink = _only_values(2, [0], code=errno.EAFNOSUPPORT)
+    families = [_AF_UNIX, _AF_INET, _AF_INET6]
+    tests = [_jump_eq(family, 4 - i, 0) for i, family in enumerate(families)]
+    return [
+        _load_argument(0),
+        *tests,
+        _jump_eq(_AF_NETLINK, 2, 0),
+        _return(_ERRNO | errno.EAFNOSUPPORT),
+        _return(_ALLOW),
+        *netlink,
+    ]
+
+
+def _unix_streams_only() -> list[Instruction]:
+    # Datagram sockets could be sent from without a connect.
+    return [
+        _load_argument(0),
+        _jump_eq(_AF_UNIX, 1, 0),
+        _return(_ERRNO | errno.EAFNOSUPPORT),
+        _load_argument(1),
+        _and(_SOCK_TYPE_MASK),
+        _jump_eq(_SOCK_STREAM, 2, 0),
+        _jump_eq(_SOCK_SEQPACKET, 1, 0),
+        _return(_ERRNO | errno.ESOCKTNOSUPPORT),
+        _return(_ALLOW),
+    ]

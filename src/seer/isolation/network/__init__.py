@@ -1,0 +1,1 @@
+"""A jail's network: a proxy outside, a forwarder inside."""

@@ -1,0 +1,1 @@
+"""The controller's side of a machine: connections, processes and files through its steward."""

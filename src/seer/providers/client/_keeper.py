@@ -1,0 +1,97 @@
+"""The controller's line to the keeper of a local machine: renewals, requests, and the last word."""
+
+import asyncio
+import contextlib
+import socket
+from collections import deque
+
+from seer.errors import SandboxLostError
+from seer.providers.agent import wire
+from seer.providers.client._wire_io import Connection
+
+_PATIENCE = 30.0
+
+
+class KeeperClient:
+    """One connection to a keeper. It ends with the machine, or with this object."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: deque[asyncio.Future[wire.Message]] = deque()
+        self.ended = asyncio.Event()
+        """Set once the keeper is gone."""
+        self.stopped = asyncio.Event()
+        """Set once nothing of the machine runs any more; the keeper may still remove its files."""
+        self.reason: str | None = None
+        """How the machine ended, if the keeper said so."""
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def on(cls, sock: socket.socket) -> "KeeperClient":
+        """Use a connected socket."""
+        sock.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=sock)
+        return cls(Connection(reader, writer, _gone))
+
+    async def request(
+        self, op: str, fields: "dict[str, wire.Encodable] | None" = None
+    ) -> "wire.Message":
+        """Ask the keeper for something and wait for its answer.
+
+        Raises:
+            SandboxLostError: It is gone, or does not answer.
+        """
+        if self.stopped.is_set():
+            raise await _gone()
+        future: asyncio.Future[wire.Message] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._connection.request(op, fields or {})
+                return await future
+        except TimeoutError:
+            raise SandboxLostError("the sandbox's keeper does not answer") from None
+        finally:
+            # It keeps its place in the order of answers, but nobody waits for it any more.
+            future.cancel()
+
+    async def tell(self, op: str) -> None:
+        """Ask for something that has no answer but the end; harmless when it is gone."""
+        with contextlib.suppress(SandboxLostError):
+            await self._connection.request(op, {})
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                kind, payload = await self._connection.receive()
+                fields = wire.decode_message(payload)
+                if kind == wire.ENDED:
+                    self.reason = wire.get_text(fields, "reason")
+                    await self._stop()
+                elif self._waiting:
+                    future = self._waiting.popleft()
+                    if not future.done():
+                        future.set_result(fields)
+        except (SandboxLostError, wire.WireError):
+            pass  # the end of the line is the news, and is told below
+        finally:
+            self._connection.close()
+            self.ended.set()
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """Answer what waits: the keeper answers nothing any more."""
+        self.stopped.set()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(await _gone())
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+
+
+async def _gone() -> SandboxLostError:
+    return SandboxLostError("the sandbox's keeper is gone")

@@ -1,0 +1,288 @@
+"""The folder of a local machine, and how it looks from inside: mounts, layout, environment."""
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from seer.errors import ProviderError
+from seer.isolation import (
+    Backend,
+    Mount,
+    chown_tree,
+    interpreter_env,
+    interpreter_mounts,
+    interpreter_path,
+    open_beneath,
+    script,
+)
+from seer.providers._bundle import bundle
+from seer.providers._spec import Layout, MachineSpec
+from seer.providers.agent import __file__ as _machine_init
+from seer.providers.local._record import Seen
+
+WORKDIR, HOME, TMP, MODELS = "/workspace", "/home/agent", "/tmp", "/models"
+RUN, GATES, PROXY = "/run/seer/shared", "/run/seer/gates", "/run/seer/proxy.sock"
+PYTHON, ENV, VENV, LIB = "/seer/python", "/seer/env", "/seer/venv", "/seer/lib"
+
+_PRIVATE = {"work": WORKDIR, "home": HOME, "tmp": TMP, "run": RUN, "root": "/root", "data": "/data"}
+"""Folders of the machine's own; programs for rented machines write to the last two."""
+_VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_SYSTEM_PATH = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
+
+
+def machine_files() -> Path:
+    """The bundle of what runs beside and inside machines."""
+    return bundle(_files())
+
+
+@cache
+def _files() -> Mapping[str, Path]:
+    folder = Path(_machine_init).parent
+    files = {f"seer_machine/{path.name}": path for path in folder.glob("*.py")}
+    for name in ("cgroup", "ownership"):
+        files[f"seer_machine/{name}.py"] = script(name)
+    files["forward.py"] = script("forward")
+    return files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inside:
+    """How a machine looks from inside."""
+
+    mounts: tuple[Mount, ...]
+    seen: tuple[Seen, ...]
+    """The same, longest path first, so that the first match is the right one."""
+    view: Mapping[str, str]
+    layout: Layout
+    interpreter: str
+    """The bare interpreter, for Seer's own programs."""
+    uid: int | None
+
+    def path(self, target: str) -> str:
+        """A path under a mount's target, as programs in the machine see it."""
+        for mount in self.seen:
+            if target == mount.target or target.startswith(mount.target + "/"):
+                return mount.seen + target[len(mount.target) :]
+        return target
+
+
+def furnish(
+    folder: Path,
+    spec: MachineSpec,
+    backend: Backend,
+    *,
+    uid: int | None,
+    proxy: bool,
+    root: int | None = None,
+) -> Inside:
+    """Fill a new machine's folder and say how it will look from inside.
+
+    Args:
+        folder: The machine's folder.
+        spec: What was asked for.
+        backend: What jails it.
+        uid: The user it runs as, where that is another than this one.
+        proxy: Whether it has a network through the proxy.
+        root: The user that is its root, where it has several; all homes are then in one mount, to
+            which root can add.
+
+    Raises:
+        ProviderError: The spec names a path that does not exist or cannot be used.
+    """
+    mounts = [
+        *interpreter_mounts(PYTHON, backend),
+        Mount(machine_files(), LIB),
+        *_own_folders(folder, spec, uid, root),
+        *_checked(spec, uid),
+    ]
+    if root is not None:
+        # adduser's lock; the rest of /run is not root's to write.
+        lock = folder / "etc" / ".adduser.lock"
+        lock.touch(mode=0o600)
+        os.chown(lock, root, root)
+        mounts.append(Mount(lock, "/run/adduser", writable=True))
+    if backend.name == "container":
+        # Not shown elsewhere than where they are, but the way there has to be open.
+        for name, path in spec.gates.items():
+            mounts.append(Mount(path, f"{GATES}/{name}.sock"))
+    if backend.name == "bubblewrap":
+        for name, path in spec.gates.items():
+            mounts.append(Mount(path, f"{GATES}/{name}.sock"))
+        if proxy:
+            mounts.append(Mount(folder / "proxy.sock", PROXY))
+    if spec.python_env is not None:
+        mounts.append(Mount(spec.python_env, ENV))
+    view = backend.view(mounts)
+    venv = f"{view[ENV]}" if spec.python_env is not None else None
+    installs = spec.installs and venv is not None
+    if spec.python_env is not None and (installs or venv != ENV):
+        # The environment's own links fit only a jail in which everything is at its usual place,
+        # and nothing can be installed into it: machines share it.
+        made = _make_venv(folder, view, scripts=spec.python_env / "bin")
+        if installs and spec.network == "none":
+            _explain_to_pip(made)
+        if installs and uid is not None:
+            chown_tree(made, uid, uid)
+        mounts.append(Mount(made, VENV, writable=installs))
+        view = backend.view(mounts)
+        venv = view[VENV]
+    seen = tuple(
+        Seen(
+            target=mount.target,
+            source=os.path.realpath(mount.source),
+            seen=view[mount.target],
+            writable=mount.writable,
+        )
+        for mount in sorted(mounts, key=lambda mount: len(mount.target), reverse=True)
+    )
+    interpreter = interpreter_path(PYTHON, view)
+    home = view.get(HOME, HOME)
+    models = f"{os.path.commonpath([view[RUN], home]).rstrip('/')}{MODELS}"
+    layout = Layout(
+        workdir=view[WORKDIR],
+        home=home,
+        tmp=view[TMP],
+        run=view[RUN],
+        models=MODELS if view[RUN] == RUN else models,
+        python=f"{venv}/bin/python3" if venv is not None else interpreter,
+        packages=venv if installs else None,
+    )
+    return Inside(
+        mounts=tuple(mounts),
+        seen=seen,
+        view=view,
+        layout=layout,
+        interpreter=interpreter,
+        uid=uid,
+    )
+
+
+def _own_folders(folder: Path, spec: MachineSpec, uid: int | None, root: int | None) -> list[Mount]:
+    mounts: list[Mount] = []
+    for name, target in _PRIVATE.items():
+        path = folder / name
+        if name == "work" and spec.workdir is not None:
+            path = spec.workdir
+            if not path.is_dir():
+                raise ProviderError(f"workdir={str(path)!r} is not a folder; make it first")
+            if uid is not None:
+                # Without following links: it may lie where others can write.
+                fd = open_beneath("/", path.absolute().relative_to("/"), os.O_DIRECTORY)
+                try:
+                    chown_tree(fd, uid, uid)
+                finally:
+                    os.close(fd)
+        else:
+            path.mkdir(mode=0o755)
+            if uid is not None:
+                os.chown(path, uid, uid)
+            if name == "home" and root is not None and uid is not None:
+                os.chown(path, root, root)
+                target, agent = os.path.split(target)
+                path.joinpath(agent).mkdir(mode=0o755)
+                os.chown(path / agent, uid, uid)
+        mounts.append(Mount(path, target, writable=True))
+    return mounts
+
+
+def _checked(spec: MachineSpec, uid: int | None) -> list[Mount]:
+    for mount in spec.mounts:
+        if not mount.source.exists():
+            raise ProviderError(
+                f"mount source {str(mount.source)!r} (for {mount.target!r}) does not exist"
+            )
+        if mount.writable and uid is not None and mount.source.is_dir():
+            chown_tree(mount.source, uid, uid)
+    for name, path in spec.gates.items():
+        if not name.isidentifier() or not name.isascii():
+            raise ProviderError(f"gate {name!r}: a gate's name must be an identifier")
+        if not path.is_socket():
+            raise ProviderError(f"gate {name!r}: {str(path)!r} is not a socket")
+    if spec.python_env is not None and not spec.python_env.is_dir():
+        raise ProviderError(f"python_env={str(spec.python_env)!r} is not a folder")
+    return list(spec.mounts)
+
+
+def _make_venv(folder: Path, view: Mapping[str, str], *, scripts: Path) -> Path:
+    """A virtual environment that fits the paths of this jail and shows the given packages.
+
+    What is installed into it comes before the given packages, in Python and on the PATH.
+
+    Args:
+        folder: The machine's folder.
+        view: Where programs in the machine see its mounts.
+        scripts: The programs of the given packages. Those that are scripts start the Python that
+            lies beside them, so each gets a copy that starts this one.
+    """
+    venv = folder / "venv"
+    site = venv / "lib" / _VERSION / "site-packages"
+    site.mkdir(parents=True)
+    (venv / "bin").mkdir()
+    program = interpreter_path(PYTHON, view)
+    for name in ("python", "python3", _VERSION):
+        (venv / "bin" / name).symlink_to(program)
+    (venv / "pyvenv.cfg").write_text(
+        f"home = {os.path.dirname(program)}\ninclude-system-site-packages = false\n"  # noqa: PTH120
+    )
+    packages = f"{view[ENV]}/lib/{_VERSION}/site-packages"
+    (site / "packages.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+    for file in scripts.iterdir() if scripts.is_dir() else ():
+        if file.is_symlink() or not file.is_file() or os.path.lexists(venv / "bin" / file.name):
+            continue
+        with file.open("rb") as opened:
+            is_script = opened.read(2) == b"#!"
+        if is_script:
+            shutil.copy(file, venv / "bin")
+    return venv
+
+
+def _explain_to_pip(venv: Path) -> None:
+    """Let pip say why it cannot download anything."""
+    site = venv / "lib" / _VERSION / "site-packages"
+    shutil.copyfile(Path(_machine_init).with_name("no_network.py"), site / "seer_no_network.py")
+    (site / "seer_no_network.pth").write_text("import seer_no_network\n")
+
+
+def environment(
+    inside: Inside, spec: MachineSpec, machine_id: str, gates: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of every command in the machine."""
+    layout = inside.layout
+    tools = [os.path.dirname(layout.python), os.path.dirname(inside.interpreter)]  # noqa: PTH120
+    if ENV in inside.view:
+        tools.insert(1, f"{inside.view[ENV]}/bin")
+    return {
+        "PATH": ":".join(dict.fromkeys([*tools, *_SYSTEM_PATH])),
+        "HOME": layout.home,
+        "TMPDIR": layout.tmp,
+        "LANG": "C.UTF-8",
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/sh",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "SEER_MACHINE": machine_id,
+        **gates,
+        **_with_libraries(spec.env, interpreter_env(PYTHON, inside.view)),
+        **{name: inside.path(target) for name, target in spec.path_env.items()},
+    }
+
+
+def _with_libraries(wanted: Mapping[str, str], needed: Mapping[str, str]) -> dict[str, str]:
+    """The spec's variables, with the interpreter's library found before all others."""
+    key = "LD_LIBRARY_PATH"
+    if key in wanted and key in needed:
+        return {**wanted, key: f"{needed[key]}:{wanted[key]}"}
+    return {**needed, **wanted}
+
+
+def discard(folder: Path) -> None:
+    """Remove the folder of a machine that never came to be."""
+    from seer.providers.agent.cleaning import remove_tree
+
+    with contextlib.suppress(FileNotFoundError):
+        remove_tree(os.fsencode(folder))

@@ -1,0 +1,86 @@
+"""Control groups that dead machines left, found by the record in their folder or by their name."""
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import secrets
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from seer.errors import ProviderError
+from seer.isolation import script
+from seer.providers.local._record import machines_dir
+
+if TYPE_CHECKING:
+    from seer.isolation._cgroup import Cgroup
+
+
+@cache
+def _module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("seer_cgroup", script("cgroup"))
+    if spec is None or spec.loader is None:
+        raise ProviderError(f"{str(script('cgroup'))!r} cannot be loaded; reinstall Seer")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def group_prefix() -> str:
+    """How the control groups of this state folder's machines begin."""
+    return f"seer-{hashlib.sha256(os.fsencode(machines_dir())).hexdigest()[:8]}-"
+
+
+def remove_group(machine: Path) -> None:
+    """Kill and remove what the `group` file in a machine's folder names.
+
+    Raises:
+        OSError: A process in it would not die.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        folders = (machine / "group").read_text().splitlines()
+        _end(_module().Cgroup([folder for folder in folders if os.path.isdir(folder)]))  # noqa: PTH112
+
+
+@cache
+def group_refusal() -> str | None:
+    """Why this user's machines get no control groups; None where they do."""
+    try:
+        probe: Cgroup = _module().create(f"{group_prefix()}{_probe_name()}")
+    except OSError as error:
+        return str(error)
+    probe.remove()
+    return None
+
+
+def remove_nameless_groups() -> None:
+    """Remove groups whose machine was killed before it could write anything down."""
+    prefix = group_prefix()
+    try:
+        probe: Cgroup = _module().create(f"{prefix}{_probe_name()}")
+    except OSError:
+        return  # no control groups here, so none were left
+    probe.remove()
+    for parent in {Path(folder).parent for folder in probe.folders}:
+        for folder in parent.glob(f"{prefix}*"):
+            if not _is_in_use(folder.name.removeprefix(prefix)):
+                with contextlib.suppress(OSError):
+                    _end(_module().Cgroup([str(folder)]))
+
+
+def _probe_name() -> str:
+    return f"probe-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def _is_in_use(name: str) -> bool:
+    if name.startswith("probe-"):
+        # One of these: made to see where groups go, by a process that was killed just then.
+        return Path("/proc", name.split("-")[1]).exists()
+    return (machines_dir() / name).exists()
+
+
+def _end(group: "Cgroup") -> None:
+    group.kill()
+    group.remove()

@@ -1,0 +1,166 @@
+"""Folders, processes and control groups of machines whose keepers are gone without a trace.
+
+The keeper and the reaper of a machine hold a lock on its folder, so a free lock means that nobody
+is left to clean up: the computer lost power, or everything was killed at once. What such a
+machine had is found by its name and removed; nothing that is locked is touched.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from seer._places import state_dir
+from seer.isolation import chown_tree
+from seer.providers.agent.cleaning import record_end, remove_tree
+from seer.providers.local._groups import remove_group, remove_nameless_groups
+from seer.providers.local._record import how_it_ended, machines_dir, read_record
+
+logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def being_made() -> Generator[None]:
+    """Keep sweeps away from folders that have no lock yet; hold it from `mkdir` to the lock."""
+    with _births() as births:
+        fcntl.flock(births, fcntl.LOCK_SH)
+        yield
+
+
+@contextlib.contextmanager
+def _births() -> Generator[int]:
+    fd = os.open(state_dir() / "machines.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def lock_folder(folder: Path) -> int:
+    """Lock a machine's folder; the descriptor is the lock, also in processes that inherit it."""
+    # Locked before it has its name: a sweep that finds the name finds it locked.
+    fd = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    (folder / "lock.new").rename(folder / "lock")
+    return fd
+
+
+def sweep(only: str | None = None) -> list[str]:
+    """Remove what dead machines left; gives their ids.
+
+    Args:
+        only: The id of one machine to look at; None for all.
+    """
+    swept: list[str] = []
+    folder = machines_dir()
+    for path in [folder / only] if only is not None else list(folder.iterdir()):
+        if path.is_dir() and _sweep_one(path):
+            swept.append(path.name)
+    if only is None:
+        remove_nameless_groups()
+    return swept
+
+
+def _sweep_one(path: Path) -> bool:
+    with contextlib.ExitStack() as held:
+        try:
+            if not _take(path, held):
+                return False
+            _kill_left_over(path)
+            if how_it_ended(path.name) is None:
+                reason = "its keeper was killed, or the computer went down"
+                record_end(os.fsencode(state_dir()), path.name, reason, at=time.time())
+            _give_back(path)
+            with contextlib.suppress(FileNotFoundError):
+                remove_tree(os.fsencode(path))
+        except OSError as error:
+            logger.warning("the dead machine %s cannot be removed: %s", path.name, error)
+            return False
+    logger.info("removed what the dead machine %s had left", path.name)
+    return True
+
+
+def _take(path: Path, held: contextlib.ExitStack) -> bool:
+    """Take the lock of a dead machine's folder; False when somebody has it."""
+    try:
+        return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)
+    except FileNotFoundError:
+        pass
+    # Without a lock it is being made, or its maker was killed; no maker is at work while this
+    # other lock is ours, and the first answer may have been overtaken.
+    births = held.enter_context(_births())
+    if not _try_lock(births, fcntl.LOCK_EX):
+        return False
+    try:
+        return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)
+    except FileNotFoundError:
+        return path.exists()
+
+
+def _open(path: Path, held: contextlib.ExitStack) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    held.callback(os.close, fd)
+    return fd
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _kill_left_over(path: Path) -> None:
+    remove_group(path)
+    # Where there was no control group: processes of this user that still live in the folder.
+    for pid in _inhabitants(path):
+        logger.warning("killing process %d of the dead machine %s", pid, path.name)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            handle = os.pidfd_open(pid)
+            try:
+                if _lives_in(pid, path):
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+            finally:
+                os.close(handle)
+
+
+def _give_back(path: Path) -> None:
+    """Give what the machine's user has made in folders of others to this user."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        record = read_record(path)
+        if record.uid is None:
+            return
+        for mount in record.mounts:
+            if mount.writable and not mount.source.startswith(f"{path}/"):
+                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                    chown_tree(mount.source, os.getuid(), os.getgid(), only=record.uid)
+
+
+def _inhabitants(path: Path) -> list[int]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    return [pid for pid in pids if pid != os.getpid() and _lives_in(pid, path)]
+
+
+def _lives_in(pid: int, path: Path) -> bool:
+    try:
+        if os.stat(f"/proc/{pid}").st_uid not in (os.geteuid(), *_jail_users(path)):  # noqa: PTH116
+            return False
+        marked = f"SEER_MACHINE={path.name}".encode()
+        if marked in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            return True
+        where = os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115
+        return where == str(path) or where.startswith(f"{path}/")
+    except OSError:
+        return False
+
+
+def _jail_users(path: Path) -> tuple[int, ...]:
+    try:
+        return (path.joinpath("home").stat().st_uid,)
+    except OSError:
+        return ()

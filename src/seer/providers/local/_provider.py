@@ -1,0 +1,192 @@
+"""The `local` provider: machines are jailed process trees on this host."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import socket
+from pathlib import Path
+
+from seer.errors import ProviderError, SandboxLostError, SandboxNotFoundError
+from seer.isolation import connect_beneath
+from seer.providers._base import Machine, Provider
+from seer.providers._spec import MachineSpec, MachineStatus
+from seer.providers.agent import wire
+from seer.providers.client._keeper import KeeperClient
+from seer.providers.local._leftovers import sweep
+from seer.providers.local._machine import LocalMachine
+from seer.providers.local._options import read_options
+from seer.providers.local._record import how_it_ended, machines_dir, read_record
+from seer.providers.local._start import Born, bring_up, check
+
+_LOG_TAIL = 4000
+
+
+class LocalProvider(Provider):
+    """Machines on this host."""
+
+    name = "local"
+    shares_host = True
+
+    def __init__(self) -> None:
+        self._sweeping: asyncio.Task[list[str]] | None = None
+
+    async def start(self, spec: MachineSpec) -> Machine:
+        """Start a machine and hold its lease."""
+        # A workstation's only GPU serves several sandboxes; free ones are taken first.
+        users = read_options(spec.options).users
+        born, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
+        machine = LocalMachine(born.folder, born.record, keeper)
+        self._sweep_later()
+        return machine
+
+    def _sweep_later(self) -> None:
+        """Clean up after dead machines, when nobody waits for it."""
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(asyncio.to_thread(sweep))
+
+    async def find(self, machine_id: str) -> Machine:
+        """Adopt a running machine, also one of another process."""
+        if not machine_id.startswith("sb-") or not machine_id[3:].isalnum():
+            raise SandboxNotFoundError(f"{machine_id!r} is not the id of a local sandbox")
+        folder = machines_dir() / machine_id
+        keeper = await _reach_keeper(folder)
+        if keeper is not None:
+            with contextlib.suppress(SandboxLostError, OSError, ValueError):
+                record = await asyncio.to_thread(read_record, folder)
+                held = await keeper.request("hold")
+                machine = LocalMachine(folder, record, keeper)
+                machine.paused = bool(wire.get_int(held, "paused", 0))
+                return machine
+            await keeper.close()
+        await asyncio.to_thread(sweep, machine_id)
+        known = await asyncio.to_thread(how_it_ended, machine_id)
+        if known is None:
+            raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs on this machine")
+        raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}")
+
+    async def list(self) -> list[MachineStatus]:
+        """All machines of this user that are running."""
+        await asyncio.to_thread(sweep)
+        folders = sorted(machines_dir().iterdir())
+        found = await asyncio.gather(*map(_status, folders))
+        return [status for status in found if status is not None]
+
+
+async def launch(spec: MachineSpec) -> tuple[Born, KeeperClient]:
+    """Bring a machine up and wait until its steward serves; the client holds its lease.
+
+    Raises:
+        ProviderError: It could not be started; nothing is left running.
+        IsolationError: The boundary could not be set up.
+    """
+    check(spec)
+    born = await _bring_up(spec)
+    keeper = await KeeperClient.on(born.control)
+    try:
+        async with asyncio.timeout(spec.start_timeout):
+            version = await _read_pipe(born.ready)
+    except TimeoutError:
+        await _give_up(keeper)
+        raise ProviderError(
+            f"the sandbox's steward was not ready within start_timeout={spec.start_timeout:g} s"
+        ) from None
+    except BaseException:
+        await asyncio.shield(_give_up(keeper))
+        raise
+    finally:
+        os.close(born.ready)
+        # Its first process has forked the keeper and is usually gone by now.
+        if born.spawned.poll() is None:
+            await asyncio.to_thread(born.spawned.wait)
+    if version != b"%d" % wire.VERSION:
+        raise await _stillborn(born, keeper)
+    return born, keeper
+
+
+async def _bring_up(spec: MachineSpec) -> Born:
+    """`bring_up` in a thread; one that is cancelled half-way is undone first."""
+    bringing = asyncio.create_task(asyncio.to_thread(bring_up, spec))
+    try:
+        return await asyncio.shield(bringing)
+    except asyncio.CancelledError:
+        born = await bringing
+        os.close(born.ready)
+        await asyncio.shield(_give_up(await KeeperClient.on(born.control)))
+        await asyncio.to_thread(born.spawned.wait)
+        raise
+
+
+async def _read_pipe(fd: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    os.set_blocking(fd, False)
+    loop.add_reader(fd, readable.set)
+    try:
+        await readable.wait()
+        return os.read(fd, 16)
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _give_up(keeper: KeeperClient) -> None:
+    await keeper.tell("terminate")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(60):
+            await keeper.ended.wait()
+    await keeper.close()
+
+
+async def _stillborn(born: Born, keeper: KeeperClient) -> ProviderError:
+    """Why a machine did not come up; nothing of it is left when this returns."""
+    log = born.folder / "keeper.log"
+    said = await asyncio.to_thread(_tail, log)
+    with contextlib.suppress(TimeoutError):
+        # The keeper is about to learn of it too, and knows more.
+        async with asyncio.timeout(5):
+            await keeper.ended.wait()
+    await _give_up(keeper)
+    reason = keeper.reason
+    if reason is None:
+        known = await asyncio.to_thread(how_it_ended, born.folder.name)
+        reason = known[0] if known is not None else said or "its keeper ended without a word"
+    await asyncio.to_thread(sweep, born.folder.name)
+    return ProviderError(f"the sandbox did not start: {reason}")
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:].strip()
+    except OSError:
+        return ""
+
+
+async def _reach_keeper(folder: Path) -> KeeperClient | None:
+    try:
+        sock: socket.socket = await asyncio.to_thread(connect_beneath, folder, "keeper.sock")
+    except OSError:
+        return None
+    return await KeeperClient.on(sock)
+
+
+async def _status(folder: Path) -> MachineStatus | None:
+    keeper = await _reach_keeper(folder)
+    if keeper is None:
+        return None
+    try:
+        record = await asyncio.to_thread(read_record, folder)
+        answer = await keeper.request("status")
+        return MachineStatus(
+            id=record.id,
+            provider="local",
+            label=record.label,
+            started_at=record.started_at,
+            gpu=record.gpu,
+            detached=bool(wire.get_int(answer, "detached")),
+            controller_alive=wire.get_int(answer, "holders") > 0,
+            paused=bool(wire.get_int(answer, "paused", 0)),
+        )
+    except (SandboxLostError, OSError, ValueError):
+        return None
+    finally:
+        await keeper.close()

@@ -1,0 +1,549 @@
+"""Start a machine on this host: its folder, its jail's launch, and the keeper that spawns it.
+
+Everything that processes of the machine must know travels in memory files and inherited
+descriptors, so nothing secret stands on a command line or in a file.
+"""
+
+import fcntl
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+
+from seer._addresses import address
+from seer._places import state_dir
+from seer.errors import HostUnsuitableError, IsolationError, ProviderError
+from seer.isolation import (
+    JAIL_UIDS,
+    MACHINE_UIDS,
+    PROXY_PORT,
+    USERS_AGENT,
+    Backend,
+    JailNetwork,
+    Launch,
+    Limits,
+    Need,
+    Policy,
+    Users,
+    choose,
+    interpreter_env,
+    is_rented,
+    make_etc,
+    proxy_environment,
+    proxy_launch,
+    take_user,
+)
+from seer.providers import _gpus
+from seer.providers._spec import MachineSpec
+from seer.providers.agent import wire
+from seer.providers.local._folder import (
+    LIB,
+    PROXY,
+    PYTHON,
+    WORKDIR,
+    Inside,
+    discard,
+    environment,
+    furnish,
+    machine_files,
+)
+from seer.providers.local._groups import group_prefix, group_refusal
+from seer.providers.local._leftovers import being_made, lock_folder
+from seer.providers.local._record import LocalRecord, machines_dir, write_record
+
+logger = logging.getLogger(__name__)
+
+PROCESSES = 2048
+"""Processes and threads that a machine may have."""
+OPEN_FILES = 4096
+"""Files that a program of an agent's may have open; an interface may have as many as its user."""
+BYTES_PER_FILE = 16384
+"""A limit on the disk permits one file, folder or link for so many bytes of it, as file systems
+have room for, and 65,536 in any case."""
+_CPU_SECONDS = 30 * 24 * 3600
+"""Processor time of any one process, where the machine has no timeout."""
+_MORE_USERS = 12
+"""Root, and those whom root may add, of a machine with several users."""
+_STEWARD = "from seer_machine.steward import main; main()"
+_FORWARD = (
+    "import socket; from forward import Forwarder; "
+    "Forwarder(socket.socket(fileno=int(sys.argv[2])), sys.argv[1]).run()"
+)
+_KEEPER = "from seer_machine.keeper import main; main()"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Born:
+    """A machine whose keeper was spawned; whether its steward comes up is not known yet."""
+
+    folder: Path
+    record: LocalRecord
+    control: socket.socket
+    """The controller's line to the keeper."""
+    ready: int
+    """Reads as the steward's version once it serves; ends early when it never will."""
+    spawned: subprocess.Popen[bytes]
+
+
+def bring_up(spec: MachineSpec) -> Born:
+    """Make a machine's folder and spawn its keeper, who spawns the jail. Blocks.
+
+    Raises:
+        ProviderError: The spec cannot be met.
+        IsolationError: The boundary cannot be set up.
+    """
+    backend = _choose(spec)
+    if spec.gpu is None or spec.devices is not None:
+        return _make(spec, backend)
+    with _gpus.choosing():
+        return _make(_with_devices(spec), backend)
+
+
+def _make(spec: MachineSpec, backend: Backend) -> Born:
+    machine_id = f"sb-{secrets.token_hex(8)}"
+    folder = machines_dir() / machine_id
+    with ExitStack() as undo:
+        undo.callback(discard, folder)
+        with ExitStack() as opened:
+            with being_made():
+                folder.mkdir(mode=0o700)
+                lock = opened.enter_context(_Descriptor(lock_folder(folder))).fd
+            born = _spawn(spec, backend, folder, opened=opened, undo=undo, lock=lock)
+        undo.pop_all()
+    return born
+
+
+def _choose(spec: MachineSpec) -> Backend:
+    needs: set[Need] = set()
+    if spec.hidden:
+        needs.add("hidden")
+    if spec.network not in ("none", "host"):
+        needs.add("proxy")
+    if spec.users:
+        needs.add("users")
+    return choose(spec.isolation, needs=frozenset(needs))
+
+
+class _Descriptor:
+    """Closes a descriptor on the way out."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __enter__(self) -> "_Descriptor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+
+def _spawn(
+    spec: MachineSpec,
+    backend: Backend,
+    folder: Path,
+    *,
+    opened: ExitStack,
+    undo: ExitStack,
+    lock: int,
+) -> Born:
+    """Spawn the keeper; `opened` closes in any case, `undo` only where this fails."""
+
+    def keep(fd: int) -> int:
+        return opened.enter_context(_Descriptor(_high(fd))).fd
+
+    def pair(kind: socket.SocketKind) -> tuple[socket.socket, int]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        return ours, keep(theirs.detach())
+
+    wants_proxy = spec.network not in ("none", "host")
+    written = [path for path in _written(spec) if path.is_dir()]
+    owners = _owners(written)
+    uid, user = None, -1
+    if os.geteuid() == 0 and backend.name != "none":
+        uid, taken = take_user(written)
+        user = keep(taken)
+    elif backend.name != "none":
+        _warn_of_shared_user()
+    users = _users(folder, keep) if spec.users else None
+    proxy = _proxy(spec, folder, opened, uid=uid) if wants_proxy else None
+    root = users.policy.root if users is not None else None
+    inside = furnish(folder, spec, backend, uid=uid, proxy=wants_proxy, root=root)
+    gpus = _gpu_environment(spec)
+    grouped = group_refusal() is None
+    listener = keep(_listen(folder / "steward.sock").detach())
+    alive, alive_held = (keep(fd) for fd in os.pipe())
+    ready, ready_told = os.pipe()
+    undo.callback(os.close, ready)
+    ready_told = keep(ready_told)
+    steward_settings = keep(os.memfd_create("seer-steward"))
+    keeper_desk, jail_desk = (
+        keep(end.detach()) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    )
+    doors, gates = _doors(spec, backend, opened)
+    policy = Policy(
+        mounts=inside.mounts,
+        env=interpreter_env(PYTHON, inside.view),
+        cwd=WORKDIR,
+        network=_jail_network(spec),
+        gpu=gpus is not None,
+        limits=_limits(spec, grouped=grouped),
+        uid=uid,
+        users=users.policy if users is not None else None,
+        pass_fds=(
+            listener,
+            alive,
+            ready_told,
+            steward_settings,
+            jail_desk,
+            *(door["jail"] for door in doors.values()),
+        ),
+    )
+    lib = inside.view[LIB]
+    argv = [inside.interpreter, "-I", "-S", "-X", "utf8", "-c"]
+    argv += [f"import sys; sys.path.insert(0, {lib!r}); {_STEWARD}", "fd", str(steward_settings)]
+    launch = backend.launch(policy, argv)
+    opened.callback(launch.close)
+    record = LocalRecord(
+        id=folder.name,
+        label=spec.label,
+        note=spec.note,
+        gpu=spec.gpu,
+        devices=spec.devices or (),
+        started_at=time.time(),
+        isolation=backend.name,
+        lease=spec.lease,
+        idle_timeout=spec.idle_timeout,
+        uid=inside.uid,
+        layout=inside.layout,
+        mounts=inside.seen,
+        policy={
+            "network": spec.network,
+            "memory": spec.memory,
+            "processes": PROCESSES,
+            "disk": spec.disk,
+            "users": spec.users,
+        },
+    )
+    write_record(folder, record)
+    network = proxy_environment() if wants_proxy else {}
+    variables = {**network, **environment(inside, spec, folder.name, gates), **(gpus or {})}
+    forward: dict[str, wire.Encodable] = {}
+    if wants_proxy:
+        code = f"import sys; sys.path.insert(0, {lib!r}); {_FORWARD}"
+        forward = {
+            "port": PROXY_PORT,
+            "argv": [inside.interpreter, "-I", "-S", "-c", code, inside.path(PROXY)],
+        }
+    _fill(
+        steward_settings,
+        {
+            "listen": listener,
+            "alive": alive,
+            "ready": ready_told,
+            "desk": jail_desk,
+            "env": variables,
+            "cwd": inside.layout.workdir,
+            "agent": USERS_AGENT if spec.users else 0,
+            "doors": [door["jail"] for door in doors.values()],
+            "forward": forward,
+        },
+    )
+    ours, theirs = pair(socket.SOCK_STREAM)
+    undo.callback(ours.close)
+    settings = keep(os.memfd_create("seer-keeper"))
+    fields = _keeper_settings(spec, folder, launch, inside)
+    fields["grouped"] = int(grouped)
+    fields |= {
+        "control": theirs,
+        "alive": alive_held,
+        "desk": keeper_desk,
+        "doors": {
+            name: {"fd": door["host"], "target": str(spec.gates[name])}
+            for name, door in doors.items()
+        },
+    }
+    passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
+    if uid is not None:
+        # The keeper and its reaper hold the user until the machine has ended.
+        passed += [user, *(users.locks if users is not None else ())]
+        fields["user"] = {"uid": uid, "lock": user, "folders": owners}
+    passed += [door["host"] for door in doors.values()]
+    if proxy is not None:
+        # The listener comes first among them; the keeper polls it.
+        fields["proxy"] = {
+            "argv": list(proxy.argv),
+            "listener": proxy.pass_fds[0],
+            "fds": list(proxy.pass_fds[1:]),
+        }
+        passed += proxy.pass_fds
+    if spec.lifeline is not None:
+        fields["lifeline"] = spec.lifeline
+        passed.append(spec.lifeline)
+    _fill(settings, fields)
+    spawned = _spawn_keeper(folder, settings, passed)
+    return Born(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
+
+
+@dataclass(frozen=True)
+class _Users:
+    policy: Users
+    locks: tuple[int, ...]
+
+
+def _users(folder: Path, keep: Callable[[int], int]) -> _Users:
+    """Ids of the host for the users of a machine beside its first one, and its /etc."""
+    taken = [take_user() for _ in range(_MORE_USERS)]
+    locks = tuple(keep(lock) for _, lock in taken)
+    root, *others = (uid for uid, _ in taken)
+    etc = folder / "etc"
+    etc.mkdir(mode=0o755)
+    make_etc(etc, root=root)
+    return _Users(Users(root=root, others=tuple(others), etc=etc), locks)
+
+
+def _limits(spec: MachineSpec, *, grouped: bool) -> Limits:
+    cores = os.cpu_count() or 1
+    return Limits(
+        memory=spec.memory,
+        processes=PROCESSES,
+        open_files=None if spec.serves else OPEN_FILES,
+        disk=spec.disk,
+        file_size=spec.disk,
+        cpu_seconds=int(spec.timeout * cores) + 1 if spec.timeout else _CPU_SECONDS * cores,
+        # Where no control group counts it, memory that no process has mapped is not seen.
+        memory_files=grouped or spec.serves or spec.memory is None,
+        share=0.5 if spec.serves else 0.25,
+        keep_cores=spec.cpus is not None,
+    )
+
+
+def _keeper_settings(
+    spec: MachineSpec, folder: Path, launch: Launch, inside: Inside
+) -> "dict[str, wire.Encodable]":
+    written = [mount.source for mount in inside.seen if mount.writable]
+    if spec.users:
+        written.append(str(folder / "etc"))
+    return {
+        "id": folder.name,
+        "state": os.fsencode(state_dir()),
+        "folder": os.fsencode(folder),
+        "group": group_prefix() + folder.name,
+        "argv": [os.fsencode(item) for item in launch.argv],
+        "env": dict(launch.env),
+        "pass_fds": list(launch.pass_fds),
+        "memory": spec.memory or 0,
+        "processes": PROCESSES,
+        "disk": spec.disk or 0,
+        "files": max(spec.disk // BYTES_PER_FILE, 65536) if spec.disk else 0,
+        "writable": [os.fsencode(path) for path in written],
+        "gpu": int(bool(spec.devices)),
+        "cpus_milli": int((spec.cpus or 0) * 1000),
+        "lease_ms": int(spec.lease * 1000),
+        "timeout_ms": int((spec.timeout or 0) * 1000),
+        "idle_ms": int((spec.idle_timeout or 0) * 1000),
+    }
+
+
+def _spawn_keeper(folder: Path, settings: int, passed: list[int]) -> subprocess.Popen[bytes]:
+    code = f"import sys; sys.path.insert(0, {str(machine_files())!r}); {_KEEPER}"
+    log = os.open(folder / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            [_interpreter(), "-I", "-S", "-X", "utf8", "-c", code, str(settings), folder.name],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            cwd="/",
+            env={},
+            pass_fds=passed,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+
+
+def _interpreter() -> str:
+    # A virtual environment's interpreter first looks for its configuration and its packages.
+    base: object = getattr(sys, "_base_executable", None)
+    return base if isinstance(base, str) and base else sys.executable
+
+
+def _fill(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
+    data = wire.encode(fields)
+    done = 0
+    while done < len(data):
+        # The position stays at the start, where the reader begins.
+        done += os.pwrite(fd, data[done:], done)
+
+
+def _high(fd: int) -> int:
+    """The same under a number that a jail's shell does not use for itself."""
+    if fd > 9:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(fd)
+    return moved
+
+
+def _listen(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with address(path) as where:
+            sock.bind(where)
+        sock.listen(4096)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _doors(
+    spec: MachineSpec, backend: Backend, opened: ExitStack
+) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
+    """Doors for jails that may not connect, and every gate's address for programs inside."""
+    doors: dict[str, dict[str, int]] = {}
+    gates: dict[str, str] = {}
+    for name in spec.gates:
+        variable = f"SEER_GATE_{name.upper()}"
+        if backend.name == "bubblewrap":
+            gates[variable] = f"path:/run/seer/gates/{name}.sock"
+            continue
+        if backend.name in ("container", "none"):
+            gates[variable] = f"path:{spec.gates[name]}"
+            continue
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        host, jail = (opened.enter_context(_Descriptor(_high(end.detach()))).fd for end in ends)
+        doors[name] = {"host": host, "jail": jail}
+        gates[variable] = f"fd:{jail}"
+    for name in spec.relayed:
+        variable = f"SEER_GATE_{name.upper()}"
+        gates[variable] = f"frames:{gates[variable]}"
+    return doors, gates
+
+
+@cache
+def _warn_of_shared_user() -> None:
+    logger.warning(
+        "machines of an ordinary user share its user id: together they may use up to half of its "
+        "limits, and a hostile one can use up what the others have left of it. Machines that root "
+        "starts have users of their own"
+    )
+
+
+def _written(spec: MachineSpec) -> list[Path]:
+    """Folders of the host that the machine will write to, beside its own."""
+    found = [mount.source for mount in spec.mounts if mount.writable]
+    return [*found, spec.workdir] if spec.workdir is not None else found
+
+
+def _owners(folders: Sequence[Path]) -> "list[wire.Encodable]":
+    """Whose each folder is, so that it can be given back when the machine has ended."""
+    owners: list[wire.Encodable] = []
+    for folder in folders:
+        found = folder.stat()
+        owner = (found.st_uid, found.st_gid)
+        if found.st_uid in MACHINE_UIDS:
+            # Another machine has it just now, or was killed with all that could give it back.
+            owner = (os.getuid(), os.getgid())
+        path = os.fsencode(folder.resolve())
+        owners.append({"path": path, "uid": owner[0], "gid": owner[1]})
+    return owners
+
+
+def _proxy(spec: MachineSpec, folder: Path, opened: ExitStack, *, uid: int | None) -> Launch:
+    listener = opened.enter_context(_Descriptor(_high(_listen(folder / "proxy.sock").detach()))).fd
+    own = None
+    if uid is not None:
+        os.chown(folder / "proxy.sock", uid, uid)
+        own = JAIL_UIDS[-2]
+    hosts = None if isinstance(spec.network, str) else list(spec.network)
+    launch = proxy_launch(
+        listener,
+        label=f"{spec.label} {folder.name}",
+        hosts=hosts,
+        log=state_dir() / "refused.jsonl",
+        uid=own,
+    )
+    opened.callback(launch.close)
+    return launch
+
+
+def _jail_network(spec: MachineSpec) -> JailNetwork:
+    match spec.network:
+        case "host" | "none":
+            return spec.network
+        case _:
+            return "proxy"
+
+
+def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
+    """The variables that show the GPUs asked for; None when there is none to show."""
+    if spec.gpu is None:
+        return None
+    if spec.devices is not None:
+        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.devices))}
+    return None
+
+
+def _with_devices(spec: MachineSpec) -> MachineSpec:
+    """The spec with the GPUs that it gets; without any where there are none and none will do.
+
+    Raises:
+        HostUnsuitableError: This host does not have what was asked for.
+        CapacityError: It has, but it is in use.
+    """
+    assert spec.gpu is not None, "a machine without a GPU needs no choice"
+    there, taken = _gpus.devices(), _gpus.taken()
+    choose_gpus = partial(_gpus.pick, there, spec.gpu, taken=taken, share=spec.share_gpus)
+    try:
+        # On a rented host they are all its own, and a vendor may give a better kind than asked for.
+        chosen = choose_gpus(spec.gpu_count, any_kind=is_rented())
+    except HostUnsuitableError as error:
+        if not spec.gpu_optional:
+            raise
+        if not there:
+            cores = os.cpu_count() or 1
+            logger.warning("%s; going on with its CPU (%d cores)", error, cores)
+            return replace(spec, gpu=None)
+        logger.warning("%s; that is used", error)
+        chosen = choose_gpus(min(spec.gpu_count, len(there)), any_kind=True)
+        spec = replace(spec, gpu=chosen[0].name)
+    numbers = tuple(device.index for device in chosen)
+    shared = [device.index for device in chosen if device.busy or device.index in taken]
+    if shared and not is_rented():
+        logger.warning("no GPU is free; GPU %s is shared", ", ".join(map(str, shared)))
+    return replace(spec, devices=numbers)
+
+
+def check(spec: MachineSpec) -> None:
+    """Refuse what can never work, and say what is there where less is there than asked for.
+
+    Raises:
+        ProviderError: A number is out of range.
+    """
+    for name in ("lease", "timeout", "idle_timeout", "start_timeout", "memory", "disk", "cpus"):
+        value: float | None = getattr(spec, name)
+        if value is not None and value <= 0:
+            raise ProviderError(f"{name}={value!r}: give a number above zero")
+    if spec.gpu_count < 1:
+        raise ProviderError(f"gpu_count={spec.gpu_count!r}: give one or more, or gpu=None")
+    if spec.users and (spec.serves or spec.hidden or spec.gates):
+        raise IsolationError(
+            "users=True: a machine that serves an interface, calls one or hides a model has one "
+            "user only"
+        )
+    if spec.users and _written(spec):
+        raise IsolationError("users=True: such a machine cannot write to folders of the host")
+    if isinstance(spec.network, tuple) and not spec.network:
+        raise IsolationError("network=(): name hosts, or say 'none'")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if spec.cpus is not None and cores is not None and spec.cpus > cores:
+        logger.warning("cpus=%g was asked for; this machine has %d", spec.cpus, cores)

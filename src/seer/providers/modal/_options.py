@@ -1,0 +1,39 @@
+"""What only Modal understands."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from seer.errors import ConfigError
+from seer.providers.rented._options import options_from
+
+MOST_SECONDS = 24 * 3600
+"""The longest life that Modal gives a sandbox."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModalOptions:
+    """Options for `SandboxConfig.provider_options` with `provider="modal"`."""
+
+    app: str = "seer"
+    """The app that sandboxes belong to; made if it is not there."""
+    environment: str | None = None
+    """Modal's environment, where the account has several."""
+    volume: str | None = "seer-cache"
+    """The volume that keeps models and packages between sandboxes; None for none."""
+    image: str | None = None
+    """An image of a registry to build on, instead of Debian with Python."""
+    region: str | None = None
+    cloud: str | None = None
+    secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Secrets kept at Modal -> which of their variables programs in the machine get."""
+
+    def __post_init__(self) -> None:
+        for name in ("app", "volume", "image", "region", "cloud", "environment"):
+            value: object = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and value):
+                raise ConfigError(f"ModalOptions.{name}", value, "must be a text, and not empty")
+
+
+def read_options(given: object) -> ModalOptions:
+    """Options from what a configuration has; see `options_from`."""
+    return options_from(ModalOptions, given, vendor="Modal")

@@ -1,0 +1,160 @@
+"""The `modal` provider: machines are sandboxes of Modal's."""
+
+import asyncio
+import dataclasses
+import logging
+
+from seer.errors import (
+    CredentialsError,
+    IsolationError,
+    PauseUnsupportedError,
+    SandboxNotFoundError,
+)
+from seer.providers._base import Host, Machine
+from seer.providers._registry import has_modal_credentials
+from seer.providers._spec import MachineSpec
+from seer.providers.modal import _sandboxes
+from seer.providers.modal._link import ModalLink
+from seer.providers.modal._options import MOST_SECONDS, ModalOptions, read_options
+from seer.providers.modal._prepare import Preparation
+from seer.providers.modal._prices import PRICES_OF
+from seer.providers.modal._sandboxes import ModalRental
+from seer.providers.remote.controller._host import RemoteHost
+from seer.providers.remote.controller._known import recall, remember
+from seer.providers.remote.controller._machine import RemoteMachine
+from seer.providers.remote.controller._provider import RemoteProvider
+from seer.providers.rented._host import RentedHost
+from seer.providers.rented._waiting import when_there_is_room
+
+__all__ = ["ModalOptions", "ModalProvider"]
+
+logger = logging.getLogger(__name__)
+
+
+class ModalHost(RentedHost):
+    """A sandbox of Modal's, with a machine on it."""
+
+    def __init__(
+        self, rental: ModalRental, *, lease: float, variables: tuple[str, ...] = ()
+    ) -> None:
+        """Take over a sandbox; its machine gets `variables` of the secrets that Modal keeps."""
+        super().__init__(ModalLink(rental.sandbox, rental), rental, provider="modal", lease=lease)
+        self._variables = variables
+
+    async def start(self, spec: MachineSpec) -> RemoteMachine:
+        """Start the machine, with what Modal sees to left to Modal."""
+        env = {**await self._secrets(), **spec.env}
+        return await super().start(dataclasses.replace(inside(spec), env=env))
+
+    def may_pause(self) -> None:
+        """Refuse: Modal can end a sandbox or keep its files, and bills for it meanwhile."""
+        raise PauseUnsupportedError(
+            "Modal cannot pause a sandbox with a GPU and keep its memory (its memory snapshots are "
+            "an early preview, for chosen customers), and it bills for a stopped one all the same; "
+            "use snapshot() and terminate(), and later Sandbox.from_snapshot"
+        )
+
+    async def _secrets(self) -> dict[str, str]:
+        if not self._variables:
+            return {}
+        ran = await self.link.run(["env", "-0"])
+        pairs = (item.decode().partition("=") for item in ran.stdout.split(b"\0") if item)
+        return {name: value for name, _, value in pairs if name in self._variables}
+
+
+def inside(spec: MachineSpec) -> MachineSpec:
+    """What is left of a spec for the inside of a sandbox.
+
+    Modal itself keeps the network and is the outer boundary. Inside, a jail is made where Modal
+    lets us; else programs are another user than the keeper. A hidden model needs the jail, and
+    is refused without.
+    """
+    return dataclasses.replace(spec, network="host")
+
+
+class ModalProvider(RemoteProvider):
+    """Machines in Modal's cloud."""
+
+    name = "modal"
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be used here: there are no credentials."""
+        if has_modal_credentials():
+            return None
+        return "no Modal credentials are configured; run `modal token new`"
+
+    async def host(self, spec: MachineSpec) -> Host | None:
+        """Where what a machine needs is prepared; see `Preparation`."""
+        options = read_options(spec.options)
+        simple = spec.gpu is None and spec.network in ("full", "host")
+        if options.volume is None or simple:
+            return await self._acquire(spec)
+        small = dataclasses.replace(
+            spec, gpu=None, gpu_count=1, cpus=None, memory=None, network="full", timeout=None
+        )
+        return Preparation(lambda: self._rent(small, purpose="preparation"))
+
+    async def start(self, spec: MachineSpec) -> Machine:
+        """Start a machine and hold its lease."""
+        preparation = spec.host
+        if not isinstance(preparation, Preparation):
+            return await super().start(spec)
+        await preparation.release()
+        host = await self._acquire(spec)
+        try:
+            for folder in preparation.unpushed:
+                await host.push(folder)
+        except BaseException:
+            await asyncio.shield(host.release())
+            raise
+        return await super().start(dataclasses.replace(spec, host=host))
+
+    async def _acquire(self, spec: MachineSpec) -> RemoteHost:
+        return await self._rent(spec, purpose="machine")
+
+    async def _rent(self, spec: MachineSpec, *, purpose: str) -> ModalHost:
+        reason = self.unavailable()
+        if reason is not None:
+            raise CredentialsError(reason)
+        if isinstance(spec.network, tuple) and not spec.network:
+            raise IsolationError("network=(): name hosts, or say 'none'")
+        options = read_options(spec.options)
+        if spec.timeout is not None and spec.timeout > MOST_SECONDS:
+            logger.warning(
+                "timeout=%g: Modal ends every sandbox after %d hours",
+                spec.timeout,
+                MOST_SECONDS // 3600,
+            )
+        if options.app != ModalOptions.app or options.environment is not None:
+            # So that a listing looks there too.
+            where = {"app": options.app, "environment": options.environment}
+            place = f"{options.app}@{options.environment or ''}"
+            await asyncio.to_thread(remember, self.name, place, where)
+        rental = await when_there_is_room(
+            lambda left: _sandboxes.create(spec, options, purpose=purpose, patience=left),
+            what=f"gpu={spec.gpu!r} at Modal",
+            patience=spec.start_timeout,
+        )
+        if rental.price is not None:
+            logger.info(
+                "%s: $%.2f per hour (Modal's list prices of %s)",
+                rental.id,
+                rental.price * 3600,
+                PRICES_OF,
+            )
+        variables = tuple(name for names in options.secrets.values() for name in names)
+        host = ModalHost(rental, lease=spec.lease, variables=variables)
+        host.keep()
+        return host
+
+    async def _host_at(self, place: str) -> RemoteHost | None:
+        try:
+            return ModalHost(await _sandboxes.find(place), lease=60.0)
+        except SandboxNotFoundError:
+            return None
+
+    async def _places(self) -> list[str]:
+        known = await asyncio.to_thread(recall, self.name)
+        apps = [ModalOptions(), *(ModalOptions(**fields) for fields in known.values())]
+        found = await asyncio.gather(*(_sandboxes.running(options) for options in apps))
+        return [rental.id for rentals in found for rental in rentals]

@@ -1,0 +1,17 @@
+"""Machines on a Ray cluster: Ray finds the node and counts the resources, the rest is `_remote`'s.
+
+One actor per machine holds its CPUs, GPUs and memory, and is the way to its node:
+
+    controller --lines of JSON--> driver (a child: the one process that talks to Ray)
+                                     `--Ray--> actor on the node that had room
+    controller --TLS, pinned------------------> the actor's listener
+                                                  |-- runs `host.py`, which starts the machine
+                                                  `-- carries streams to the machine's porter
+
+Modules without an underscore run elsewhere: `actor.py` in Ray's worker on the node, which has Ray
+and Python but no Seer, and `driver.py` in the child. Those with one run in the controller.
+"""
+
+from seer.providers.ray._provider import RayOptions, RayProvider
+
+__all__ = ["RayOptions", "RayProvider"]

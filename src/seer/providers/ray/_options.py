@@ -1,0 +1,70 @@
+"""What can be set for machines on a Ray cluster, and where it comes from."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from seer.errors import ConfigError
+from seer.providers.rented._options import options_from
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayOptions:
+    """Options of `provider="ray"`."""
+
+    address: str = ""
+    """`host:port` of the cluster's head, or `auto` for the one that runs on this machine; empty is
+    `RAY_ADDRESS`. Without either, a Ray of its own is started here, and ends with the program."""
+    resources: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Custom resources that a sandbox takes, as the cluster's nodes declare them."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Labels that the node must have: name -> value, in Ray's words for label selectors."""
+    node: str = ""
+    """The id of the node to use, or its beginning; empty leaves the choice to Ray."""
+    cpus: float = 1.0
+    """Ray's CPUs for a sandbox whose configuration names none."""
+    root: str = ""
+    """The folder of the nodes that holds everything of Seer's; empty is `~/.seer`."""
+    python: str = ""
+    """The interpreter of the nodes, 3.11 or newer; empty is Ray's own."""
+    models: str = ""
+    """A folder of the nodes that holds models already: by name, or in the hub cache's layout."""
+    price_per_hour: float = 0.0
+    """US dollars per sandbox, for listings and records; 0 for none."""
+
+
+def read_options(given: object) -> RayOptions:
+    """Options from what a configuration has, completed from the environment.
+
+    Raises:
+        ConfigError: There is no such option, or a value cannot be.
+    """
+    options = options_from(RayOptions, given, vendor="ray")
+    address = options.address or os.environ.get("RAY_ADDRESS", "").strip()
+    if address.startswith("ray://"):
+        raise ConfigError(
+            "provider_options['address']",
+            address,
+            "is an address of Ray Client, through which nodes cannot be reached; run on a machine "
+            "of the cluster and give the head's host:port",
+        )
+    for name in ("resources", "labels"):
+        if not isinstance(getattr(options, name), Mapping):
+            value: object = getattr(options, name)
+            raise ConfigError(f"provider_options[{name!r}]", value, "must be a mapping")
+    for name in ("cpus", "price_per_hour"):
+        number: float = getattr(options, name)
+        if not _is_number(number) or number < 0:
+            raise ConfigError(f"provider_options[{name!r}]", number, "must be a number, 0 or more")
+    for name, amount in options.resources.items():
+        if not _is_number(amount) or amount <= 0:
+            where = f"provider_options['resources'][{name!r}]"
+            raise ConfigError(where, amount, "must be a number above zero")
+        if name in ("CPU", "GPU", "memory"):
+            where = f"provider_options['resources'][{name!r}]"
+            raise ConfigError(where, amount, "is what cpus, gpu_count and memory say")
+    return replace(options, address=address)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,242 @@
+"""The `ray` provider: machines wherever a Ray cluster has room for them."""
+
+import asyncio
+import importlib.util
+import logging
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from seer.console import current_phase
+from seer.errors import (
+    CapacityError,
+    ConfigError,
+    MissingExtraError,
+    ProviderError,
+    SandboxLostError,
+    SandboxNotFoundError,
+    SeerError,
+)
+from seer.providers._base import Machine
+from seer.providers._spec import MachineSpec
+from seer.providers.local._record import how_it_ended
+from seer.providers.ray._driver import Driver
+from seer.providers.ray._host import RayHost
+from seer.providers.ray._options import RayOptions, read_options
+from seer.providers.ray._wants import STARTING, Wants, describe_waiting, wants_of
+from seer.providers.remote.controller._host import RemoteHost
+from seer.providers.remote.controller._provider import RemoteProvider
+
+__all__ = ["RayOptions", "RayProvider"]
+
+logger = logging.getLogger(__name__)
+
+_PLACE = re.compile(r"([0-9a-f]{12})\.([0-9a-f]{16})")
+_FIRST_DRIVER = 60.0
+"""Seconds for which an actor that was placed waits for its driver."""
+_REPEAT = 10.0
+_ATTEMPTS = 3
+
+
+class RayProvider(RemoteProvider):
+    """Machines on a Ray cluster."""
+
+    name = "ray"
+
+    def __init__(self) -> None:
+        self._drivers: dict[str, Driver] = {}
+        self._connecting = asyncio.Lock()
+        self._options: dict[str, RayOptions] = {}
+        self._hosts: dict[str, RayHost] = {}
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be used here: Ray is not installed."""
+        if any(importlib.util.find_spec(name) is None for name in ("ray", "cryptography")):
+            return "Ray is not installed; run: pip install 'seer-interp[ray]'"
+        try:
+            read_options(None)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    @property
+    def hosts(self) -> tuple[RayHost, ...]:
+        """The nodes that this process has machines on, one for each machine."""
+        return tuple(self._hosts.values())
+
+    async def aclose(self) -> None:
+        """Leave every cluster; a Ray that was started here ends, and machines lose their way."""
+        drivers, self._drivers = self._drivers, {}
+        for driver in drivers.values():
+            await driver.close()
+
+    # --- placing ------------------------------------------------------------------------------
+
+    async def _acquire(self, spec: MachineSpec) -> RemoteHost:
+        options = read_options(spec.options)
+        driver = await self._driver(options.address)
+        nodes: list[dict[str, Any]] = await driver.ask("nodes")
+        wants = wants_of(spec, options, [node["resources"] for node in nodes])
+        deadline = time.monotonic() + spec.start_timeout
+        lost = ""
+        for _ in range(_ATTEMPTS):
+            actor = secrets.token_hex(8)
+            try:
+                patience = deadline - time.monotonic()
+                way = await self._place(driver, actor, wants, patience=patience)
+                return self._host(driver, actor, way, options)
+            except SandboxLostError as error:
+                # Until Ray has noticed that a node is dead, it may choose it.
+                lost = str(error)
+                logger.warning("an actor was lost before it ran; asking again: %s", lost)
+            except BaseException:
+                await asyncio.shield(_give_up(driver, actor))
+                raise
+        raise ProviderError(f"no actor came up in {_ATTEMPTS} attempts: {lost}")
+
+    async def _place(
+        self, driver: Driver, actor: str, wants: Wants, *, patience: float
+    ) -> Mapping[str, Any]:
+        # A cold import and a new key take longer than a small machine to start.
+        from seer.providers.ray._certificate import make_certificate
+
+        certificate, key = await asyncio.to_thread(make_certificate)
+        settings = {
+            "certificate": certificate,
+            "key": key,
+            "secret": secrets.token_hex(32),
+            "patience": _FIRST_DRIVER,
+        }
+        teller = _Teller(wants)
+        try:
+            async with asyncio.timeout(patience):
+                return await driver.ask(
+                    "place",
+                    on_waiting=teller.tell,
+                    name=actor,
+                    wants=wants.request(),
+                    settings=settings,
+                )
+        except TimeoutError:
+            words = teller.last or "Ray did not start its actor"
+            raise CapacityError(
+                f"no room within start_timeout ({patience:.0f} s left for it): {words}. Ask for "
+                f"less, add a node, or give a longer start_timeout"
+            ) from None
+
+    def _host(
+        self, driver: Driver, actor: str, way: Mapping[str, Any], options: RayOptions
+    ) -> RayHost:
+        self._hosts = {
+            name: host for name, host in self._hosts.items() if driver.lost(name) is None
+        }
+        host = RayHost(driver, actor, way, options=options)
+        self._hosts[actor] = host
+        self._options[options.address] = options
+        return host
+
+    async def _driver(self, address: str) -> Driver:
+        reason = self.unavailable()
+        if reason is not None:
+            raise MissingExtraError(reason)
+        async with self._connecting:
+            driver = self._drivers.get(address)
+            if driver is None or not driver.alive:
+                driver = self._drivers[address] = await Driver.connect(address)
+            return driver
+
+    # --- finding ------------------------------------------------------------------------------
+
+    async def _there(self) -> tuple[Driver, RayOptions] | None:
+        """The cluster in which to look; None where there is none, and none shall be started."""
+        options = read_options(None)
+        if not options.address and "" not in self._drivers:
+            return None
+        options = self._options.get(options.address, options)
+        return await self._driver(options.address), options
+
+    async def find(self, machine_id: str) -> Machine:
+        """Adopt a running machine, also one of another process."""
+        matched = _PLACE.fullmatch(machine_id.rpartition("@")[2])
+        there = await self._there() if matched is not None else None
+        if matched is None or there is None:
+            return await super().find(machine_id)
+        try:
+            return await super().find(machine_id)
+        except SandboxNotFoundError as error:
+            driver, options = there
+            reason = await self._reason(driver, options, machine_id, node=matched[1])
+            raise SandboxNotFoundError(
+                f"sandbox {machine_id!r} is not running: {reason or error}"
+            ) from None
+
+    async def _reason(
+        self, driver: Driver, options: RayOptions, machine_id: str, *, node: str
+    ) -> str | None:
+        known = await asyncio.to_thread(how_it_ended, machine_id)
+        if known is not None:
+            return known[0]
+        machine = machine_id.partition("@")[0]
+        try:
+            return await driver.ask("ended", node=node, machine=machine, root=options.root)
+        except SeerError as error:
+            return f"its node does not say how it ended: {error}"
+
+    async def _host_at(self, place: str) -> RemoteHost | None:
+        matched = _PLACE.fullmatch(place)
+        there = await self._there() if matched is not None else None
+        if matched is None or there is None:
+            return None
+        driver, options = there
+        way = await driver.ask("way", name=matched[2], hold=False)
+        if way is None or not way["node"].startswith(matched[1]):
+            return None
+        return RayHost(driver, matched[2], way, options=options)
+
+    async def _places(self) -> list[str]:
+        there = await self._there()
+        if there is None:
+            return []
+        driver, _ = there
+        found: list[str] = await driver.ask("list")
+        ways = await asyncio.gather(*(self._place_of(driver, name) for name in found))
+        return [place for place in ways if place is not None]
+
+    async def _place_of(self, driver: Driver, actor: str) -> str | None:
+        """Where an actor is; None while it waits for room, or is about to end."""
+        try:
+            async with asyncio.timeout(_REPEAT):
+                way = await driver.ask("way", name=actor, hold=False)
+        except (ProviderError, TimeoutError):
+            return None
+        return None if way is None else f"{way['node'][:12]}.{actor}"
+
+
+class _Teller:
+    """Tells people that something waits: on the terminal at once, in the log now and then."""
+
+    def __init__(self, wants: Wants) -> None:
+        self._wants = wants
+        self._phase = current_phase()
+        self._logged_at = -_REPEAT
+        self.last = ""
+
+    def tell(self, seen: Mapping[str, Any]) -> None:
+        """Say how it stands."""
+        words = describe_waiting(self._wants, seen)
+        if self._phase is not None:
+            self._phase.say(words)
+        now = time.monotonic()
+        if words != STARTING and words != self.last and now > self._logged_at + _REPEAT:
+            self._logged_at = now
+            logger.warning("%s", words)
+        self.last = words
+
+
+async def _give_up(driver: Driver, actor: str) -> None:
+    try:
+        await driver.ask("end", name=actor, gently=False)
+    except SeerError as error:
+        logger.warning("the place in Ray's queue could not be given up: %s", error)

@@ -1,0 +1,1 @@
+"""Machines on other hosts, as the controller sees them."""

@@ -1,0 +1,354 @@
+"""One host elsewhere, as its controller knows it: first contact, requests, files, machines."""
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import stat
+import tarfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from seer import errors
+from seer.errors import (
+    CapacityError,
+    HostFullError,
+    HostUnsuitableError,
+    ProviderError,
+    SandboxLostError,
+    SandboxNotFoundError,
+    SeerError,
+)
+from seer.providers._base import Host
+from seer.providers._spec import MachineSpec, MachineStatus
+from seer.providers.local._record import parse_record
+from seer.providers.remote.controller._kit import bootstrap, kit
+from seer.providers.remote.controller._link import Link, Ran
+from seer.providers.remote.controller._machine import RemoteMachine
+from seer.providers.remote.onhost.specs import write_spec
+
+logger = logging.getLogger(__name__)
+
+_MAIN = "from seer.providers.remote.onhost.host import main; main()"
+_PUMP = "from seer_remote.pump import main; main()"
+_FULL = ("No space left on device", "Disk quota exceeded")
+_LOOK_AGAIN = 5.0
+_CHUNK = 1 << 20
+_PLAIN = frozenset(
+    {
+        "CapacityError",
+        "HostFullError",
+        "HostUnsuitableError",
+        "IsolationError",
+        "IsolationUnavailableError",
+        "ModelError",
+        "PackageError",
+        "ProviderError",
+        "RepoError",
+        "SandboxNotFoundError",
+        "SecretMissingError",
+    }
+)
+"""Errors of a host that are raised here as what they are; each is made from its message."""
+
+
+class RemoteHost(Host):
+    """A host, once there is a link to it."""
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        provider: str,
+        place: str,
+        root: str = "",
+        python: str = "",
+        price: float | None = None,
+        share_gpus: bool = False,
+        launcher: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        devices: Sequence[int] | None = None,
+    ) -> None:
+        """Describe it; nothing is sent before the first request.
+
+        Args:
+            link: The way there.
+            provider: The provider's name.
+            place: What follows the `@` in ids of its machines.
+            root: Where everything of Seer's goes; empty for `~/.seer`.
+            python: The interpreter to use; empty to look for one.
+            price: US dollars per second.
+            share_gpus: Whether a machine may get a GPU that is in use.
+            launcher: A command of the host that machines are started with.
+            environment: Variables for what prepares packages and models there.
+            devices: The GPUs of machines there, where something else counts them.
+        """
+        self.link = link
+        self.provider = provider
+        self.place = place
+        self.name = link.name
+        self.price = price
+        self._wanted_root = root
+        self._wanted_python = python
+        self._share_gpus = share_gpus
+        self._launcher = tuple(launcher)
+        self._environment = dict(environment or {})
+        self._devices = None if devices is None else list(devices)
+        self._program: list[str] | None = None
+        self._preparing = asyncio.Lock()
+
+    # --- machines -----------------------------------------------------------------------------
+
+    async def start(self, spec: MachineSpec) -> RemoteMachine:
+        """Start a machine and hold its lease; waits for a GPU while `start_timeout` allows.
+
+        Raises:
+            ProviderError: It could not be started; nothing is left running.
+            IsolationError: The boundary could not be set up there.
+        """
+        request = {
+            "spec": write_spec(dataclasses.replace(spec, share_gpus=self._share_gpus)),
+            "price": self.price,
+            "gates": sorted(spec.gates),
+            "launcher": list(self._launcher),
+            "devices": self._devices,
+        }
+        found = await self._start_when_free(request, spec.start_timeout)
+        record = parse_record(found["record"])
+        porter: str = found["porter"]
+        return await RemoteMachine.attach(self, record, porter, hold=False, gates=spec.gates)
+
+    async def _start_when_free(
+        self, request: Mapping[str, object], patience: float
+    ) -> dict[str, Any]:
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                return await self._ask("start", request=request)
+            except CapacityError as error:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise CapacityError(
+                        f"{self.name}: no GPU was free within start_timeout={patience:g} s: {error}"
+                    ) from None
+                logger.warning("%s: waiting up to %.0f s: %s", self.name, left, error)
+                await asyncio.sleep(min(_LOOK_AGAIN, left))
+
+    async def find(self, machine_id: str) -> RemoteMachine:
+        """Adopt a machine of this host, by its id there.
+
+        Raises:
+            SandboxNotFoundError: It is not running; the message says how it ended, if known.
+        """
+        found = await self._ask("find", machine_id)
+        record = parse_record(found["record"])
+        try:
+            return await RemoteMachine.attach(self, record, found["porter"], hold=True)
+        except errors.SandboxLostError:
+            reason = await self.how_it_ended(machine_id) or "it has just ended"
+            raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {reason}") from None
+
+    async def machines(self) -> list[MachineStatus]:
+        """The machines that run on this host."""
+        found: list[dict[str, Any]] = await self._ask("list")
+        return [self._status(each) for each in found]
+
+    def _status(self, fields: Mapping[str, Any]) -> MachineStatus:
+        price: float | None = fields["price"]
+        started_at: float = fields["started_at"]
+        return MachineStatus(
+            id=f"{fields['id']}@{self.place}",
+            provider=self.provider,
+            label=fields["label"],
+            started_at=started_at,
+            gpu=fields["gpu"],
+            detached=fields["detached"],
+            controller_alive=fields["controller_alive"],
+            paused=fields["paused"],
+            cost_usd=None if price is None else price * max(time.time() - started_at, 0),
+        )
+
+    async def how_it_ended(self, machine_id: str) -> str | None:
+        """The reason of a machine's end, by its id there; None when nothing is known."""
+        return await self._ask("ended", machine_id)
+
+    def name_loss(self, error: SandboxLostError) -> SandboxLostError:
+        """The error for a machine that is lost; one that says more where the host knows more."""
+        return error
+
+    def may_detach(self) -> None:
+        """Refuse where a machine cannot have a lifetime of its own.
+
+        Raises:
+            SandboxStateError: It ends with this process in any case.
+        """
+
+    def may_pause(self) -> None:
+        """Refuse where stopping a machine's processes would be of no use.
+
+        Raises:
+            PauseUnsupportedError: The message says what its provider can do instead.
+        """
+
+    async def machine_ended(self) -> None:
+        """A machine was terminated; a host that is rented for it can go."""
+
+    # --- files and programs -------------------------------------------------------------------
+
+    async def run(
+        self,
+        module: str,
+        request: Mapping[str, object],
+        *,
+        on_message: Callable[[Mapping[str, Any]], None],
+    ) -> Mapping[str, Any]:
+        """Run the `main` of a module of this package there."""
+        whole = {"environment": self._environment, "request": request}
+        return await self._ask("run", module, request=whole, on_message=on_message)
+
+    async def push(self, folder: Path) -> Path:
+        """Copy a folder there, unless the same content is there already."""
+        name = await asyncio.to_thread(digest, folder)
+        found = await self._ask("has", name)
+        if found is None:
+            found = await self._ask("store", name, stdin=_tar(folder))
+        return Path(found)
+
+    async def release(self) -> None:
+        """Let the host go; one that is not rented simply stays."""
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        operation: str,
+        *arguments: str,
+        request: Mapping[str, object] | None = None,
+        stdin: AsyncIterator[bytes] | None = None,
+        on_message: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> Any:
+        """Have `host.py` do an operation; its answer."""
+        program = await self._ready()
+        answer: dict[str, Any] = {}
+        rest = b""
+
+        def on_stdout(data: bytes) -> None:
+            nonlocal rest
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                message: dict[str, Any] = json.loads(line)
+                if "message" not in message:
+                    answer.update(message)
+                elif on_message is not None:
+                    on_message(message["message"])
+
+        fed = stdin if stdin is not None else json.dumps(request or {}).encode()
+        try:
+            ran = await self.link.run(
+                [*program, operation, *arguments], stdin=fed, on_stdout=on_stdout
+            )
+        except ValueError as error:
+            raise ProviderError(f"{self.name}: what came back is no answer: {error}") from None
+        if "ok" in answer:
+            return answer["ok"]
+        if "error" in answer:
+            raise self._error(answer["error"])
+        raise self._failure(operation, ran)
+
+    def _error(self, found: Mapping[str, str]) -> SeerError:
+        kind = found["type"] if found["type"] in _PLAIN else "ProviderError"
+        made: type[SeerError] = getattr(errors, kind)
+        return made(f"{self.name}: {found['message']}")
+
+    def _failure(self, what: str, ran: Ran) -> ProviderError:
+        words = ran.stderr.decode(errors="replace").strip()[-2000:]
+        kind = HostFullError if any(full in words for full in _FULL) else ProviderError
+        return kind(f"{self.name}: {what} failed with exit code {ran.exit_code}: {words}")
+
+    async def _ready(self) -> list[str]:
+        """The command line that runs `host.py`; the first time, the kit is sent."""
+        async with self._preparing:
+            if self._program is None:
+                python, root, name = await self._contact()
+                folder = f"{root}/kits/{name}"
+                code = f"import sys; sys.path.insert(0, {folder!r}); "
+                self.link.pump = (python, "-I", "-S", "-c", code + _PUMP)
+                self._program = [python, "-I", "-c", code + _MAIN, root]
+            return self._program
+
+    async def _contact(self) -> tuple[str, str, str]:
+        name, packed = await asyncio.to_thread(kit)
+        for mode, data in (("look", b""), ("unpack", packed)):
+            argv = ["/bin/sh", "-c", bootstrap(), "seer", mode, self._wanted_root, name]
+            ran = await self.link.run([*argv, self._wanted_python], stdin=data)
+            if ran.exit_code != 0:
+                raise self._failure("the first contact", ran)
+            last = ran.stdout.decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+            if last == "no python":
+                wanted = self._wanted_python
+                raise HostUnsuitableError(
+                    f"{self.name}: "
+                    + (f"python={wanted!r} does not run there, or" if wanted else "no Python there")
+                    + " is older than 3.11; install one, or name one with the option 'python'"
+                )
+            python, version, has, root = last.split("\t")
+            if has == "1":
+                logger.info("%s: Python %s, %s", self.name, version, root)
+                return python, root, name
+        raise ProviderError(f"{self.name}: the kit could not be put under {root!r}")
+
+
+def digest(folder: Path) -> str:
+    """What a folder's copies are called: it says what is in them."""
+    total = hashlib.sha256()
+    for path in _walk(folder):
+        status = path.lstat()
+        total.update(f"{path.relative_to(folder)}\0{stat.S_IMODE(status.st_mode):o}\0".encode())
+        if path.is_symlink():
+            total.update(os.readlink(path).encode())  # noqa: PTH115
+        elif path.is_file():
+            with path.open("rb") as file:
+                total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()[:32]
+
+
+def _walk(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+async def _tar(folder: Path) -> AsyncIterator[bytes]:
+    """The folder as a tar, in parts."""
+    for path in _walk(folder):
+        name = path.relative_to(folder).as_posix()
+        entry = await asyncio.to_thread(_entry, path, name)
+        if entry is None:
+            continue
+        yield entry.tobuf(tarfile.PAX_FORMAT)
+        if not entry.isreg():
+            continue
+        left = entry.size
+        with path.open("rb") as file:
+            while left > 0:
+                data = await asyncio.to_thread(file.read, min(_CHUNK, left))
+                if not data:
+                    raise ProviderError(f"{str(path)!r} became shorter while it was copied")
+                left -= len(data)
+                yield data
+        yield b"\0" * (-entry.size % tarfile.BLOCKSIZE)
+    yield b"\0" * (2 * tarfile.BLOCKSIZE)
+
+
+def _entry(path: Path, name: str) -> tarfile.TarInfo | None:
+    with tarfile.open(fileobj=BytesIO(), mode="w") as archive:
+        entry = archive.gettarinfo(path, name)
+    # Hard links within the folder would refer to members; each is sent whole.
+    if entry.islnk():
+        entry.type, entry.size = tarfile.REGTYPE, path.stat().st_size
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    return entry if entry.isreg() or entry.isdir() or entry.issym() else None

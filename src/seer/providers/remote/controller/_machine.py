@@ -1,0 +1,147 @@
+"""A machine on a host elsewhere: a keeper and a steward, at the far end of a session's streams."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seer.errors import SandboxLostError, SeerError
+from seer.providers.agent import wire
+from seer.providers.client._keeper import KeeperClient
+from seer.providers.client._kept import CountedProtocol, KeptMachine
+from seer.providers.client._wire_io import Connection
+from seer.providers.local._record import LocalRecord
+from seer.providers.remote.controller._session import Session
+
+if TYPE_CHECKING:
+    from seer.providers.remote.controller._host import RemoteHost
+
+_ASK_PATIENCE = 15.0
+_BRIEF = 2.0
+_PAUSES = (0.2, 0.5, 1.0)
+
+
+class RemoteMachine(KeptMachine):
+    """A machine on a host elsewhere."""
+
+    def __init__(
+        self,
+        host: "RemoteHost",
+        record: LocalRecord,
+        keeper: KeeperClient,
+        session: Session,
+    ) -> None:
+        self._host = host
+        self._session = session
+        super().__init__(record, keeper)
+        self.id = f"{record.id}@{host.place}"
+        self.provider = host.provider
+
+    @classmethod
+    async def attach(
+        cls,
+        host: "RemoteHost",
+        record: LocalRecord,
+        porter: str,
+        *,
+        hold: bool,
+        gates: Mapping[str, Path] | None = None,
+    ) -> "RemoteMachine":
+        """Come to a machine through its porter.
+
+        Args:
+            host: Where it runs.
+            record: What it is.
+            porter: The porter's socket.
+            hold: Whether it must be taken over; one that was just started is held already.
+            gates: Sockets of this host that programs in the machine can reach by name.
+
+        Raises:
+            HostUnreachableError: The connection broke.
+            SandboxLostError: It has ended.
+        """
+        session = Session(host.link, porter, lease=record.lease, gates=gates or {})
+        await session.start()
+        try:
+            reader, writer = await session.open("keeper", asyncio.StreamReaderProtocol)
+            keeper = KeeperClient(Connection(reader, writer, _keeper_gone))
+            paused = False
+            if hold:
+                held = await keeper.request("hold")
+                paused = bool(wire.get_int(held, "paused", 0))
+        except BaseException:
+            await asyncio.shield(session.close())
+            raise
+        machine = cls(host, record, keeper, session)
+        machine.paused = paused
+        return machine
+
+    @property
+    def cuts(self) -> int:
+        """How often the connection broke and was made again."""
+        return self._session.cuts
+
+    def about(self) -> dict[str, Any]:
+        """See `Machine.about`; also where it is, and its price in US dollars per second."""
+        return {**super().about(), "host": self._host.name, "price": self._host.price}
+
+    async def detach(self) -> None:
+        """Give the machine a lifetime of its own, if its host can."""
+        self._host.may_detach()
+        await super().detach()
+
+    async def pause(self) -> None:
+        """Stop all that runs in the machine and keep its memory, if its host has use for that."""
+        self._host.may_pause()
+        await super().pause()
+
+    async def terminate(self) -> None:
+        """End the machine and everything in it."""
+        try:
+            await super().terminate()
+        except SandboxLostError as error:
+            if self._session.connected:
+                raise
+            raise SandboxLostError(
+                f"sandbox {self.id!r}: {self._host.name} cannot be reached; the sandbox ends by "
+                f"itself when its lease of {self._record.lease:g} s is over"
+            ) from error
+        await self._host.machine_ended()
+
+    async def _why_lost(self) -> SandboxLostError:
+        return self._host.name_loss(await super()._why_lost())
+
+    async def _released(self) -> None:
+        await self._session.close()
+
+    async def _ended_because(self) -> str | None:
+        # Whoever cleans up after a keeper may take a moment to write down why.
+        for pause in _PAUSES:
+            unreachable = self._session.failure is not None
+            with contextlib.suppress(SeerError, TimeoutError):
+                async with asyncio.timeout(_BRIEF if unreachable else _ASK_PATIENCE):
+                    reason = await self._host.how_it_ended(self._record.id)
+                    if reason is not None:
+                        return reason
+            if self._session.failure is not None:
+                return str(self._session.failure)
+            await asyncio.sleep(pause)
+        return None
+
+    async def _dial(self) -> Connection:
+        await self._check_running()
+        if self._keeper.stopped.is_set():
+            raise await self._why_lost()
+        try:
+            reader, writer = await self._session.open(
+                "steward", lambda reader: CountedProtocol(reader, self._closed)
+            )
+            await self._used()
+        except SandboxLostError:
+            raise await self._why_lost() from None
+        return Connection(reader, writer, self._why_lost)
+
+
+async def _keeper_gone() -> SandboxLostError:
+    return SandboxLostError("the sandbox's keeper is gone")

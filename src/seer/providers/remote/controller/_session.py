@@ -1,0 +1,358 @@
+"""The controller's end of a porter: streams that outlast the wires they run over.
+
+A session has one wire at a time. When it breaks, or nothing is heard on it for some beats, another
+is dialled; meanwhile what is written waits. Only when that has not worked for `lease` seconds, or
+the porter has forgotten the session, do the streams end.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from seer.errors import HostUnreachableError, SandboxLostError, SeerError
+from seer.providers.client._channel import StreamChannel
+from seer.providers.client._relay import relay
+from seer.providers.client._wire_io import READ_LIMIT
+from seer.providers.remote.controller._link import Link, Wire
+from seer.providers.remote.controller._streams import StreamTransport
+from seer.providers.remote.onhost import frames
+
+logger = logging.getLogger(__name__)
+
+_BEATS = 4
+_ATTEMPT = 10.0
+"""Seconds that one attempt at a new wire may take."""
+_FIRST_PAUSES = (0.1, 0.5)
+_BRIEF = 0.5
+"""The same for the last one."""
+
+
+def _now() -> float:
+    """Seconds of a clock that goes on while the computer sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Session:
+    """All streams of this controller to one machine."""
+
+    def __init__(
+        self, link: Link, path: str, *, lease: float, gates: Mapping[str, Path] | None = None
+    ) -> None:
+        """Describe it; `start` makes the first wire.
+
+        Args:
+            link: The way to the host.
+            path: The porter's socket there.
+            lease: Seconds for which porter and controller wait for each other.
+            gates: Sockets of this host that streams from the machine may lead to, by name.
+        """
+        self._link = link
+        self._path = path
+        self._lease = lease
+        self._gates = dict(gates or {})
+        self._passing: set[asyncio.Task[None]] = set()
+        self._beat = min(max(lease / 8, 0.1), 5.0)
+        self._token = secrets.token_bytes(frames.TOKEN_BYTES)
+        self._reliable = frames.Reliable()
+        self._streams: dict[int, StreamTransport] = {}
+        self._numbers = 0
+        self._wire: Wire | None = None
+        self._attempt: _Attempt | None = None
+        self._cut = asyncio.Event()
+        self._heard_at = 0.0
+        self._keeping: asyncio.Task[None] | None = None
+        self.over: SandboxLostError | None = None
+        """Why there are no streams any more; None while there are."""
+        self.failure: SandboxLostError | None = None
+        """The same, where it was not this side that closed the session."""
+        self.cuts = 0
+        """How often a new wire took over from one that broke."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a wire just now."""
+        return self._wire is not None
+
+    async def start(self) -> None:
+        """Make the first wire.
+
+        Raises:
+            HostUnreachableError: The host cannot be reached.
+            SandboxLostError: The machine has ended already.
+        """
+        for pause in _FIRST_PAUSES:
+            try:
+                await self._connect(new=True)
+                break
+            except FileNotFoundError:
+                raise SandboxLostError("the machine has ended already") from None
+            except HostUnreachableError:
+                # It was there a moment ago.
+                await asyncio.sleep(pause)
+        else:
+            await self._connect(new=True)
+        self._keeping = asyncio.create_task(self._keep())
+
+    async def open(
+        self, target: str, made: Callable[[asyncio.StreamReader], asyncio.StreamReaderProtocol]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a stream.
+
+        Args:
+            target: `steward` or `keeper`.
+            made: Makes the protocol that feeds the reader.
+
+        Raises:
+            SandboxLostError: The session is over.
+        """
+        if self.over is not None:
+            raise SandboxLostError(str(self.over))
+        self._numbers += 1
+        self._post(frames.OPEN, self._numbers, target.encode())
+        return self._stream(self._numbers, made)
+
+    def _stream(
+        self, number: int, made: Callable[[asyncio.StreamReader], asyncio.StreamReaderProtocol]
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        transport = StreamTransport(number, self._post, self._forget)
+        reader = asyncio.StreamReader(limit=READ_LIMIT)
+        protocol = made(reader)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        self._streams[number] = transport
+        loop = asyncio.get_running_loop()
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+    def _admit(self, number: int, name: str) -> None:
+        """Pass a connection that a program in the machine made on to a gate of this host."""
+        reader, writer = self._stream(number, asyncio.StreamReaderProtocol)
+        far = StreamChannel(reader, writer, _hung_up)
+        task = asyncio.create_task(self._pass_on(far, name))
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
+
+    async def _pass_on(self, far: StreamChannel, name: str) -> None:
+        try:
+            path = self._gates[name]
+            reader, writer = await asyncio.open_unix_connection(path, limit=READ_LIMIT)
+        except (KeyError, OSError) as error:
+            logger.warning("gate %r cannot be reached: %s", name, error)
+            await far.close()
+            return
+        await relay(far, StreamChannel(reader, writer, _hung_up))
+
+    async def close(self) -> None:
+        """End the session now: the porter closes its streams and waits no longer."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._wire is not None:
+            self._wire.write(frames.frame(frames.BYE, 0))
+        self._hang_up()
+        self._end(SandboxLostError("the connection to the machine was closed"))
+        for task in self._passing:
+            task.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
+
+    # --- the wire -----------------------------------------------------------------------------
+
+    async def _connect(self, *, new: bool, within: float = _ATTEMPT) -> None:
+        """Dial, and resume where the last wire broke.
+
+        Raises:
+            HostUnreachableError: It did not work, but may at another time.
+            FileNotFoundError: The porter is gone.
+            SandboxLostError: The porter does not know this session any more.
+        """
+        attempt = _Attempt(self)
+        try:
+            async with asyncio.timeout(within):
+                wire = await self._link.dial(
+                    self._path, on_data=attempt.on_data, on_end=attempt.on_end
+                )
+                attempt.wire = wire
+                received = self._reliable.received
+                wire.write(frames.attach(self._token, received=received, new=new, beat=self._beat))
+                known, theirs = await attempt.answer
+        except TimeoutError:
+            attempt.close()
+            raise HostUnreachableError(
+                f"{self._link.name}: no answer within {within:.3g} s"
+            ) from None
+        except BaseException:
+            attempt.close()
+            raise
+        if not known:
+            attempt.close()
+            raise SandboxLostError(
+                "the machine's host has given up waiting for this controller; "
+                "the connection was down for longer than the lease"
+            )
+        self._hang_up()
+        try:
+            lacking = b"".join(self._reliable.resume(theirs))
+        except frames.FrameError as error:
+            attempt.close()
+            raise SandboxLostError(f"the machine's porter has lost count: {error}") from None
+        self._attempt, self._wire = attempt, wire
+        self._cut.clear()
+        self._heard_at = _now()
+        wire.write(lacking)
+        attempt.deliver()
+        if attempt.ended:
+            self._cut.set()
+
+    def _hang_up(self) -> None:
+        attempt, self._attempt, self._wire = self._attempt, None, None
+        if attempt is not None:
+            attempt.close()
+
+    async def _keep(self) -> None:
+        """Send signs of life, and replace the wire when it breaks."""
+        while True:
+            try:
+                async with asyncio.timeout(self._beat):
+                    await self._cut.wait()
+            except TimeoutError:
+                if self._wire is not None and _now() < self._heard_at + self._beat * _BEATS:
+                    self._wire.write(self._reliable.ack())
+                    continue
+            self._hang_up()
+            try:
+                await self._again()
+            except SandboxLostError as error:
+                self.failure = error
+                self._end(error)
+                return
+
+    async def _again(self) -> None:
+        began = _now()
+        pause = 0.02
+        gone = False
+        logger.info("%s: the connection broke; connecting again", self._link.name)
+        while True:
+            try:
+                left = began + self._lease - _now()
+                await self._connect(new=False, within=min(max(left, _BRIEF), _ATTEMPT))
+                break
+            except HostUnreachableError as error:
+                if _now() > began + self._lease:
+                    raise SandboxLostError(
+                        f"{self._link.name} could not be reached for {self._lease:g} s, the "
+                        f"lease of this machine, which has ended by now: {error}"
+                    ) from None
+                logger.debug("%s: %s", self._link.name, error)
+            except FileNotFoundError:
+                # Asked twice: a link that is about to break may say so too.
+                if gone:
+                    raise SandboxLostError("the machine has ended") from None
+                gone = True
+            except SeerError as error:
+                if isinstance(error, SandboxLostError):
+                    raise
+                raise SandboxLostError(f"{self._link.name}: {error}") from None
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 2.0)
+        self.cuts += 1
+        logger.info("%s: connected again after %.2f s", self._link.name, _now() - began)
+
+    # --- frames -------------------------------------------------------------------------------
+
+    def _post(self, kind: int, number: int, payload: bytes) -> None:
+        if self.over is None:
+            made = self._reliable.number(kind, number, payload)
+            if self._wire is not None:
+                self._wire.write(made)
+
+    def _forget(self, number: int) -> None:
+        self._streams.pop(number, None)
+
+    def hear(self, kind: int, number: int, payload: bytes) -> None:
+        """Act on a frame from the wire."""
+        self._heard_at = _now()
+        if kind == frames.ACK:
+            self._reliable.acknowledged(payload)
+            return
+        if self._reliable.took(payload) and self._wire is not None:
+            self._wire.write(self._reliable.ack())
+        if kind == frames.OPEN and number > frames.INCOMING:
+            self._admit(number, payload.decode(errors="replace"))
+            return
+        stream = self._streams.get(number)
+        if stream is not None:
+            # One that is closed on this side may still be spoken to for a moment.
+            stream.take(kind, payload)
+
+    def ended(self, attempt: "_Attempt") -> None:
+        """A wire has ended; if it is the one in use, it must be replaced."""
+        if attempt is self._attempt:
+            self._cut.set()
+
+    def _end(self, reason: SandboxLostError) -> None:
+        if self.over is None:
+            self.over = reason
+        for stream in list(self._streams.values()):
+            stream.lose(ConnectionAbortedError(str(reason)))
+
+
+async def _hung_up() -> SandboxLostError:
+    return SandboxLostError("the other side has hung up")
+
+
+class _Attempt:
+    """One wire: until its first answer a promise, then a source of frames."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._splitter = frames.Splitter()
+        self._held: list[tuple[int, int, bytes]] | None = []
+        self.ended = False
+        self.wire: Wire | None = None
+        self.answer: asyncio.Future[tuple[bool, int]] = asyncio.get_running_loop().create_future()
+        self._closed = False
+
+    def on_data(self, data: bytes) -> None:
+        if self._closed:
+            return
+        try:
+            for kind, number, payload in self._splitter.feed(data):
+                if not self.answer.done():
+                    if kind != frames.ATTACHED:
+                        raise frames.FrameError(f"a frame of kind {kind} before the first")
+                    self.answer.set_result(frames.read_attached(payload))
+                elif self._held is not None:
+                    # Their turn comes once the session has taken in the answer.
+                    self._held.append((kind, number, payload))
+                else:
+                    self._session.hear(kind, number, payload)
+        except frames.FrameError as error:
+            logger.warning("the machine's porter broke the protocol: %s", error)
+            self.on_end()
+
+    def deliver(self) -> None:
+        """From now on frames go to the session; first those that came already."""
+        held, self._held = self._held or [], None
+        for kind, number, payload in held:
+            self._session.hear(kind, number, payload)
+
+    def on_end(self) -> None:
+        self.ended = True
+        if self._closed:
+            return
+        if not self.answer.done():
+            self.answer.set_exception(HostUnreachableError("the connection broke at its start"))
+        self._session.ended(self)
+
+    def close(self) -> None:
+        self._closed = True
+        if self.answer.done():
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                self.answer.exception()
+        else:
+            self.answer.cancel()
+        if self.wire is not None:
+            self.wire.close()

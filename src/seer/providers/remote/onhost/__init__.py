@@ -1,0 +1,1 @@
+"""What runs on a host elsewhere. Standard library and the kit only."""

@@ -1,0 +1,299 @@
+"""What runs on a host elsewhere when its controller asks for something: one operation.
+
+    python -I -c "... main()" ROOT OPERATION [ARGUMENT]
+
+Everything of Seer's on the host lies under ROOT. The request is JSON on standard input, the answer
+JSON lines on standard output, the last of them `{"ok": ...}` or `{"error": ...}`. The machines
+that it starts outlive it: their keepers and porters are processes of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import importlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, cast
+
+from seer import errors
+from seer._addresses import address
+from seer._places import state_dir
+from seer.errors import HostFullError, SandboxNotFoundError, SeerError
+from seer.providers._spec import MachineSpec
+from seer.providers.client._keeper import KeeperClient
+from seer.providers.local import LocalProvider, launch
+from seer.providers.local._leftovers import sweep
+from seer.providers.local._record import how_it_ended, machines_dir, read_record
+from seer.providers.local._start import Born
+from seer.providers.remote.onhost.launched import launch_elsewhere, running
+from seer.providers.remote.onhost.launched import status as status_of
+from seer.providers.remote.onhost.node import serve_on_node
+from seer.providers.remote.onhost.specs import read_spec
+from seer.providers.remote.onhost.store import has, keep
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAIN = "from seer.providers.remote.onhost.host import main; main()"
+_PORTER = "from seer_remote.porter import main; main()"
+_EXTRA = "remote.json"
+_KIT = Path(__file__).parents[4]
+
+
+def main() -> None:
+    """Do the operation that the command line names."""
+    root, operation, *arguments = sys.argv[1:]
+    os.umask(0o022)
+    # Kits that nobody uses any more are removed by their age.
+    os.utime(_KIT)
+    for variable, folder in (("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")):
+        os.environ[variable] = f"{root}/{folder}"
+    try:
+        _say({"ok": _OPERATIONS[operation](*arguments)})
+    except SeerError as error:
+        _say({"error": _describe(error)})
+    except OSError as error:
+        kind = HostFullError if error.errno in _FULL else errors.ProviderError
+        _say({"error": {"type": kind.__name__, "message": f"on the host: {error}"}})
+
+
+def _say(message: Mapping[str, object]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _describe(error: SeerError) -> dict[str, object]:
+    known = type(error).__name__ if hasattr(errors, type(error).__name__) else "ProviderError"
+    return {"type": known, "message": str(error)}
+
+
+def _request() -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(sys.stdin.buffer.read()))
+
+
+# --- machines ----------------------------------------------------------------------------------
+
+
+def _start() -> dict[str, object]:
+    request = _request()
+    if request["launcher"]:
+        return launch_elsewhere(request, _own_command("launched"))
+    lifeline = os.environ.get("SEER_LIFELINE")
+    spec = replace(read_spec(request["spec"]), lifeline=int(lifeline) if lifeline else None)
+    # Where something else counts the GPUs, it has chosen already.
+    given: list[int] | None = request.get("devices")
+    if spec.gpu is not None and given is not None:
+        spec = replace(spec, devices=tuple(given))
+    answer = asyncio.run(_bring_up(spec, request))
+    try:
+        _say({"ok": answer})
+    except BrokenPipeError:
+        # Whoever wanted it has gone.
+        asyncio.run(_end(str(answer["id"])))
+    os._exit(0)
+
+
+def _own_command(operation: str) -> list[str]:
+    code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_MAIN}"
+    return [sys.executable, "-I", "-c", code, sys.argv[1], operation]
+
+
+def _launched() -> None:
+    """On a node, under a launcher: which GPUs there are to use is the launcher's decision."""
+
+    async def bring_up(request: Mapping[str, Any]) -> dict[str, object]:
+        spec = read_spec(request["spec"])
+        if spec.gpu is not None:
+            given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+            numbers = [int(part) for part in given.split(",") if part.strip().isdigit()]
+            spec = replace(spec, devices=tuple(numbers[: spec.gpu_count]) or None, share_gpus=True)
+        return await _bring_up(spec, request)
+
+    serve_on_node(bring_up)
+    os._exit(0)
+
+
+async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
+    with _listening(request["gates"]) as (paths, gates):
+        born, keeper = await launch(replace(spec, gates=paths, relayed=frozenset(paths)))
+        return await _hand_over(born, keeper, spec, request, gates)
+
+
+async def _hand_over(
+    born: Born,
+    keeper: KeeperClient,
+    spec: MachineSpec,
+    request: Mapping[str, Any],
+    gates: Mapping[str, socket.socket],
+) -> dict[str, object]:
+    """Leave a porter with the machine, which holds it until its controller comes."""
+    control = os.dup(born.control.fileno())
+    try:
+        extra = {"price": request["price"]}
+        (born.folder / _EXTRA).write_text(json.dumps(extra))
+        _spawn_porter(born.folder, control, spec.lease, gates=gates)
+    except BaseException:
+        await keeper.tell("terminate")
+        await keeper.ended.wait()
+        raise
+    finally:
+        os.close(control)
+        await keeper.close()
+    return _answer(born.folder)
+
+
+async def _end(machine_id: str) -> None:
+    machine = await LocalProvider().find(machine_id)
+    await machine.terminate()
+
+
+def _answer(folder: Path) -> dict[str, object]:
+    record = read_record(folder)
+    return {
+        "id": record.id,
+        "record": json.dumps(asdict(record)),
+        "porter": str(folder / "porter.sock"),
+        **json.loads((folder / _EXTRA).read_text()),
+    }
+
+
+@contextlib.contextmanager
+def _listening(
+    names: Sequence[str],
+) -> Generator[tuple[dict[str, Path], dict[str, socket.socket]]]:
+    """Sockets for the gates that a machine may talk to, and where; its porter serves them."""
+    root = state_dir() / "gates"
+    for left in root.glob("*") if names else ():
+        _remove_unserved(left)
+    folder = root / secrets.token_hex(6)
+    paths = {name: folder / f"{name}.sock" for name in names}
+    with contextlib.ExitStack() as opened:
+        gates: dict[str, socket.socket] = {}
+        for name, path in paths.items():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            gate = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            with address(path) as where:
+                gate.bind(where)
+            # The folder is closed to others; in the jail the socket is all there is of it.
+            path.chmod(0o666)
+            gate.listen(512)
+            gates[name] = gate
+        yield paths, gates
+
+
+def _remove_unserved(folder: Path) -> None:
+    for path in folder.glob("*.sock"):
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with probe, contextlib.suppress(OSError):
+            with address(path) as where:
+                probe.connect(where)
+            return
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _spawn_porter(
+    folder: Path, control: int, lease: float, *, gates: Mapping[str, socket.socket] | None = None
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        # A porter that was killed leaves its socket.
+        (folder / "porter.sock").unlink(missing_ok=True)
+        with address(folder / "porter.sock") as where:
+            listener.bind(where)
+        listener.listen(64)
+        code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_PORTER}"
+        numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
+        doors = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
+        passed = [gate.fileno() for gate in (gates or {}).values()]
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", code, *numbers, str(folder), *doors],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            pass_fds=(listener.fileno(), *passed, *([control] if control >= 0 else [])),
+            start_new_session=True,
+        )
+
+
+def _find(machine_id: str) -> dict[str, object]:
+    for answer in running():
+        if answer["id"] == machine_id:
+            return answer
+    folder = machines_dir() / machine_id
+    sweep(machine_id)
+    try:
+        record = read_record(folder)
+    except (OSError, ValueError):
+        known = how_it_ended(machine_id)
+        if known is None:
+            raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs there") from None
+        raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}") from None
+    if not _is_served(folder):
+        _spawn_porter(folder, -1, record.lease)
+    return _answer(folder)
+
+
+def _is_served(folder: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            with address(folder / "porter.sock") as where:
+                probe.connect(where)
+        except OSError:
+            return False
+    return True
+
+
+def _list() -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for status in asyncio.run(LocalProvider().list()):
+        with contextlib.suppress(OSError, ValueError):
+            extra = json.loads((machines_dir() / status.id / _EXTRA).read_text())
+            found.append({**asdict(status), **extra})
+    for answer in running():
+        known = status_of(answer["porter"])
+        if known is not None:
+            record = json.loads(answer["record"])
+            found.append({**record, **known, "price": answer["price"]})
+    return found
+
+
+def _ended(machine_id: str) -> str | None:
+    known = how_it_ended(machine_id)
+    return known[0] if known is not None else None
+
+
+# --- programs ----------------------------------------------------------------------------------
+
+
+def _run(module: str) -> object:
+    """Run the `main` of a module of the kit with the request; what it reports is passed on."""
+    if not module.startswith("seer."):
+        raise errors.ProviderError(f"{module!r} is no module of the kit")
+    work = cast(
+        "Callable[[Mapping[str, Any], Callable[[Mapping[str, object]], None]], object]",
+        importlib.import_module(module).main,
+    )
+    given = _request()
+    os.environ.update(given["environment"])
+    return work(given["request"], lambda message: _say({"message": message}))
+
+
+_OPERATIONS: dict[str, Callable[..., object]] = {
+    "start": _start,
+    "launched": _launched,
+    "find": _find,
+    "list": _list,
+    "ended": _ended,
+    "has": has,
+    "store": keep,
+    "run": _run,
+}

@@ -1,0 +1,280 @@
+"""Rent, find and list RunPod's pods."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from seer.errors import (
+    CapacityError,
+    PreemptedError,
+    ProviderError,
+    SandboxLostError,
+)
+from seer.providers._spec import MachineSpec
+from seer.providers.rented import warden
+from seer.providers.rented._host import CACHE, ROOT, preparing_lease
+from seer.providers.rented._reasons import CODES
+from seer.providers.rented._rental import Rental
+from seer.providers.runpod import _keys
+from seer.providers.runpod._api import request
+from seer.providers.runpod._gpus import GpuOffer, choose, offers
+from seer.providers.runpod._options import RunPodOptions
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "seer-"
+"""How the names of Seer's pods begin."""
+_PUBLIC = "SEER_HOST_PUBLIC"
+_FIELDS = """
+id name desiredStatus costPerHr env lastStatusChange
+runtime { ports { ip isIpPublic privatePort publicPort type } }
+"""
+_CREATE_GPU = (
+    "mutation ($input: PodFindAndDeployOnDemandInput!) "
+    "{ podFindAndDeployOnDemand(input: $input) { id costPerHr } }"
+)
+_CREATE_CPU = (
+    "mutation ($input: deployCpuPodInput!) { deployCpuPod(input: $input) { id costPerHr } }"
+)
+_GET = f"query ($input: PodFilter) {{ pod(input: $input) {{ {_FIELDS} }} }}"
+_LIST = f"query {{ myself {{ pods {{ {_FIELDS} }} }} }}"
+_TERMINATE = "mutation ($input: PodTerminateInput!) { podTerminate(input: $input) }"
+_GRACE = 60.0
+_POLL = 0.5
+_LONGEST_POLL = 5.0
+NO_RECORD = (
+    "RunPod keeps no record of pods that ended: it was terminated, its timeout passed, it was idle "
+    "or over a limit, or its controller was gone for longer than its lease"
+)
+
+
+class Pod(Rental):
+    """A pod of RunPod's."""
+
+    def __init__(self, pod_id: str, price: float | None) -> None:
+        self.id = pod_id
+        self.price = price
+        self._ended_by_us = False
+
+    async def look(self) -> dict[str, Any] | None:
+        """What RunPod knows of it; None when it is over."""
+        data = await request(_GET, {"input": {"podId": self.id}}, repeat=True)
+        found: dict[str, Any] | None = data.get("pod")
+        if found is None or found.get("desiredStatus") in ("TERMINATED", "EXITED"):
+            return None
+        return found
+
+    async def lost(self) -> SandboxLostError | None:
+        """How it ended, as far as anybody knows; None while it is there."""
+        if await self.look() is not None:
+            return None
+        if self._ended_by_us:
+            return SandboxLostError("terminated")
+        return PreemptedError(NO_RECORD)
+
+    async def gone(self, patience: float) -> bool:
+        """Wait at most `patience` seconds for it to end by itself; whether it has."""
+        deadline = time.monotonic() + patience
+        while await self.look() is not None:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_POLL)
+        return True
+
+    async def end(self) -> None:
+        """Give it back, and wait until RunPod has taken it."""
+        self._ended_by_us = True
+        try:
+            await request(_TERMINATE, {"input": {"podId": self.id}}, repeat=True)
+        except ProviderError:
+            if await self.look() is not None:
+                raise
+        await asyncio.to_thread(_keys.forget, self.id)
+
+    async def address(self, patience: float) -> tuple[str, int, str]:
+        """Where its SSH server is, and its public key; waits for both.
+
+        Raises:
+            SandboxLostError: It ended.
+            CapacityError: It did not come up in time.
+        """
+        deadline = time.monotonic() + patience
+        pause, said = _POLL, 0.0
+        while True:
+            found = await self.look()
+            if found is None:
+                raise SandboxLostError(f"pod {self.id} ended before it had come up")
+            for port in _ports(found):
+                if port["privatePort"] == 22 and port["type"] == "tcp" and port["isIpPublic"]:
+                    return port["ip"], int(port["publicPort"]), _variable(found, _PUBLIC)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise CapacityError(
+                    f"pod {self.id} did not come up within {patience:g} s; its image may be large, "
+                    f"or its host slow: {found.get('lastStatusChange')}"
+                )
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                logger.info("pod %s comes up; up to %.0f s more", self.id, left)
+            await asyncio.sleep(min(pause, max(left, 0.05)))
+            pause = min(pause * 1.3, _LONGEST_POLL)
+
+
+def _ports(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    runtime = cast("dict[str, Any]", found.get("runtime") or {})
+    return cast("list[dict[str, Any]]", runtime.get("ports") or [])
+
+
+def _variable(found: Mapping[str, Any], name: str) -> str:
+    for pair in cast("list[str]", found.get("env") or []):
+        key, _, value = pair.partition("=")
+        if key == name:
+            return value
+    raise ProviderError(f"pod {found['id']!r} was not made by Seer: it has no {name}")
+
+
+async def rent(spec: MachineSpec, options: RunPodOptions) -> Pod:
+    """Rent a pod whose first program is the warden.
+
+    Raises:
+        CapacityError: None of the GPUs that the name stands for is to be had.
+        ProviderError: With RunPod's words.
+    """
+    wanted = await _request_for(spec, options)
+    if spec.gpu is None:
+        wanted |= {"instanceId": options.cpu_instance, "cloudType": "SECURE"}
+        pod = await _create(_CREATE_CPU, wanted)
+        if pod is None:
+            raise CapacityError(f"RunPod has no {options.cpu_instance} to rent")
+        return pod
+    fitting = choose(spec.gpu, await offers(spec.gpu_count, cloud=options.cloud))
+    refusal: CapacityError | None = None
+    for offer in fitting:
+        try:
+            return await _rent_gpu(wanted, offer, spec, options)
+        except CapacityError as error:
+            refusal = error
+    names = ", ".join(offer.name for offer in fitting)
+    raise CapacityError(f"{names}: {refusal}")
+
+
+async def _rent_gpu(
+    wanted: Mapping[str, object], offer: GpuOffer, spec: MachineSpec, options: RunPodOptions
+) -> Pod:
+    asked = {
+        **wanted,
+        "gpuTypeId": offer.id,
+        "volumeInGb": 0,
+        "gpuCount": spec.gpu_count,
+        "cloudType": options.cloud,
+        "supportPublicIp": True,
+        "minVcpuCount": int(spec.cpus or 2),
+        "minMemoryInGb": max((spec.memory or 0) >> 30, 8),
+    }
+    pod = await _create(_CREATE_GPU, asked)
+    if pod is None:
+        raise CapacityError(f"RunPod has no {offer.name} to rent")
+    return pod
+
+
+async def _create(query: str, wanted: Mapping[str, object]) -> Pod | None:
+    """Ask for a pod; None when there is none to be had.
+
+    When this is cancelled, the answer is waited for all the same: a pod that was made meanwhile is
+    ended, because nobody else would know of it.
+    """
+    asking = asyncio.create_task(request(query, {"input": wanted}, repeat=False))
+    try:
+        return _first_of(await asyncio.shield(asking))
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProviderError):
+            pod = _first_of(await asking)
+            if pod is not None:
+                await pod.end()
+        raise
+
+
+def _first_of(answer: Mapping[str, Any]) -> Pod | None:
+    found = next(iter(answer.values()), None)
+    return None if found is None else _rented(found)
+
+
+def _rented(found: Mapping[str, Any]) -> Pod:
+    price = found.get("costPerHr")
+    return Pod(found["id"], float(price) / 3600 if price else None)
+
+
+async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, object]:
+    _, client = await asyncio.to_thread(_keys.own_key)
+    host = await asyncio.to_thread(_keys.new_pair)
+    settings = {
+        "root": ROOT,
+        "lease": preparing_lease(spec.lease),
+        # The keeper ends a machine at its timeout; this is the second line.
+        "lifetime": int(spec.timeout + spec.start_timeout) if spec.timeout else 0,
+        "give_back": "runpod",
+        "codes": CODES,
+        "mark": True,
+    }
+    env = {
+        "SEER_START": _source("start.sh"),
+        "SEER_WARDEN": _source("warden.py"),
+        "SEER_SETTINGS": json.dumps(settings),
+        "SEER_HOST_KEY": host.private,
+        _PUBLIC: host.public,
+        "SEER_CLIENT_KEY": client,
+        "SEER_PACKAGES": " ".join(spec.system_packages),
+    }
+    wanted: dict[str, object] = {
+        "name": PREFIX + spec.label[:40],
+        "imageName": options.image,
+        "containerDiskInGb": max(options.container_disk_gb, (spec.disk or 0) >> 30),
+        "ports": "22/tcp",
+        "dockerArgs": "bash -c 'eval \"$SEER_START\"'",
+        "startSsh": False,
+        "env": [{"key": key, "value": value} for key, value in env.items()],
+    }
+    if options.network_volume is not None:
+        wanted |= {"networkVolumeId": options.network_volume, "volumeMountPath": CACHE}
+    if spec.timeout:
+        # RunPod's own limit is the last line, also for a pod whose image never starts.
+        end = datetime.now(UTC) + timedelta(seconds=spec.timeout + spec.start_timeout + _GRACE)
+        wanted["terminateAfter"] = end.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if options.data_center is not None:
+        wanted["dataCenterId"] = options.data_center
+    return wanted
+
+
+@cache
+def _source(name: str) -> str:
+    if name == "warden.py":
+        return Path(warden.__file__).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text()
+
+
+async def find(pod_id: str) -> Pod | None:
+    """A pod by RunPod's id; None when RunPod has no such pod of Seer's."""
+    pod = Pod(pod_id, None)
+    found = await pod.look()
+    if found is None or not str(found.get("name", "")).startswith(PREFIX):
+        return None
+    return _rented(found)
+
+
+async def running() -> list[Pod]:
+    """All pods of Seer's."""
+    data = await request(_LIST, {}, repeat=True)
+    account = cast("dict[str, Any]", data.get("myself") or {})
+    found = cast("list[dict[str, Any]]", account.get("pods") or [])
+    return [
+        _rented(pod)
+        for pod in found
+        if str(pod.get("name", "")).startswith(PREFIX) and pod.get("desiredStatus") == "RUNNING"
+    ]

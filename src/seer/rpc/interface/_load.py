@@ -1,0 +1,328 @@
+"""Loading an interface file: run it once, and describe what it exposes.
+
+Everything that could surprise at call time is an error here, as a `ServeError` with file, line and
+reason: a file that does not run, nothing exposed, a missing or unusable hint, a name twice. All
+problems of the signatures are reported together.
+
+A file may import modules that lie beside it, relatively (`from ._helpers import x`): it is run as
+a package of its own, so that such modules belong to it alone and are read again with it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from seer.errors import ServeError
+from seer.rpc.values._annotations import Parser
+from seer.rpc.values._types import SERVER_DEFAULT
+
+from ._blind import Scrubber
+from ._describe import Problem, describe_functions
+from ._expose import CONTEXT, Context, enter, expose, get_model_path, list_configured_models
+from ._schema import Schema
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+    from typing import Any
+
+    from seer.rpc.values._types import TypeDef
+
+    from ._schema import Function
+
+
+NO_NETWORK = "SEER_NO_NETWORK"
+"""Set in the process of an interface whose sandbox has no network."""
+_UNREACHABLE = (-2, -3, -5, 101, 111, 113)
+"""How connecting fails there: names that are not known, and hosts that cannot be reached."""
+
+
+def network_advice(error: BaseException | None) -> str:
+    """What to say of a connection that failed because the sandbox has no network; else empty."""
+    import os
+
+    if NO_NETWORK not in os.environ:
+        return ""
+    for _ in range(10):
+        if isinstance(error, OSError) and error.errno in _UNREACHABLE:
+            return " (this sandbox has no network: SandboxConfig(network=...))"
+        if error is None:
+            break
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+class Interface:
+    """A loaded interface.
+
+    Attributes:
+        name: Its name.
+        file: The path of its file.
+        description: Its schema; with hidden models, without their names.
+        functions: The exposed functions by name, ready to bind and call.
+        warnings: What its author should know, though it works.
+        module: The module that the file made.
+        scrubber: Replaces hidden models' names in text that an agent could see.
+        blind: Whether there are hidden models, so that tracebacks stay on the server.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        description: Schema,
+        module: ModuleType,
+        context: Context,
+        *,
+        warnings: list[str],
+        scrubber: Scrubber,
+        blind: bool,
+    ) -> None:
+        self.name = description.name
+        self.file = file
+        self.description = description
+        self.functions: dict[str, Function] = description.functions
+        self.warnings = warnings
+        self.module = module
+        self.context = context
+        self.scrubber = scrubber
+        self.blind = blind
+
+    @property
+    def source_hash(self) -> str:
+        """SHA-256 of the file, with the modules beside it that it imports."""
+        return self.description.source_hash
+
+    def schema(self) -> dict[str, Any]:
+        """The schema in its JSON form; `Schema.from_json` reads it."""
+        return self.description.to_json()
+
+    def reload(self) -> Interface:
+        """Load the file again. Objects made with `keep` are handed on; this one stays usable.
+
+        Raises:
+            ServeError: The file cannot be served as it is now.
+        """
+        return load(
+            self.file,
+            self.name,
+            models=self.context.models,
+            hidden=self.context.hidden,
+            blind=self.blind,
+            kept=self.context.kept,
+        )
+
+
+def load(
+    path: str,
+    name: str,
+    *,
+    models: Mapping[str, str] | None = None,
+    hidden: Mapping[str, str] | None = None,
+    blind: bool | None = None,
+    kept: Mapping[str, Any] | None = None,
+) -> Interface:
+    """Run an interface file and describe what it exposes.
+
+    Args:
+        path: The file.
+        name: The interface's name: the module that agents import.
+        models: Model names and their paths, for `get_model_path`.
+        hidden: The names among them that no agent may learn, each with its alias.
+        blind: Whether tracebacks and the like stay on the server; by default, whether there are
+            hidden models.
+        kept: Objects that an earlier load of the file kept.
+
+    Raises:
+        ServeError: The file cannot be served.
+    """
+    source = _read(path)
+    if not name.isidentifier() or _is_keyword(name):
+        raise ServeError(f"the name {name!r} cannot be imported; give a Python name", file=path)
+    context = Context(models, hidden, kept)
+    module_name = f"interface_{name}"
+    before = _take_out(module_name), enter(context)
+    warnings: list[str] = []
+    try:
+        module = _run(path, module_name, source, context)
+        context.exposed = [(_outermost(f, module), options) for f, options in context.exposed]
+        functions, types = _describe(path, context, warnings)
+    except ServeError:
+        # Nothing is left of it: what was served before stays as it was.
+        _take_out(module_name)
+        sys.modules.update(before[0])
+        enter(before[1])
+        raise
+    context.kept = {key: value for key, value in context.kept.items() if key in context.asked}
+    for function in functions.values():
+        function.prepare()
+    scrubber = Scrubber(context.hidden, context.models)
+    description = Schema(
+        name,
+        functions,
+        types=types,
+        doc=module.__doc__ or "",
+        source_hash=_digest(source, module_name),
+    )
+    if context.hidden:
+        _hide(path, description, scrubber)
+    return Interface(
+        path,
+        description,
+        module,
+        context,
+        warnings=[f"{path}:{warning}" for warning in warnings],
+        scrubber=scrubber,
+        blind=bool(context.hidden) if blind is None else blind,
+    )
+
+
+def _take_out(name: str) -> dict[str, ModuleType]:
+    """Remove an interface's module and those beside it that it imported; what they were."""
+    inside = f"{name}."
+    found = {k: m for k, m in sys.modules.items() if k == name or k.startswith(inside)}
+    for key in found:
+        del sys.modules[key]
+    return found
+
+
+def _outermost(function: Any, module: ModuleType) -> Any:
+    """The function as the module has it: decorators above `@expose` count too."""
+    found = getattr(module, function.__name__, None)
+    inner = found
+    while inner is not None and inner is not function:
+        inner = getattr(inner, "__wrapped__", None)
+    return function if inner is None else found
+
+
+def _hide(path: str, description: Schema, scrubber: Scrubber) -> None:
+    """Take hidden models' names out of what agents see of the schema.
+
+    Raises:
+        ServeError: One stands where replacing it would change what the function takes.
+    """
+    import json
+
+    description.doc = scrubber.text(description.doc)
+    fields: list[Any] = []
+    for described in (*description.functions.values(), *description.types.values()):
+        described.doc = scrubber.text(described.doc)
+    for function in description.functions.values():
+        fields.extend(function.parameters)
+        for parameter in function.parameters:
+            parameter.note = scrubber.text(parameter.note)
+    for definition in description.types.values():
+        fields.extend(definition.fields if definition.kind != "enum" else ())
+    for field in fields:
+        if field.default is not None and scrubber.text(field.default) != field.default:
+            field.default = SERVER_DEFAULT
+    text = json.dumps(description.to_json())
+    shown = scrubber.text(text)
+    if shown != text:
+        start = next(i for i, (a, b) in enumerate(zip(text, shown, strict=False)) if a != b)
+        raise ServeError(
+            "the name of a hidden model stands in a name, a Literal or an enum that agents see, "
+            f"near {shown[max(0, start - 40) : start + 20]!r}; use its alias there",
+            file=path,
+        )
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 (pathlib costs a fifth of the start-up)
+            return file.read()
+    except OSError as error:
+        raise ServeError(
+            f"the interface file cannot be read: {error.strerror}", file=path
+        ) from None
+
+
+def _describe(
+    path: str, context: Context, warnings: list[str]
+) -> tuple[dict[str, Function], dict[str, TypeDef]]:
+    if not context.exposed:
+        raise ServeError("no function is exposed; mark functions with @expose", file=path)
+    try:
+        return describe_functions(context.exposed, Parser(), warnings)
+    except Problem as problem:
+        raise ServeError(str(problem), file=path, line=problem.line) from None
+
+
+def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
+    """Execute the file as a module of its own; what it raises becomes a ServeError."""
+    import types
+
+    module = types.ModuleType(name)
+    module.__file__ = path
+    # As a package, so that relative imports find what lies beside the file.
+    module.__package__ = name
+    module.__path__ = [path.rpartition("/")[0]]
+    module.__dict__.update(
+        {
+            CONTEXT: context,
+            "expose": expose,
+            "get_model_path": get_model_path,
+            "list_configured_models": list_configured_models,
+        }
+    )
+    folder = path.rpartition("/")[0]
+    if folder and folder not in sys.path:
+        # Behind everything else: a file beside the interface must not replace a library.
+        sys.path.append(folder)
+    if b"\0" in source:
+        line = source[: source.index(b"\0")].count(b"\n") + 1
+        raise ServeError("a null byte stands here: this is no Python source", file=path, line=line)
+    # Dataclasses and pydantic look up a class's module by its name.
+    sys.modules[name] = module
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        raise _serve_error(path, error) from None
+    return module
+
+
+def _serve_error(path: str, error: BaseException) -> ServeError:
+    import traceback
+
+    if isinstance(error, SyntaxError) and error.filename == path:
+        shown = "".join(traceback.format_exception_only(error))
+        return ServeError(
+            f"{type(error).__name__}: {error.msg}",
+            file=path,
+            line=error.lineno,
+            remote_traceback=shown,
+        )
+    trace, line = error.__traceback__, None
+    inner = trace
+    while inner is not None:
+        if inner.tb_frame.f_code.co_filename == path:
+            if line is None:
+                trace = inner
+            line = inner.tb_lineno
+        inner = inner.tb_next
+    if isinstance(error, ServeError):
+        return ServeError(str(error), file=path, line=line)
+    said = f": {error}" if str(error) else ""
+    reason = f"{type(error).__name__}{said}{network_advice(error)}"
+    if isinstance(error, NameError) and error.name in ("keep", "Handle", "Budget"):
+        reason += f"; write `from seer.rpc import {error.name}`"
+    shown = "".join(traceback.format_exception(type(error), error, trace))
+    return ServeError(reason, file=path, line=line, remote_traceback=shown)
+
+
+def _is_keyword(name: str) -> bool:
+    import keyword
+
+    return keyword.iskeyword(name)
+
+
+def _digest(source: bytes, name: str) -> str:
+    """SHA-256 of the file; with modules beside it, of all their digests in the order of names."""
+    import hashlib
+
+    inside = f"{name}."
+    files = sorted(str(m.__file__) for key, m in sys.modules.items() if key.startswith(inside))
+    own = hashlib.sha256(source)
+    for file in files:
+        own.update(hashlib.sha256(_read(file)).digest())
+    return own.hexdigest()

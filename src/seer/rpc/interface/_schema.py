@@ -1,0 +1,315 @@
+"""The schema of an interface: its functions, their parameters and the classes they name.
+
+One description feeds argument checks on the server, the importable library, MCP tools, prompts and
+skills. `Schema.to_json` and `Schema.from_json` carry it from the sandbox to the controller; there
+it is input from another machine, so reading it checks every name and default before any of it
+can become part of generated code.
+"""
+
+from __future__ import annotations
+
+from seer.rpc.values._hints import Hint, UnsupportedHintError
+from seer.rpc.values._types import TypeDef, check_default, check_name
+
+from ._bind import Binder
+from ._options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, Literal
+
+    Bind = Callable[[list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]
+    ParameterKind = Literal[
+        "positional_only", "positional_or_keyword", "var_positional", "keyword_only", "var_keyword"
+    ]
+
+PARAMETER_KINDS = (
+    "positional_only",
+    "positional_or_keyword",
+    "var_positional",
+    "keyword_only",
+    "var_keyword",
+)
+SCHEMA_VERSION = 1
+_MALFORMED = (
+    AttributeError,
+    KeyError,
+    MemoryError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    UnsupportedHintError,
+)
+
+
+class Parameter:
+    """One parameter, as a caller sees it.
+
+    Attributes:
+        name: Its name.
+        kind: As in `inspect.Parameter`, in lower case.
+        hint: What it may be. For a batched parameter this is the hint of one item.
+        default: None where it must be given; else Python source of a literal, or `SERVER_DEFAULT`
+            for a default that stays on the server.
+        note: The description in `Annotated[..., "..."]`, or empty.
+        batched: Whether the function gets a list of what the calls of a batch gave for it.
+    """
+
+    __slots__ = ("batched", "default", "hint", "kind", "name", "note")
+
+    def __init__(
+        self,
+        name: str,
+        kind: ParameterKind,
+        hint: Hint,
+        *,
+        default: str | None = None,
+        note: str = "",
+        batched: bool = False,
+    ) -> None:
+        self.name = name
+        self.kind: ParameterKind = kind
+        self.hint = hint
+        self.default = default
+        self.note = note
+        self.batched = batched
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON form."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "hint": self.hint.to_json(),
+            "default": self.default,
+            "note": self.note,
+            "batched": self.batched,
+        }
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Parameter:
+        """Read what `to_json` gave.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        if found["kind"] not in PARAMETER_KINDS:
+            raise ValueError(f"unknown kind of parameter {found['kind']!r}")
+        return cls(
+            check_name(found["name"]),
+            found["kind"],
+            Hint.from_json(found["hint"]),
+            default=check_default(found["default"]),
+            note=str(found["note"]),
+            batched=bool(found["batched"]),
+        )
+
+
+class Function:
+    """An exposed function.
+
+    Attributes:
+        name: Its name.
+        doc: Its docstring as written, or empty.
+        parameters: Its parameters, in order.
+        returns: What it returns (for a generator: what it yields); `any` where there is no hint.
+        is_async: Whether it is a coroutine function or an async generator.
+        is_generator: Whether its results are streamed.
+        options: What `@expose(...)` says.
+        target: The function itself, on the server.
+        line: Where it is defined.
+        item_defaults: What a call gets for a batched parameter that it does not give, by name.
+    """
+
+    __slots__ = (
+        "_binders",
+        "doc",
+        "is_async",
+        "is_generator",
+        "item_defaults",
+        "line",
+        "name",
+        "options",
+        "parameters",
+        "returns",
+        "target",
+        "types",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        parameters: tuple[Parameter, ...],
+        returns: Hint,
+        *,
+        doc: str = "",
+        is_async: bool = False,
+        is_generator: bool = False,
+        options: Options | None = None,
+        types: Mapping[str, TypeDef] | None = None,
+        target: Callable[..., Any] | None = None,
+        line: int = 0,
+        item_defaults: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.returns = returns
+        self.doc = doc
+        self.is_async = is_async
+        self.is_generator = is_generator
+        self.options = options or Options()
+        self.types: Mapping[str, TypeDef] = types or {}
+        self.target = target
+        self.line = line
+        self.item_defaults: Mapping[str, Any] = item_defaults or {}
+        self._binders: dict[bool, Binder] = {}
+
+    def bind(
+        self, args: list[Any], kwargs: dict[str, Any], *, plain: bool = False
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Check and convert the arguments of a call; defaults are left to the function itself.
+
+        Args:
+            args: The positional arguments; may be changed in place.
+            kwargs: The others.
+            plain: Whether they come from a peer that has only JSON, so that base64 text may stand
+                for bytes and the like.
+
+        Raises:
+            ArgumentError: They do not fit; the message names function and parameter, what came, and
+                what was expected.
+        """
+        return self.binder(plain=plain)(args, kwargs)
+
+    def binder(self, *, plain: bool) -> Bind:
+        """What `bind` does for one kind of peer, with less around it."""
+        found = self._binders.get(plain)
+        if found is None:
+            found = self._binders[plain] = Binder(self, plain=plain)
+        return found.bind
+
+    def prepare(self) -> None:
+        """Compile the checks now rather than at the first call."""
+        self._binders[False] = Binder(self, plain=False)
+
+    def signature(self) -> str:
+        """The signature as source: `f(text: str, *, layer: int = 3) -> dict`."""
+        from ._signatures import signature
+
+        return signature(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON form, without the function itself."""
+        return {
+            "name": self.name,
+            "doc": self.doc,
+            "parameters": [parameter.to_json() for parameter in self.parameters],
+            "returns": self.returns.to_json(),
+            "is_async": self.is_async,
+            "is_generator": self.is_generator,
+            "options": self.options.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any], types: Mapping[str, TypeDef]) -> Function:
+        """Read what `to_json` gave.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        return cls(
+            check_name(found["name"]),
+            tuple(map(Parameter.from_json, found["parameters"])),
+            Hint.from_json(found["returns"]),
+            doc=str(found["doc"]),
+            is_async=bool(found["is_async"]),
+            is_generator=bool(found["is_generator"]),
+            options=Options(**found["options"]),
+            types=types,
+        )
+
+
+class Schema:
+    """An interface as data.
+
+    Attributes:
+        name: The interface's name.
+        doc: The module's docstring.
+        functions: The functions by name, in the order of the file.
+        types: The classes that hints name.
+        source_hash: SHA-256 of the file; empty in what callers get.
+    """
+
+    __slots__ = ("doc", "functions", "name", "source_hash", "types")
+
+    def __init__(
+        self,
+        name: str,
+        functions: Mapping[str, Function],
+        *,
+        types: Mapping[str, TypeDef] | None = None,
+        doc: str = "",
+        source_hash: str = "",
+    ) -> None:
+        self.name = name
+        self.functions = dict(functions)
+        self.types: dict[str, TypeDef] = dict(types or {})
+        self.doc = doc
+        self.source_hash = source_hash
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON form."""
+        return {
+            "version": SCHEMA_VERSION,
+            "name": self.name,
+            "doc": self.doc,
+            "source_hash": self.source_hash,
+            "types": {name: definition.to_json() for name, definition in self.types.items()},
+            "functions": [function.to_json() for function in self.functions.values()],
+        }
+
+    @classmethod
+    def from_json(cls, found: Any) -> Schema:
+        """Read what `to_json` gave.
+
+        Raises:
+            ValueError: It is no schema, or of another version.
+        """
+        try:
+            if found["version"] != SCHEMA_VERSION:
+                raise ValueError(f"version {found['version']!r}, this Seer reads {SCHEMA_VERSION}")
+            types = {name: TypeDef.from_json(name, d) for name, d in found["types"].items()}
+            functions = [Function.from_json(f, types) for f in found["functions"]]
+            schema = cls(
+                check_name(found["name"]),
+                {function.name: function for function in functions},
+                types=types,
+                doc=str(found["doc"]),
+                source_hash=str(found.get("source_hash", "")),
+            )
+        except _MALFORMED as error:
+            raise ValueError(f"not the schema of an interface: {error!r}") from None
+        schema.check_references()
+        return schema
+
+    def check_references(self) -> None:
+        """Check that each class named in a hint is described.
+
+        Raises:
+            ValueError: One is not.
+        """
+        hints = [f.hint for definition in self.types.values() for f in definition.fields]
+        for function in self.functions.values():
+            hints.extend([function.returns, *(p.hint for p in function.parameters)])
+        for hint in hints:
+            for inner in hint.walk():
+                if inner.kind == "named" and inner.detail not in self.types:
+                    raise ValueError(f"the class {inner.detail!r} is not described")
+
+
+def for_callers(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema in its JSON form, without what callers must not see.
+
+    The digest of the file would confirm a guess at its text, such as the name of a hidden model.
+    """
+    return {key: value for key, value in schema.items() if key != "source_hash"}

@@ -1,0 +1,1 @@
+"""What is generated from a schema: the importable library, its stubs, prompt docs, JSON Schemas."""

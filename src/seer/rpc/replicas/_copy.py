@@ -1,0 +1,222 @@
+"""A copy of the interface: an interface process whose only client is the front.
+
+Its callers have the same names as the front's, so that handles stay each caller's own, but they
+have no sockets here: the front makes the connections and passes them in. Budgets, kept results and
+the record are the front's business.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+
+from seer.rpc.interface._budget import Budget
+from seer.rpc.server._calls import Caller
+from seer.rpc.server._channel import Channel
+from seer.rpc.server._execute import Executor
+from seer.rpc.server._failures import uses_gpu
+from seer.rpc.server._forks import Withheld
+from seer.rpc.server._gate import Gate
+from seer.rpc.server._gate_process import settle_process
+from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
+from seer.rpc.server._results import Results
+from seer.rpc.server._streams import Streamer, stream_head
+
+from ._errors import with_traceback
+from ._link import RAN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from seer.rpc.interface._budget import Meter
+    from seer.rpc.interface._schema import Function
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._config import ServerConfig
+    from seer.rpc.server._connection import Connection
+    from seer.rpc.server._replies import Reply
+    from seer.rpc.server._shared import Shared
+
+GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
+MAX_EARLY = 1024
+
+
+def serve_copy(
+    config: ServerConfig,
+    *,
+    epoch: str,
+    shared: Shared,
+    channel: Channel,
+    front: socket.socket,
+    places: dict[str, int],
+    gpu: str | None,
+) -> int:
+    """Load the interface and run what the front asks for; the process's exit code.
+
+    Args:
+        config: What is served.
+        epoch: The name of this copy.
+        shared: Memory that only this copy and the supervisor have.
+        channel: To and from the supervisor.
+        front: The end of the channel to the front.
+        places: Numbers of the functions.
+        gpu: The one GPU that it shall see; None to see what the machine has.
+    """
+    settle_process()
+    if gpu is not None:
+        os.environ[GPU_VARIABLE] = gpu
+    withheld = Withheld(channel.fileno(), front.fileno())
+    interface = load_or_tell(config, channel)
+    if interface is None:
+        return FAILED_TO_LOAD
+    process = CopyProcess(config, interface, epoch, shared, channel, places)
+    # It is the process's to replace: kept here, the first module would never go.
+    del interface
+    withheld.loop = process.loop
+    process.serve_front(Channel(front))
+    return 0
+
+
+class _NoResults(Results):
+    """Keeps nothing: the front does."""
+
+    __slots__ = ()
+
+    def add(self, call: str, function: str, reply: Reply | bytes | None, now: float) -> None:
+        """Keep nothing."""
+
+
+class _Known(Caller):
+    """A caller of the front's."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, index: int, meter: Meter) -> None:
+        super().__init__(name, index, meter)
+        self.results = _NoResults()
+
+
+class CopyGate(Gate):
+    """Answers the front, and says with each answer how the call ran."""
+
+    def finish(
+        self, call: Call, reply: Reply, ended: float, seconds: float, *, runs_on: bool = False
+    ) -> None:
+        """Settle a call; on any thread."""
+        call.ran = seconds
+        super().finish(call, reply, ended, seconds, runs_on=runs_on)
+
+    def _send(self, connection: Connection, call: Call, reply: Reply) -> None:
+        connection.busy = False
+        connection.call = None
+        if reply.last_chunk:
+            connection.send(reply.last_chunk)
+        else:
+            self.send_whole(connection, reply, self.prefix + ran(call))
+
+
+def ran(call: Call) -> bytes:
+    """The header line that says how a call ran."""
+    return b"%s: %.6f %d %d\r\n" % (RAN, call.ran, uses_gpu(), call.batch)
+
+
+class CopyStreamer(Streamer):
+    """Sends what generators yield, and says first whether a GPU is in use."""
+
+    def _head(self) -> bytes:
+        return stream_head(self._executor.gate.prefix + b"%s: 0 %d 1\r\n" % (RAN, uses_gpu()))
+
+
+class CopyExecutor(Executor):
+    """Runs calls; budgets and the record are the front's."""
+
+    streamer_kind = CopyStreamer
+
+    def raised(self, error: BaseException) -> Reply:
+        """The reply that carries what a function raised; the front takes out what it records."""
+        reply = super().raised(error)
+        if reply.traceback:
+            reply.text = with_traceback(reply.text, reply.traceback)
+        return reply
+
+
+class CopyProcess(InterfaceProcess):
+    """Everything of one copy, put together."""
+
+    gate_kind = CopyGate
+    executor_kind = CopyExecutor
+    caller_kind = _Known
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._executor.keeps_tracebacks = bool(self._config.record)
+        self._front: Channel | None = None
+        self._early: dict[str, None] = {}
+        """Calls that were cancelled before they came: both travel on ways of their own."""
+
+    def serve_front(self, front: Channel) -> None:
+        """Serve until told to stop or until the supervisor is gone."""
+        self._front = front
+        self.loop.watch(front.fileno(), select.EPOLLIN, self._on_front)
+        self.run()
+
+    def _detach_after(self) -> float:
+        # The front answers callers, and this process says when a function has really ended.
+        return float("inf")
+
+    def _make_recorder(self, source_hash: str, shared: Shared) -> None:
+        return None
+
+    def _budget_of(self, function: Function) -> Budget:
+        # The front has counted the calls already.
+        return Budget()
+
+    def _submit(self, call: Call) -> None:
+        if self._early and call.id in self._early:
+            del self._early[call.id]
+            self.gate.stop_call(call, "cancel")
+            return
+        super()._submit(call)
+
+    # --- what the front says -----------------------------------------------------------------
+
+    def _on_front(self, _events: int) -> None:
+        assert self._front is not None
+        messages = self._front.receive()
+        if messages is None:
+            # The supervisor will say what comes next.
+            self.loop.unwatch(self._front.fileno())
+            return
+        for message, descriptors in messages:
+            getattr(self, "_front_" + message["op"])(message, descriptors)
+
+    def _front_connect(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        name = message["caller"]
+        if not descriptors:
+            # This process has none left. The front sees the connection end, and says so.
+            os.write(2, b"no descriptor is left for a connection to the front\n")
+            return
+        caller = self.gate.callers.get(name)
+        if caller is None:
+            caller = self.callers.know(name, message["index"], Budget())
+        self.callers.connect(caller, socket.socket(fileno=descriptors[0]))
+
+    def _front_cancel(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        caller = self.gate.callers.get(message["caller"])
+        call = None if caller is None else caller.calls.get(message["call"])
+        if call is not None:
+            self.gate.stop_call(call, "cancel")
+            return
+        # It has ended just now, or is still to come. Ids are never used again, so a few do no harm.
+        self._early[message["call"]] = None
+        if len(self._early) > MAX_EARLY:
+            del self._early[next(iter(self._early))]
+
+    def _front_free(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        caller = self.gate.callers.get(message["caller"])
+        if caller is not None:
+            caller.handles.free(message["handle"])
+
+    def _front_remove(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        self.callers.remove(message["caller"])

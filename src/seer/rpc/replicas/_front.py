@@ -1,0 +1,217 @@
+"""The front: the process that has the callers' sockets where an interface runs in several copies.
+
+It is a gate like any other, with the same callers, budgets, kept results and record, but it runs no
+code of the interface: its functions are those of the schema that the copies report, and it hands
+calls to copies instead of calling anything. It lives as long as the interface does, however many
+copies come and go.
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+
+from seer.errors import GateError
+from seer.rpc.interface._budget import Budget
+from seer.rpc.interface._schema import Schema
+from seer.rpc.server._callers import Callers
+from seer.rpc.server._entries import Entry, function_meter
+from seer.rpc.server._gate import Gate
+from seer.rpc.server._gate_process import GateProcess, settle_process
+from seer.rpc.server._loop import Loop
+from seer.rpc.wire._memory import Spares
+
+from ._copies import Copies
+from ._freight import Freight
+from ._front_execute import FrontExecutor
+from ._guests import Guest
+from ._passing import Passing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from seer.rpc.server._calls import Call
+    from seer.rpc.server._channel import Channel
+    from seer.rpc.server._config import ServerConfig
+    from seer.rpc.server._connection import Connection
+    from seer.rpc.server._shared import Shared
+    from seer.rpc.wire._http import Request
+
+
+def serve_front(
+    config: ServerConfig,
+    *,
+    epoch: str,
+    shared: Shared,
+    channel: Channel,
+    listeners: list[tuple[str, int, Budget, socket.socket]],
+    places: dict[str, int],
+    about: dict[str, Any],
+) -> int:
+    """Serve what the copies of an interface expose; the process's exit code.
+
+    Args:
+        config: What is served.
+        epoch: The name of this incarnation.
+        shared: Where the meters are.
+        channel: To and from the supervisor.
+        listeners: Each caller's name, number, budget and listening socket.
+        places: Numbers of the functions' meters.
+        about: The schema and the warnings that a copy reported.
+    """
+    settle_process()
+    _raise_descriptors()
+    front = Front(config, epoch, shared, channel, places)
+    front.expose(about)
+    for name, index, budget, listener in listeners:
+        front.callers.add(name, index, budget, listener)
+    front.run()
+    return 0
+
+
+def _raise_descriptors() -> None:
+    """Allow as many open descriptors as this process may have: each caller needs several."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class FrontGate(Gate):
+    """A gate whose calls are run elsewhere."""
+
+    def _take_buffers(
+        self, connection: Connection, request: Request, body: bytes | bytearray, call: Call
+    ) -> None:
+        call.freight = Freight.of_frames(body, request, connection.descriptors)
+        try:
+            super()._take_buffers(connection, request, body, call)
+        except BaseException:
+            call.freight.close()
+            raise
+
+    def _forget(self, call: Call) -> None:
+        super()._forget(call)
+        if call.freight is not None:
+            call.freight.close()
+
+
+class Front(GateProcess):
+    """Everything of the front process, put together."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        epoch: str,
+        shared: Shared,
+        channel: Channel,
+        places: dict[str, int],
+    ) -> None:
+        super().__init__(config, channel, places)
+        self._shared = shared
+        self._about: dict[str, Any] = {}
+        self.loop = Loop(next_job=_no_job, jobs=(), due=self._due)
+        recorder = self._recorder = self._make_recorder("", shared)
+        self.gate = self._make_gate(
+            FrontGate,
+            epoch=epoch,
+            shared=shared,
+            fetch=(_elsewhere, _elsewhere),
+            submit=self._submit,
+            spares=Spares(),
+        )
+        executor = FrontExecutor(
+            self.gate,
+            shared,
+            tracebacks=False,
+            scrubber=None,
+            recorder=recorder,
+            grace=config.grace,
+            poisoned=_elsewhere,
+        )
+        self._passing = Passing(executor, self.loop)
+        self._copies = Copies(
+            executor, self._passing, self.loop, grace=config.drain, drained=self._drained
+        )
+        self.callers = Callers(self.gate, self.loop, shared, config, Guest)
+
+    def run(self) -> None:
+        """Serve until told to stop or until the supervisor is gone."""
+        self._serve(self._ready("ready"))
+
+    def expose(self, about: dict[str, Any]) -> None:
+        """Serve the functions of a schema from now on."""
+        self._about = about
+        schema = Schema.from_json(about["schema"])
+        entries: dict[str, Entry] = {}
+        for name, function in schema.functions.items():
+            budget = self._config.budget_of(function)
+            meter, place = function_meter(
+                function, budget, shared=self._shared, places=self._places
+            )
+            entries[name] = Entry(
+                name,
+                _elsewhere,
+                _elsewhere,
+                function.options,
+                meter,
+                function,
+                place,
+                schema.source_hash,
+                self._config.call_timeout,
+            )
+        if self._recorder is not None:
+            self._recorder.source_hash = schema.source_hash
+        self.gate.expose(entries, about["schema"])
+
+    def _ready(self, op: str) -> dict[str, Any]:
+        return {"op": op, **self._about, "places": self._places}
+
+    def _submit(self, call: Call) -> None:
+        self._copies.submit(call)
+
+    def _due(self, now: float) -> None:
+        self.gate.due(now)
+        self._copies.due(now)
+
+    def _drained(self, number: int) -> None:
+        self._tell({"op": "drained", "copy": number})
+
+    # --- what the supervisor says ------------------------------------------------------------
+
+    def _do_copy(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        self._copies.add(message["copy"], socket.socket(fileno=descriptors[0]))
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_ended(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        self._copies.ended(message["copy"], message["why"])
+        self._tell({"op": "answer", "to": message["n"]})
+
+    def _do_drain(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        going = self._copies.drain(message["count"])
+        self._tell({"op": "answer", "to": message["n"], "going": going})
+
+    def _do_expose(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        self.expose({"schema": message["schema"], "warnings": message["warnings"]})
+        self._tell({**self._ready("answer"), "to": message["n"]})
+
+    def _do_give_up(self, message: dict[str, Any], _descriptors: list[int]) -> None:
+        self._copies.give_up(message["why"])
+        answer = {"op": "answer", "to": message["n"]}
+        if self._recorder is None:
+            self._tell(answer)
+        else:
+            self._recorder.flush(lambda: self._notify(answer))
+
+    def _do_remove_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        guest = self.gate.callers.get(message["name"])
+        super()._do_remove_caller(message, descriptors)
+        if isinstance(guest, Guest):
+            self._copies.remove(guest)
+
+
+def _no_job() -> None:
+    return None
+
+
+def _elsewhere(*_arguments: Any) -> Any:
+    raise GateError("functions run in the copies of the interface, not in the front")

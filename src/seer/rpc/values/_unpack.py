@@ -1,0 +1,220 @@
+"""The receiving half of the wire format: tagged JSON objects become values again.
+
+The peer may be hostile. Every tag has a fixed set of fields, every reference to a buffer is
+checked, and no name off the wire is ever looked up in a module: the tables here are all there is.
+Numbers in buffers are little-endian, as are the machines this runs on.
+"""
+
+# Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+import json
+import struct
+
+from ...errors import ProtocolError
+from ._pack import TAG
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    Restorers = Mapping[str, Callable[[dict[str, Any]], object]]
+
+_CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
+
+
+class Unpacker:
+    """Reads one text with tags in it; the JSON parser calls it for each object, inside out."""
+
+    __slots__ = ("_buffers", "_extra", "raw", "torch")
+
+    def __init__(
+        self,
+        buffers: Sequence[Any],
+        *,
+        torch: bool = False,
+        raw: bool = False,
+        extra: Restorers | None = None,
+    ) -> None:
+        self._buffers = buffers
+        self._extra = extra
+        self.torch = torch
+        self.raw = raw
+
+    def read(self, string: str) -> Any:
+        """The value.
+
+        Raises:
+            ProtocolError: A tagged object is not as it must be.
+            ValueError: The text is not JSON.
+        """
+        return json.loads(string, object_hook=self._restore)
+
+    @staticmethod
+    def tags() -> frozenset[str]:
+        """The tags known here."""
+        return frozenset(_KNOWN)
+
+    def buffer(self, index: Any) -> memoryview:
+        """The buffer with this index, as bytes."""
+        if type(index) is not int or not 0 <= index < len(self._buffers):
+            raise ProtocolError(f"there is no buffer {index!r}; {len(self._buffers)} came along")
+        view = memoryview(self._buffers[index])
+        return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+    def _restore(self, found: dict[str, Any]) -> Any:
+        if TAG not in found:
+            return found
+        tag = found.pop(TAG)
+        known = _KNOWN.get(tag) if type(tag) is str else None
+        if known is None:
+            if self._extra is not None and type(tag) is str and tag in self._extra:
+                return self._extra[tag](found)
+            raise ProtocolError(f"unknown tag {tag!r}")
+        fields, restore = known
+        if found.keys() != fields:
+            raise ProtocolError(
+                f"tag {tag!r} with the fields {sorted(found)}, not {sorted(fields)}"
+            )
+        try:
+            return restore(self, found)
+        except (TypeError, ValueError, KeyError, OverflowError, struct.error) as error:
+            raise ProtocolError(f"tag {tag!r}: {error}") from None
+
+
+def deeper_than(value: Any, depth: int) -> bool:
+    """Whether containers are nested more than `depth` levels; walks by level, not by recursion."""
+    level: list[Any] = [value]
+    for _ in range(depth):
+        below: list[Any] = []
+        for item in level:
+            kind: Any = type(item)
+            if kind is dict:
+                below.extend([x for x in item.values() if type(x) in _CONTAINERS])
+                below.extend([x for x in item if type(x) is tuple])
+            elif kind in _CONTAINERS:
+                below.extend([x for x in item if type(x) in _CONTAINERS])
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def _items(found: dict[str, Any]) -> Any:
+    items = found["items"]
+    if type(items) is not list:
+        raise ProtocolError(f"items must be a list, not {type(items).__name__}")
+    return items
+
+
+def _dict(_: Unpacker, found: dict[str, Any]) -> dict[Any, Any]:
+    pairs = _items(found)
+    if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
+        raise ProtocolError("the items of a dict must be pairs")
+    return dict(pairs)
+
+
+def _numbers(unpacker: Unpacker, found: dict[str, Any], code: Any) -> Any:
+    view = unpacker.buffer(found["buffer"])
+    if len(view) % 8:
+        raise ProtocolError(f"{len(view)} bytes are no whole number of 8-byte numbers")
+    return view.cast(code).tolist() if view else []
+
+
+def _huge_int(_: Unpacker, found: dict[str, Any]) -> int:
+    text = found["hex"]
+    if type(text) is not str:
+        raise ProtocolError("an int's hex must be text")
+    return int(text, 16)
+
+
+def _bytes(unpacker: Unpacker, found: dict[str, Any]) -> bytes:
+    return bytes(unpacker.buffer(found["buffer"]))
+
+
+def _complex(_: Unpacker, found: dict[str, Any]) -> complex:
+    real, imaginary = found["value"]
+    return complex(_float(real), _float(imaginary))
+
+
+def _float(value: Any) -> float:
+    if type(value) is not float:
+        raise ProtocolError(f"a float is expected here, not {value!r}")
+    return value
+
+
+def _time(name: str) -> Callable[[Unpacker, dict[str, Any]], Any]:
+    def restore(_: Unpacker, found: dict[str, Any]) -> Any:
+        import datetime
+
+        return getattr(datetime, name).fromisoformat(found["value"])
+
+    return restore
+
+
+def _timedelta(_: Unpacker, found: dict[str, Any]) -> Any:
+    import datetime
+
+    days, seconds, microseconds = found["value"]
+    return datetime.timedelta(days, seconds, microseconds)
+
+
+def _array(unpacker: Unpacker, found: dict[str, Any]) -> Any:
+    from . import _arrays
+
+    return _arrays.unpack_array(unpacker, found)
+
+
+def _tensor(unpacker: Unpacker, found: dict[str, Any]) -> Any:
+    from . import _arrays
+
+    return _arrays.unpack_tensor(unpacker, found)
+
+
+def _image(unpacker: Unpacker, found: dict[str, Any]) -> Any:
+    from . import _arrays
+
+    return _arrays.unpack_image(unpacker, found)
+
+
+def _frame(unpacker: Unpacker, found: dict[str, Any]) -> Any:
+    from . import _tables
+
+    return _tables.unpack_frame(unpacker, found)
+
+
+def _series(unpacker: Unpacker, found: dict[str, Any]) -> Any:
+    from . import _tables
+
+    return _tables.unpack_series(unpacker, found)
+
+
+_BUFFER = frozenset({"buffer"})
+_ITEMS = frozenset({"items"})
+_VALUE = frozenset({"value"})
+_ARRAY = frozenset({"buffer", "dtype", "shape"})
+
+_KNOWN: dict[str, tuple[frozenset[str], Callable[[Unpacker, dict[str, Any]], Any]]] = {
+    "array": (_ARRAY, _array),
+    "bytes": (_BUFFER, _bytes),
+    "complex": (_VALUE, _complex),
+    "date": (_VALUE, _time("date")),
+    "datetime": (_VALUE, _time("datetime")),
+    "dict": (_ITEMS, _dict),
+    "floats": (_BUFFER, lambda unpacker, found: _numbers(unpacker, found, "d")),
+    "frame": (frozenset({"columns", "index"}), _frame),
+    "frozenset": (_ITEMS, lambda _, found: frozenset(_items(found))),
+    "image": (_BUFFER, _image),
+    "int": (frozenset({"hex"}), _huge_int),
+    "ints": (_BUFFER, lambda unpacker, found: _numbers(unpacker, found, "q")),
+    "series": (frozenset({"column", "index"}), _series),
+    "set": (_ITEMS, lambda _, found: set(_items(found))),
+    "time": (_VALUE, _time("time")),
+    "timedelta": (_VALUE, _timedelta),
+    "torch": (_ARRAY, _tensor),
+    "tuple": (_ITEMS, lambda _, found: tuple(_items(found))),
+}

@@ -1,0 +1,1 @@
+"""Serve recorded calls again, without an interface, a model or a GPU."""

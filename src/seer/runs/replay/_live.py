@@ -1,0 +1,304 @@
+"""A replay that may go on past its record: recorded answers first, the live interface after.
+
+The sandbox is started for real, and every caller's socket is one of ours in front of the real one.
+As long as calls come as recorded, the record answers. At the first that differs, all calls that the
+record has answered are made again on the live interface, in their recorded order, so that its
+module state is what it was; from then on every call goes there.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seer._addresses import address
+from seer._transient import TransientFolder
+from seer.errors import GateError, InterfaceDiedError, ReplayDivergenceError
+from seer.providers import (
+    Channel,
+    FileStatus,
+    Listener,
+    Machine,
+    Process,
+    TerminalSize,
+)
+from seer.rpc.client._responses import ResponseReader
+from seer.rpc.client._streams import ChunkReader, split_chunk
+from seer.rpc.wire._http import WireError
+from seer.rpc.wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
+from seer.runs._calls import GateCall
+from seer.runs.replay._gate import Answered, ReplayGate
+from seer.runs.replay._machine import GateMaker, SocketChannel
+from seer.runs.replay._requests import Asked
+
+logger = logging.getLogger(__name__)
+
+
+class Takeover:
+    """The live side of a replay; see `seer.runs.replay._gate.Beyond`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live = False
+        self._sockets: dict[tuple[str, str], Path] = {}
+        self._gates: list[tuple[ReplayGate, Any]] = []
+
+    def add_gate(self, gate: ReplayGate, read_blob: Any) -> None:
+        """Note a gate whose calls are made again when the live side takes over."""
+        self._gates.append((gate, read_blob))
+
+    def add_caller(self, interface: str, caller: str, real: Path) -> None:
+        """Note where a caller's real socket is."""
+        self._sockets[interface, caller] = real
+
+    @property
+    def live(self) -> bool:
+        """Whether the live interface answers."""
+        with self._lock:
+            return self._live
+
+    def take_over(self, divergence: ReplayDivergenceError) -> bool:
+        """Make the calls of the record again, then go live."""
+        with self._lock:
+            if not self._live:
+                for call, caller, read_blob in self._played():
+                    self._repeat(call, caller, read_blob)
+                self._live = True
+            return True
+
+    def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
+        """What the live interface answers.
+
+        Raises:
+            GateError: It cannot be reached.
+        """
+        head = [f"seer-call: {asked.request.call}"] if asked.request.call else []
+        if asked.request.deadline is not None:
+            head.append(f"seer-deadline: {asked.request.deadline:.6f}")
+        message = _message(asked.request.path, head, asked.text, asked.buffers)
+        return self._exchange(interface, caller, message)
+
+    def _played(self) -> list[tuple[GateCall, str, Any]]:
+        played = [
+            (call, caller, read_blob)
+            for gate, read_blob in self._gates
+            for caller, tape in gate.tapes.given().items()
+            for call in tape.played
+            if call.arguments is not None
+        ]
+        return sorted(played, key=lambda item: item[0].started)
+
+    def _repeat(self, call: GateCall, caller: str, read_blob: Any) -> None:
+        buffers = [read_blob(item) for item in call.argument_buffers]
+        path = f"/v1/call/{call.function}"
+        message = _message(path, [], (call.arguments or "").encode(), buffers)
+        self._exchange(call.interface, caller, message)
+
+    def _exchange(self, interface: str, caller: str, message: bytes) -> Answered:
+        path = self._sockets.get((interface, caller))
+        if path is None:
+            raise GateError(f"replay: the live {interface!r} does not know the caller {caller!r}")
+        try:
+            with socket.socket(socket.AF_UNIX) as connected:
+                with address(path) as short:
+                    connected.connect(short)
+                connected.sendall(message)
+                return _whole_answer(connected)
+        except (OSError, WireError) as error:
+            raise InterfaceDiedError(f"replay: the live {interface!r} is gone: {error}") from error
+
+
+class LiveAfterMachine(Machine):
+    """A real machine whose callers talk to the record first."""
+
+    def __init__(self, real: Machine, make_gate: GateMaker, takeover: Takeover) -> None:
+        self.id = real.id
+        self.provider = real.provider
+        self.layout = real.layout
+        self.note = real.note
+        self._real = real
+        self._make_gate = make_gate
+        self._takeover = takeover
+        self._folder = TransientFolder("replay")
+        self._interfaces: dict[str, ReplayGate] = {}
+        self._callers: dict[str, str] = {}
+        self._paths: dict[str, Path] = {}
+
+    def path(self, target: str) -> str:
+        """See `Machine.path`."""
+        return self._real.path(target)
+
+    def socket_path(self, path: str) -> Path | None:
+        """The socket that the record serves in front of the real one."""
+        real = self._real.socket_path(path)
+        caller = self._callers.get(path)
+        gate = self._interfaces.get(path.rpartition("/")[0])
+        if real is None or caller is None or gate is None:
+            return real
+        if path not in self._paths:
+            front = self._folder.path / f"{len(self._paths)}.sock"
+            self._takeover.add_caller(gate.name, caller, real)
+            gate.serve_caller(caller, str(front))
+            self._paths[path] = front
+        return self._paths[path]
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bool = False,
+        pty: TerminalSize | None = None,
+        user: str | None = None,
+    ) -> Process:
+        """See `Machine.spawn`."""
+        return await self._real.spawn(argv, env=env, cwd=cwd, stdin=stdin, pty=pty, user=user)
+
+    async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """See `Machine.read_file`; arrays of calls are those that the gate in front knows."""
+        folder, _, value = path.partition("/record/")
+        if value and folder in self._interfaces:
+            return self._interfaces[folder].blob(value.rpartition("/")[2])
+        return await self._real.read_file(path, offset=offset, length=length)
+
+    async def write_file(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
+    ) -> None:
+        """See `Machine.write_file`; what is to be served is noted."""
+        folder, _, name = path.rpartition("/")
+        if name == "serve.json":
+            interface = str(json.loads(data)["name"])
+            gate = self._interfaces[folder] = self._make_gate(interface, Path)
+            gate.serve_control(str(self._control(folder)))
+        await self._real.write_file(path, data, mode=mode, append=append)
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
+        """See `Machine.stat`."""
+        return await self._real.stat(path, follow=follow)
+
+    async def list_dir(self, path: str) -> list[FileStatus]:
+        """See `Machine.list_dir`."""
+        return await self._real.list_dir(path)
+
+    async def make_dir(self, path: str, *, mode: int = 0o755) -> None:
+        """See `Machine.make_dir`."""
+        await self._real.make_dir(path, mode=mode)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """See `Machine.remove`."""
+        await self._real.remove(path, recursive=recursive)
+
+    async def connect(self, address: str | int) -> Channel:
+        """See `Machine.connect`; on control sockets the making of callers is noted."""
+        channel = await self._real.connect(address)
+        folder = address.rpartition("/")[0] if isinstance(address, str) else ""
+        if folder in self._interfaces:
+            return _Listening(channel, self._callers, self._control(folder))
+        return channel
+
+    def _control(self, folder: str) -> Path:
+        number = list(self._interfaces).index(folder)
+        return self._folder.path / f"control-{number}.sock"
+
+    def listen(self, path: str) -> Listener:
+        """See `Machine.listen`."""
+        return self._real.listen(path)
+
+    async def detach(self) -> None:
+        """See `Machine.detach`."""
+        await self._real.detach()
+
+    async def terminate(self) -> None:
+        """See `Machine.terminate`."""
+        for gate in self._interfaces.values():
+            gate.close()
+        await asyncio.to_thread(self._folder.remove)
+        await self._real.terminate()
+
+
+class _Listening(Channel):
+    """Passes a control connection on, and notes which caller gets which socket.
+
+    What asks for the record of calls is led to the gate in front: it knows those that the record
+    answered, and those that it passed on.
+    """
+
+    def __init__(self, real: Channel, callers: dict[str, str], front: Path) -> None:
+        self._real = real
+        self._callers = callers
+        self._front = front
+
+    async def read(self, n: int = 65536) -> bytes:
+        return await self._real.read(n)
+
+    async def write(self, data: bytes) -> None:
+        head, _, body = data.partition(b"\r\n\r\n")
+        if re.match(rb"POST /v1/callers ", head):
+            asked = json.loads(body)
+            self._callers[str(asked["socket"])] = str(asked["name"])
+        elif re.match(rb"POST /v1/(follow|unfollow|records|flush)\b", head):
+            await self._real.close()
+            self._real = await SocketChannel.open(self._front)
+        await self._real.write(data)
+
+    async def close(self) -> None:
+        await self._real.close()
+
+
+def _message(path: str, head: Sequence[str], text: bytes, buffers: Sequence[bytes]) -> bytes:
+    """A request with its arrays inline, so that no descriptors are needed."""
+    lines = [f"POST {path} HTTP/1.1", "host: gate", "seer-gate: 1", "seer-accept: frames", *head]
+    body = text
+    if buffers:
+        pieces: list[Piece] = []
+        for buffer in buffers:
+            start = aligned(len(body), INLINE_ALIGN)
+            body = body.ljust(start, b"\0") + buffer
+            pieces.append(Piece("i", 0, start, len(buffer)))
+        lines += [f"content-type: {FRAMES_TYPE.decode()}", f"seer-json: {len(text)}"]
+        lines.append(f"seer-buffers: {format_pieces(pieces).decode()}")
+    lines.append(f"content-length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _whole_answer(connected: socket.socket) -> Answered:
+    """Everything up to the end of one answer, also of a streamed one."""
+    reader, raw = ResponseReader(), b""
+    while True:
+        data = connected.recv(1 << 20)
+        if not data:
+            raise ConnectionResetError("the gate closed the connection")
+        raw += data
+        response = reader.feed(data)
+        if response is not None:
+            break
+    if response.streamed:
+        chunks = ChunkReader()
+        found = chunks.feed(reader.take_rest())
+        while None not in found:
+            data = connected.recv(1 << 20)
+            if not data:
+                raise ConnectionResetError("the gate closed the connection")
+            raw += data
+            found += chunks.feed(data)
+        return _streamed(raw, response.status, [chunk for chunk in found if chunk is not None])
+    places = [(piece.offset, piece.offset + piece.size) for piece in response.pieces]
+    buffers = tuple(bytes(response.body[start:end]) for start, end in places)
+    return Answered(
+        raw, response.status, bytes(response.text).decode("utf-8", "surrogatepass"), buffers
+    )
+
+
+def _streamed(raw: bytes, status: int, chunks: Sequence[bytes]) -> Answered:
+    """A stream in the form that gates record: its items, then how it ended."""
+    *items, end = [split_chunk(chunk) for chunk in chunks]
+    lines = b",".join(line for line, _ in items)
+    text = b'{"stream":[%s],%s' % (lines, end[0][1:])
+    buffers = tuple(bytes(view) for _, views in items for view in views)
+    return Answered(raw, status, text.decode("utf-8", "surrogatepass"), buffers)

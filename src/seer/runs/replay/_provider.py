@@ -1,0 +1,117 @@
+"""The provider `replay`: sandboxes whose served functions answer from the record of a run."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from seer.errors import ConfigError, SandboxNotFoundError, ServeError
+from seer.providers import Machine, MachineSpec, MachineStatus, Provider, get_provider
+from seer.runs._places import runs_root
+from seer.runs._reader import Run, open_run
+from seer.runs._siblings import blob_of_any, calls_of, siblings
+from seer.runs.replay._gate import ReplayGate
+from seer.runs.replay._live import LiveAfterMachine, Takeover
+from seer.runs.replay._machine import GateMaker, ReplayMachine
+
+RUN_VARIABLE = "SEER_REPLAY"
+LIVE_VARIABLE = "SEER_REPLAY_LIVE"
+
+
+class ReplayProvider(Provider):
+    """Replays the run that `SEER_REPLAY` names, and the others that its program made.
+
+    With `SEER_REPLAY_LIVE` set to the name of another provider, a sandbox is started there too, and
+    takes over at the first call that the record does not answer.
+    """
+
+    name = "replay"
+    shares_host = True
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether models, packages and repositories are of no use to its machines."""
+        return not os.environ.get(LIVE_VARIABLE)
+
+    def unavailable(self) -> str | None:
+        """Why it cannot be used: no run is named."""
+        if os.environ.get(RUN_VARIABLE):
+            return None
+        return f"no run is being replayed: set {RUN_VARIABLE}, or use `seer replay RUN`"
+
+    async def start(self, spec: MachineSpec) -> Machine:
+        """Start a machine that answers from the record.
+
+        Raises:
+            ConfigError: No run is named.
+            RunNotFoundError: There is no such run.
+        """
+        named = os.environ.get(RUN_VARIABLE)
+        if not named:
+            raise ConfigError(
+                "provider", "replay", f"say which run: set {RUN_VARIABLE}, or use `seer replay RUN`"
+            )
+        run = open_run(named, runs_root())
+        live = os.environ.get(LIVE_VARIABLE)
+        if not live:
+            return ReplayMachine(spec, gate_maker(run))
+        takeover = Takeover()
+        real = await get_provider(live).start(spec)
+        return LiveAfterMachine(real, gate_maker(run, takeover), takeover)
+
+    async def find(self, machine_id: str) -> Machine:
+        """A replay ends with its controller, so there is none to find.
+
+        Raises:
+            SandboxNotFoundError: Always.
+        """
+        raise SandboxNotFoundError(f"{machine_id!r}: a replay lives only in its own process")
+
+    async def list(self) -> list[MachineStatus]:
+        """None that another process could use."""
+        return []
+
+
+def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
+    """What makes the gates of a replay of the program of `run`."""
+    runs = siblings(run)
+    calls = calls_of(runs)
+    interfaces: dict[str, dict[str, Any]] = {}
+    for item in runs:
+        interfaces |= item.meta.get("interfaces") or {}
+
+    def read_blob(digest: str) -> bytes:
+        return blob_of_any(runs, digest)
+
+    def make(name: str, host_path: Callable[[str], Path]) -> ReplayGate:
+        about = interfaces.get(name)
+        if about is None or "schema" not in about:
+            known = ", ".join(sorted(interfaces)) or "none"
+            raise ServeError(
+                f"run {run.run_id} has no record of an interface {name!r}; it has: {known}"
+            )
+        gate = ReplayGate(
+            name,
+            about["schema"],
+            [call for call in calls if call.interface == name],
+            read_blob=read_blob,
+            host_path=host_path,
+            beyond=takeover,
+        )
+        if takeover is not None:
+            takeover.add_gate(gate, read_blob)
+        return gate
+
+    return make
+
+
+def replay_environment(run: Run, *, live: str | None = None) -> dict[str, str]:
+    """Variables under which the program of a run runs again from its record.
+
+    Args:
+        run: The recorded run.
+        live: A provider to go on with at the first call that differs.
+    """
+    folder = str(run.folder)
+    variables = {"SEER_PROVIDER": "replay", RUN_VARIABLE: folder, "SEER_AGENT": f"replay:{folder}"}
+    return variables | ({LIVE_VARIABLE: live} if live else {})
