@@ -88,7 +88,7 @@ def _choose(starter: Starter, path: Path | str, program: str) -> str:
 
 NAME = "from seer.isolation import choose; print(choose().name)"
 BWRAP = "from seer.isolation import choose; print(choose('bubblewrap').name)"
-NO_LANDLOCK = "from seer.isolation import _launcher; _launcher.abi = lambda: 0; "
+NO_LANDLOCK = "from seer.isolation.backends import _launcher; _launcher.abi = lambda: 0; "
 
 
 @pytest.mark.full
