@@ -2,8 +2,7 @@
 
 from seer import _clash as _clash
 from seer.environment._handles import ModelHandle, RepoHandle
-from seer.environment._output import Output
-from seer.environment._sandbox import Sandbox
+from seer.environment._sandbox import Output, Sandbox
 from seer.environment._scoped import ScopedSandbox
 from seer.environment.config._config import (
     ExecutionMode,

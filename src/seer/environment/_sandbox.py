@@ -1,28 +1,526 @@
 """`Sandbox`: a machine with models, packages and repositories, used through blocking calls.
 
-This is the object a user holds. How a machine is made ready stands in `_start`, its life in
-`_lifetime`, what is done in it in `_commands`, and what a machine can do in `seer.providers`.
+This is the object a user holds, with its whole life: it starts, runs commands, moves files, is
+detached, adopted and ended. How a machine is made ready stands in `_start`, and what a machine can
+do in `seer.providers`. Every blocking method has an `a`-prefixed twin that can be awaited.
 """
 
+import asyncio
+import contextlib
 import importlib
-from typing import Self, cast
+import os
+import secrets
+import shlex
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from html import escape
+from types import TracebackType
+from typing import ClassVar, Protocol, Self, cast
 
+from seer._ending import Ending, Step, run_all
 from seer._sync import on_loop, run_sync
-from seer.environment._commands import Commands
 from seer.environment._handles import ModelHandle, RepoHandle
-from seer.environment._lifetime import Notebook
-from seer.environment._snapshots import find_snapshot, take_snapshot
+from seer.environment._snapshots import Snapshot, find_snapshot, take_snapshot
+from seer.environment._start import Started, adopt, start
 from seer.environment.config._config import ExecutionMode, SandboxConfig
-from seer.errors import SandboxStateError
+from seer.errors import CommandFailedError, CommandTimeoutError, SandboxStateError
+from seer.isolation import Mount
+from seer.providers import (
+    DEFAULT,
+    ExecResult,
+    Machine,
+    MachineStatus,
+    Network,
+    OnOutput,
+    get_provider,
+    resolve_provider,
+)
+from seer.workspace import Dependent
 
 
-class Sandbox(Commands):
+class Output(str):
+    """The standard output of a command, as text.
+
+    Attributes:
+        exit_code: The exit status; negative numbers are signals.
+        stderr: What the command printed to standard error.
+    """
+
+    exit_code: int
+    stderr: str
+
+    def __new__(cls, stdout: str, *, exit_code: int, stderr: str) -> "Output":
+        """Make an output from its parts."""
+        self = super().__new__(cls, stdout)
+        self.exit_code = exit_code
+        self.stderr = stderr
+        return self
+
+
+class Sandbox:
     """A whole machine for an agent: with a GPU where there is one, models and packages.
 
     Example:
         with Sandbox(SandboxConfig(gpu=None, python_packages=["numpy"])) as sandbox:
             print(sandbox.exec("nproc"))
     """
+
+    _kind: ClassVar[str] = "sandbox"
+    _default_network: ClassVar[Network] = "full"
+
+    def __init__(self, config: SandboxConfig | None = None) -> None:
+        """Describe the sandbox; nothing starts before `start`."""
+        self.config = config if config is not None else SandboxConfig()
+        self._started: Started | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._ended = False
+        self._end = Ending(self._run_ending_steps)
+        self._snapshot: Snapshot | None = None
+        self._notebook: Notebook | None = None
+        self._dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        """What it is, where it runs and with what; hidden models stay unnamed."""
+        models = [
+            f"model_{number}" if model.hidden else model.name
+            for number, model in enumerate(self.config.models)
+        ]
+        state = "ended" if self._ended else "not started"
+        if self._started is not None and not self._ended:
+            state = f"{self.sandbox_id}"
+        return f"<{type(self).__name__} {', '.join([state, *models])}>"
+
+    def _repr_html_(self) -> str:
+        return f"<code>{escape(repr(self))}</code>"
+
+    def start(self) -> Self:
+        """Get the machine ready: packages, models, repositories, files. Returns the sandbox.
+
+        Raises:
+            StartError: A phase failed; nothing is left running.
+            SecretMissingError: A secret of the configuration is not set.
+            SandboxStateError: The sandbox was started before, or is terminated meanwhile.
+        """
+        return run_sync(self._start())
+
+    async def astart(self) -> Self:
+        """The twin of `start`."""
+        return await on_loop(self._start(), settle=True)
+
+    async def _start(self) -> Self:
+        self._check_process()
+        if self._ended:
+            raise SandboxStateError("this sandbox has ended; make a new one from its config")
+        if self._started is not None:
+            raise SandboxStateError(f"this sandbox runs already, as {self.sandbox_id!r}")
+        if self._starting is not None:
+            raise SandboxStateError("this sandbox is being started already")
+        starting = self._starting = asyncio.create_task(self._run_start())
+        try:
+            await starting
+        except asyncio.CancelledError:
+            if not self._ended:
+                raise
+        finally:
+            self._starting = None
+        if self._ended:
+            raise SandboxStateError("this sandbox was terminated while it was being started")
+        return self
+
+    async def _run_start(self) -> None:
+        self._started = await start(
+            self.config,
+            kind=self._kind,
+            network=self._network(),
+            snapshot=self._snapshot,
+            mounts=self._extra_mounts(),
+        )
+
+    def _network(self) -> Network:
+        wanted = self.config.network
+        if wanted is None:
+            return self._default_network
+        # Checked by the configuration: text is one of the modes, and anything else names hosts.
+        return cast("Network", wanted if isinstance(wanted, str) else tuple(wanted))
+
+    def _extra_mounts(self) -> tuple[Mount, ...]:
+        """What the machine sees beside the configuration's models and repositories."""
+        return ()
+
+    def terminate(self) -> None:
+        """End the machine and all that runs in it.
+
+        Sessions in the sandbox are closed, and those whose libraries all came from it. A start
+        that is under way is stopped. Terminating twice is harmless; after a failure, calling it
+        again tries what is left.
+
+        Raises:
+            EndingError: Several steps failed; a single failure is raised as it is.
+        """
+        run_sync(self._terminate())
+
+    async def aterminate(self) -> None:
+        """The twin of `terminate`."""
+        await on_loop(self._terminate())
+
+    async def _terminate(self) -> None:
+        self._check_process()
+        self._ended = True
+        await self._end()
+
+    async def _run_ending_steps(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        name = self._started.machine.id if self._started is not None else "that was not started"
+        await run_all(f"sandbox {name}", self._ending_steps())
+
+    def _ending_steps(self) -> Iterator[Step]:
+        """What has to be ended, in this order. Each step forgets what it has ended."""
+        if self.paused:
+            # What is frozen cannot be closed in order; once it is gone, nothing waits for it.
+            yield self._end_machine
+        for dependent in list(self._dependents):
+            yield partial(dependent.owner_ends, self)
+        yield from self._content_steps()
+        if self._started is not None:
+            yield self._end_machine
+
+    def _content_steps(self) -> Iterator[Step]:
+        """What has to be ended in the machine before the machine itself."""
+        return iter(())
+
+    async def _end_machine(self) -> None:
+        await self.machine.terminate()
+        self._started = self._notebook = None
+
+    def add_dependent(self, dependent: Dependent) -> None:
+        """Have something told before the sandbox ends, for as long as it exists."""
+        self._dependents.add(dependent)
+
+    def detach(self) -> str:
+        """Let the sandbox outlive this process, and return its id for `from_id`.
+
+        From here on it ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
+        """
+        return run_sync(self._detach())
+
+    async def adetach(self) -> str:
+        """The twin of `detach`."""
+        return await on_loop(self._detach())
+
+    async def _detach(self) -> str:
+        await self.machine.detach()
+        return self.sandbox_id
+
+    def pause(self) -> None:
+        """Stop all that runs in the sandbox; its memory, kernels and loaded models stay.
+
+        A paused sandbox uses no CPU. Until `resume`, commands raise `SandboxPausedError` and calls
+        of served functions wait. It still belongs to this process: its lease and its `timeout`
+        hold, and only `idle_timeout` does not count. GPU memory is moved to the host where the
+        driver and the memory allow it; else it stays allocated, with a warning that says why.
+
+        Raises:
+            PauseUnsupportedError: The provider cannot; the message says what to do instead.
+            SandboxStateError: The sandbox does not run.
+        """
+        run_sync(self._pause())
+
+    async def apause(self) -> None:
+        """The twin of `pause`."""
+        await on_loop(self._pause())
+
+    async def _pause(self) -> None:
+        await self.machine.pause()
+
+    def resume(self) -> None:
+        """Let a paused sandbox go on where it was; harmless on one that runs."""
+        run_sync(self._resume())
+
+    async def aresume(self) -> None:
+        """The twin of `resume`."""
+        await on_loop(self._resume())
+
+    async def _resume(self) -> None:
+        if self.machine.paused:
+            await self.machine.resume()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the sandbox is paused."""
+        return self._started is not None and self._started.machine.paused
+
+    @classmethod
+    def from_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
+        """Take over a running sandbox, also one that another process started.
+
+        One that is paused goes on.
+
+        Args:
+            sandbox_id: The sandbox's id.
+            provider: Where it runs; the default resolves as in `SandboxConfig`.
+
+        Raises:
+            SandboxNotFoundError: It is not running; the message says how it ended, if known.
+        """
+        return run_sync(cls._from_id(sandbox_id, provider))
+
+    @classmethod
+    async def afrom_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
+        """The twin of `from_id`."""
+        return await on_loop(cls._from_id(sandbox_id, provider))
+
+    @classmethod
+    async def _from_id(cls, sandbox_id: str, provider: str) -> Self:
+        started = await adopt(sandbox_id, provider=provider, kind=cls._kind)
+        sandbox = cls(started.config)
+        sandbox._started = started
+        return sandbox
+
+    @classmethod
+    def list(cls, *, provider: str = DEFAULT) -> "list[MachineStatus]":
+        """All of this user's sandboxes that are running, of this process and of others."""
+        return run_sync(get_provider(resolve_provider(provider)).list())
+
+    @classmethod
+    async def alist(cls, *, provider: str = DEFAULT) -> "list[MachineStatus]":
+        """The twin of `list`."""
+        return await on_loop(get_provider(resolve_provider(provider)).list())
+
+    def __enter__(self) -> Self:
+        """Start the sandbox, unless it runs already."""
+        return self if self._started is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
+        if not self._is_detached and self._process == os.getpid():
+            self.terminate()
+
+    async def __aenter__(self) -> Self:
+        """Start the sandbox, unless it runs already."""
+        return self if self._started is not None else await self.astart()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Terminate the sandbox, unless it was detached or belongs to the process before a fork."""
+        if not self._is_detached and self._process == os.getpid():
+            await self.aterminate()
+
+    @property
+    def _is_detached(self) -> bool:
+        return self._started is not None and self._started.machine.detached
+
+    def __del__(self) -> None:
+        """Warn of a forgotten `terminate`; the machine ends with this process."""
+        started = getattr(self, "_started", None)
+        if started is not None and not started.machine.detached and self._process == os.getpid():
+            warnings.warn(
+                f"sandbox {started.machine.id!r} was not terminated; use `with` or terminate()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    @property
+    def machine(self) -> Machine:
+        """The machine below.
+
+        Raises:
+            SandboxStateError: The sandbox does not run.
+        """
+        return self._running.machine
+
+    @property
+    def sandbox_id(self) -> str:
+        """The id under which `from_id` finds the sandbox."""
+        return self.machine.id
+
+    def _check_process(self) -> None:
+        """Refuse what would reach into the sandbox of the process that this one was forked from.
+
+        Raises:
+            SandboxStateError: This process is a fork of the one that made the sandbox.
+        """
+        if self._process != os.getpid():
+            known = repr(self._started.machine.id) if self._started is not None else "its id"
+            raise SandboxStateError(
+                f"this sandbox belongs to process {self._process}, of which this process is a "
+                f"fork; use from_id({known}) here, or make a sandbox of its own"
+            )
+
+    @property
+    def _running(self) -> Started:
+        self._check_process()
+        if self._started is None:
+            state = "has ended" if self._ended else "is not started; call start() first"
+            raise SandboxStateError(f"this sandbox {state}")
+        return self._started
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def exec(
+        self,
+        cmd: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+        user: str | None = None,
+    ) -> Output:
+        """Run a command in the sandbox.
+
+        Args:
+            cmd: A text for bash, or a program and its arguments, which no shell reads.
+            timeout: Seconds after which the command and all it started are killed.
+            check: Raise when the command fails.
+            cwd: Where to run it; the sandbox's working folder by default.
+            env: Added to the sandbox's environment.
+            stdin: What the command can read.
+            on_output: Called with (`"stdout"` or `"stderr"`, bytes) while the command runs.
+            user: The sandbox's user to run it as, by name or number; the agent's by default. It
+                needs `provider_options={"users": True}`.
+
+        Returns:
+            The standard output, a `str` with `.exit_code` and `.stderr`.
+
+        Raises:
+            CommandFailedError: The exit status is not zero, and `check` is true.
+            CommandTimeoutError: The timeout passed; carries the partial output.
+            SandboxLostError: The sandbox ended meanwhile.
+            UserUnsupportedError: The sandbox has one user only.
+        """
+        return run_sync(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))
+
+    async def aexec(
+        self,
+        cmd: str | Sequence[str],
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_output: OnOutput | None = None,
+        user: str | None = None,
+    ) -> Output:
+        """The twin of `exec`."""
+        return await on_loop(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))
+
+    async def _exec(
+        self,
+        cmd: str | Sequence[str],
+        timeout: float | None,
+        check: bool,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        stdin: bytes | None,
+        on_output: OnOutput | None,
+        user: str | None,
+    ) -> Output:
+        result = await self.machine.exec(
+            ["/bin/bash", "-c", cmd] if isinstance(cmd, str) else cmd,
+            timeout=timeout,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            on_output=on_output,
+            user=user,
+        )
+        said = cmd if isinstance(cmd, str) else shlex.join(cmd)
+        return _output(result, said, timeout=timeout, check=check)
+
+    def exec_python(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        on_output: OnOutput | None = None,
+    ) -> Output:
+        """Run Python code in the sandbox, in a fresh interpreter with the sandbox's packages.
+
+        See `exec` for the arguments, the result and the errors.
+        """
+        return run_sync(self._exec_python(code, timeout, check, on_output))
+
+    async def aexec_python(
+        self,
+        code: str,
+        *,
+        timeout: float | None = None,
+        check: bool = True,
+        on_output: OnOutput | None = None,
+    ) -> Output:
+        """The twin of `exec_python`."""
+        return await on_loop(self._exec_python(code, timeout, check, on_output))
+
+    async def _exec_python(
+        self, code: str, timeout: float | None, check: bool, on_output: OnOutput | None
+    ) -> Output:
+        machine = self.machine
+        # A file, not `-c` or standard input: tracebacks then show the lines, and size is no matter.
+        script = f"{machine.layout.tmp}/exec-{secrets.token_hex(6)}.py"
+        await machine.write_file(script, code.encode())
+        try:
+            result = await machine.exec(
+                [machine.layout.python, "-u", script], timeout=timeout, on_output=on_output
+            )
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                await machine.remove(script)
+        return _output(result, code, timeout=timeout, check=check)
+
+    # --- files -----------------------------------------------------------------------------------
+
+    def read_file(self, path: str) -> bytes:
+        """Read a file of the sandbox; relative paths start at its working folder.
+
+        Raises:
+            RemoteFileError: With the errno from the sandbox.
+        """
+        return run_sync(self.machine.read_file(path))
+
+    async def aread_file(self, path: str) -> bytes:
+        """The twin of `read_file`."""
+        return await on_loop(self.machine.read_file(path))
+
+    def write_file(self, path: str, data: bytes | str) -> None:
+        """Write a file in the sandbox, whole or not at all; its folders are made.
+
+        Raises:
+            RemoteFileError: With the errno from the sandbox; the old content is still there.
+        """
+        run_sync(self.machine.write_file(path, _as_bytes(data)))
+
+    async def awrite_file(self, path: str, data: bytes | str) -> None:
+        """The twin of `write_file`."""
+        await on_loop(self.machine.write_file(path, _as_bytes(data)))
+
+    def ensure_dir(self, path: str) -> None:
+        """Make a folder in the sandbox, and those above it, where they are missing."""
+        run_sync(self.machine.make_dir(path))
+
+    async def aensure_dir(self, path: str) -> None:
+        """The twin of `ensure_dir`."""
+        await on_loop(self.machine.make_dir(path))
+
+    # --- models, repositories, notebook -----------------------------------------------------------
 
     @property
     def model_handles(self) -> tuple[ModelHandle, ...]:
@@ -86,3 +584,24 @@ class Sandbox(Commands):
         sandbox = cls(config if config is not None else snapshot.config)
         sandbox._snapshot = snapshot
         return sandbox
+
+
+class Notebook(Protocol):
+    """An open notebook session."""
+
+    @property
+    def jupyter_url(self) -> str: ...
+
+
+def _as_bytes(data: bytes | str) -> bytes:
+    return data.encode() if isinstance(data, str) else data
+
+
+def _output(result: ExecResult, command: str, *, timeout: float | None, check: bool) -> Output:
+    stdout = result.stdout.decode(errors="replace")
+    stderr = result.stderr.decode(errors="replace")
+    if result.timed_out:
+        raise CommandTimeoutError(command, timeout or 0.0, stdout, stderr)
+    if check and result.exit_code != 0:
+        raise CommandFailedError(command, result.exit_code, stdout, stderr)
+    return Output(stdout, exit_code=result.exit_code, stderr=stderr)
