@@ -18,7 +18,7 @@ import httpx
 import modal
 import pytest
 
-from seer.environment import Sandbox, SandboxConfig
+from seer.environment import ExecutionMode, Sandbox, SandboxConfig
 from seer.errors import (
     CapacityError,
     CredentialsError,
@@ -145,6 +145,31 @@ async def test_secrets_kept_at_modal_reach_the_machine_by_name(cloud: ModalCloud
     async with _started(options={"secrets": {"contract": ("KEPT_THERE",)}}) as machine:
         said = await _out(machine, 'echo "$KEPT_THERE/$NOT_ASKED_FOR"')
         assert said == "a secret = of modal's/"
+
+
+async def test_a_secret_of_a_configuration_may_be_one_that_modal_keeps(
+    cloud: ModalCloud, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SET_HERE", "here")
+    values = {"HF_TOKEN": "hf = there", "PATH": "/planted", "MODAL_TOKEN_ID": "planted"}
+    await modal.Secret.objects.create.aio("huggingface-secret", values, allow_existing=True)
+    config = SandboxConfig(
+        gpu=None,
+        provider="modal",
+        network="none",
+        lease=LEASE,
+        execution_mode=ExecutionMode.LOCAL,
+        secrets=["huggingface-secret", "SET_HERE", "NOT_SET"],
+    )
+    sandbox = await Sandbox(config).astart()
+    try:
+        said = await sandbox.aexec('echo "$HF_TOKEN/$SET_HERE/$MODAL_TOKEN_ID"; echo $PATH')
+        assert said.splitlines()[0] == "hf = there/here/"
+        assert "planted" not in said
+    finally:
+        await sandbox.aterminate()
+    assert "can read: SET_HERE, huggingface-secret (kept at modal)" in caplog.text
+    assert "not set: NOT_SET;" in caplog.text
 
 
 async def test_credentials_never_enter_a_sandbox(cloud: ModalCloud) -> None:

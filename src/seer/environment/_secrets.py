@@ -48,6 +48,14 @@ class Secrets:
         raise TypeError("secrets cannot be pickled, so that they are not stored by accident")
 
 
+def missing_secrets(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the names that neither the environment nor the project's `.env` has a value for."""
+    fallback: Mapping[str, str] = {}
+    if any(not os.environ.get(name) for name in names):
+        fallback = read_dotenv(dotenv_file())
+    return tuple(name for name in names if not (os.environ.get(name) or fallback.get(name)))
+
+
 def load_secrets(
     names: Sequence[str],
     *,

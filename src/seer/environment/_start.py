@@ -18,7 +18,7 @@ from pathlib import Path
 from seer.console import Phase, Progress, progress
 from seer.environment._adoption import Note, read_note, write_note
 from seer.environment._handles import ModelHandle, RepoHandle
-from seer.environment._secrets import Secrets, load_secrets
+from seer.environment._secrets import Secrets, load_secrets, missing_secrets
 from seer.environment._snapshots import Snapshot, restore_snapshot
 from seer.environment.config._config import ExecutionMode, SandboxConfig
 from seer.environment.models._models import PreparedModel, model_handles, prepare_models
@@ -86,15 +86,28 @@ async def start(
     Raises:
         StartError: A phase failed, or `start_timeout` passed.
         SecretMissingError: A secret is not set.
+        ProviderError: The provider could not be asked for secrets that it keeps.
     """
     provider = get_provider(resolve_provider(config.provider))
-    secrets = Secrets({})
+    secrets, kept = Secrets({}), ()
     if not provider.runs_nothing:
-        secrets = load_secrets(config.secrets, required=config.require_secrets)
-    if secrets.names and kind == "sandbox":
-        logger.warning("the agent in this sandbox can read: %s", ", ".join(secrets.names))
+        missing = missing_secrets(config.secrets)
+        if missing:
+            kept = await provider.kept_secrets(missing, config.provider_options)
+        here = [name for name in config.secrets if name not in kept]
+        secrets = load_secrets(here, required=config.require_secrets)
+    if (secrets.names or kept) and kind == "sandbox":
+        readable = [*secrets.names, *(f"{name} (kept at {provider.name})" for name in kept)]
+        logger.warning("the agent in this sandbox can read: %s", ", ".join(readable))
     starter = _Starter(
-        config, kind, network, snapshot, provider=provider, secrets=secrets, mounts=mounts
+        config,
+        kind,
+        network,
+        snapshot,
+        provider=provider,
+        secrets=secrets,
+        kept_secrets=kept,
+        mounts=mounts,
     )
     with progress(f"{kind} on {provider.name}") as display:
         return await starter.run(display)
@@ -128,6 +141,7 @@ class _Starter:
         *,
         provider: Provider,
         secrets: Secrets,
+        kept_secrets: tuple[str, ...],
         mounts: Sequence[Mount],
     ) -> None:
         self._config = config
@@ -137,6 +151,7 @@ class _Starter:
         self._snapshot = snapshot
         self._provider = provider
         self._secrets = secrets
+        self._kept_secrets = kept_secrets
         self._phase = "machine"
         self._host: Host | None = None
         self._workshop = Workshop()
@@ -285,6 +300,7 @@ class _Starter:
         return MachineSpec(
             label=_label(self._kind, config),
             serves=self._kind == "scoped",
+            kept_secrets=self._kept_secrets,
             installs=self._kind == "sandbox",
             gpu=config.gpu,
             gpu_count=config.gpu_count,

@@ -279,6 +279,18 @@ class Provider(ABC):
         """
         return None
 
+    async def kept_secrets(self, names: Sequence[str], options: object) -> tuple[str, ...]:
+        """Those of the names under which the provider itself keeps secrets for this account.
+
+        Args:
+            names: Names of secrets that are not set here.
+            options: The configuration's `provider_options`.
+
+        Raises:
+            ProviderError: The provider could not be asked.
+        """
+        return ()
+
     async def host(self, spec: MachineSpec) -> Host | None:
         """Where a machine like this will run; None where that is this host.
 

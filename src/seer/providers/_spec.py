@@ -36,6 +36,9 @@ class MachineSpec:
     disk: int | None = None
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment of every command in the machine (runtime secrets included)."""
+    kept_secrets: tuple[str, ...] = ()
+    """Names of secrets that the provider keeps (`Provider.kept_secrets`); their variables are in
+    the environment too."""
     path_env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables that hold a path under a mount's target; they are set to the path
     that programs in the machine see it under (see `Machine.path`)."""

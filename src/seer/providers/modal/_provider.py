@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import logging
+import re
+from collections.abc import Sequence
 
 from seer.errors import (
     CredentialsError,
@@ -30,16 +32,36 @@ __all__ = ["ModalOptions", "ModalProvider"]
 
 logger = logging.getLogger(__name__)
 
+_OF_THE_IMAGE = re.compile(
+    "(MODAL|SEER|PYTHON|LD|LC|UV|PIP|NVIDIA|CUDA|NV|SSL|VIRTUAL_ENV|XDG)(_|[A-Z0-9]*$)"
+    "|(PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TERM|TMPDIR|HOSTNAME|PWD|OLDPWD|SHLVL|_|"
+    "DEBIAN_FRONTEND|GPG_KEY|container)$"
+)
+"""Variables of a sandbox at Modal that come from no secret, or must not."""
+
 
 class ModalHost(RentedHost):
     """A sandbox of Modal's, with a machine on it."""
 
     def __init__(
-        self, rental: ModalRental, *, lease: float, variables: tuple[str, ...] = ()
+        self,
+        rental: ModalRental,
+        *,
+        lease: float,
+        variables: tuple[str, ...] = (),
+        all_variables: bool = False,
     ) -> None:
-        """Take over a sandbox; its machine gets `variables` of the secrets that Modal keeps."""
+        """Take over a sandbox.
+
+        Args:
+            rental: The sandbox.
+            lease: Seconds of silence after which it gives itself back.
+            variables: Which variables of the secrets that Modal keeps its machine gets.
+            all_variables: It gets all of them.
+        """
         super().__init__(ModalLink(rental.sandbox, rental), rental, provider="modal", lease=lease)
         self._variables = variables
+        self._all_variables = all_variables
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
         """Start the machine, with what Modal sees to left to Modal."""
@@ -55,11 +77,16 @@ class ModalHost(RentedHost):
         )
 
     async def _secrets(self) -> dict[str, str]:
-        if not self._variables:
+        if not self._variables and not self._all_variables:
             return {}
         ran = await self.link.run(["env", "-0"])
         pairs = (item.decode().partition("=") for item in ran.stdout.split(b"\0") if item)
-        return {name: value for name, _, value in pairs if name in self._variables}
+        return {name: value for name, _, value in pairs if self._is_given(name)}
+
+    def _is_given(self, name: str) -> bool:
+        # Modal does not tell which variables a secret has; what Modal and the image set by
+        # themselves is known instead.
+        return name in self._variables or (self._all_variables and not _OF_THE_IMAGE.match(name))
 
 
 def inside(spec: MachineSpec) -> MachineSpec:
@@ -82,6 +109,12 @@ class ModalProvider(RemoteProvider):
         if has_modal_credentials():
             return None
         return "no Modal credentials are configured; run `modal token new`"
+
+    async def kept_secrets(self, names: Sequence[str], options: object) -> tuple[str, ...]:
+        """Those of the names that are secrets of this account at Modal."""
+        if self.unavailable() is not None:
+            return ()
+        return await _sandboxes.kept_secrets(names, read_options(options))
 
     async def host(self, spec: MachineSpec) -> Host | None:
         """Where what a machine needs is prepared; see `Preparation`."""
@@ -143,7 +176,9 @@ class ModalProvider(RemoteProvider):
                 PRICES_OF,
             )
         variables = tuple(name for names in options.secrets.values() for name in names)
-        host = ModalHost(rental, lease=spec.lease, variables=variables)
+        host = ModalHost(
+            rental, lease=spec.lease, variables=variables, all_variables=bool(spec.kept_secrets)
+        )
         host.keep()
         return host
 

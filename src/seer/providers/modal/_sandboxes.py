@@ -1,6 +1,7 @@
 """Create, find and list Modal's sandboxes."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import secrets
@@ -227,12 +228,29 @@ async def _create(
                 modal.Secret.from_name(
                     name, required_keys=list(keys), environment_name=options.environment
                 )
-                for name, keys in options.secrets.items()
+                for name, keys in _secrets(spec, options).items()
             ],
             region=options.region,
             cloud=options.cloud,
             tags=tags,
         )
+
+
+def _secrets(spec: MachineSpec, options: ModalOptions) -> dict[str, tuple[str, ...]]:
+    """Modal's secrets for a sandbox -> the variables that each must have."""
+    return {**dict.fromkeys(spec.kept_secrets, ()), **options.secrets}
+
+
+async def kept_secrets(names: Sequence[str], options: ModalOptions) -> tuple[str, ...]:
+    """Those of the names that are secrets of this account."""
+    found: list[str] = []
+    with translated():
+        for name in names:
+            with contextlib.suppress(modal.NotFoundError):
+                secret = modal.Secret.from_name(name, environment_name=options.environment)
+                await secret.hydrate.aio()
+                found.append(name)
+    return tuple(found)
 
 
 @cache

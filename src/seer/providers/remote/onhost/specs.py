@@ -27,7 +27,7 @@ def read_spec(given: Mapping[str, Any]) -> MachineSpec:
 
 def write_spec(spec: MachineSpec) -> dict[str, object]:
     """A spec as plain data. It leaves out what means nothing on another host."""
-    left_out = {"gates", "relayed", "options", "host", "devices", "lifeline"}
+    left_out = {"gates", "relayed", "options", "host", "devices", "lifeline", "kept_secrets"}
     values: dict[str, object] = {
         field.name: getattr(spec, field.name)
         for field in fields(spec)
