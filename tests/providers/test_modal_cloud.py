@@ -151,7 +151,7 @@ async def test_a_secret_of_a_configuration_may_be_one_that_modal_keeps(
     cloud: ModalCloud, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SET_HERE", "here")
-    values = {"HF_TOKEN": "hf = there", "PATH": "/planted", "MODAL_TOKEN_ID": "planted"}
+    values = {"HF_TOKEN": "hf = there", "SEER_MACHINE": "planted", "MODAL_ID": "planted"}
     await modal.Secret.objects.create.aio("huggingface-secret", values, allow_existing=True)
     config = SandboxConfig(
         gpu=None,
@@ -163,7 +163,7 @@ async def test_a_secret_of_a_configuration_may_be_one_that_modal_keeps(
     )
     sandbox = await Sandbox(config).astart()
     try:
-        said = await sandbox.aexec('echo "$HF_TOKEN/$SET_HERE/$MODAL_TOKEN_ID"; echo $PATH')
+        said = await sandbox.aexec('echo "$HF_TOKEN/$SET_HERE/$MODAL_ID"; echo $SEER_MACHINE')
         assert said.splitlines()[0] == "hf = there/here/"
         assert "planted" not in said
     finally:

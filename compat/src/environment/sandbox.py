@@ -102,9 +102,10 @@ class Sandbox(OldSandbox):
         if self.config.execution_mode is ExecutionMode.NOTEBOOK:
             known: Mapping[str, None] = dict.fromkeys(_packages_for(self.config, notebook=False))
             packages = [*known, *(name for name in NOTEBOOK_PACKAGES if name not in known)]
-            plain = {
+            plain: dict[str, Any] = {
                 field.name: getattr(self.config, field.name)
                 for field in dataclasses.fields(self.config)
             }
-            self.config = seer.environment.SandboxConfig(**{**plain, "python_packages": packages})
+            plain["python_packages"] = packages
+            self.config = seer.environment.SandboxConfig(**plain)
         return super().start(name, snapshot_image, workspace)

@@ -8,7 +8,7 @@ from src.environment.sandbox import OldSandbox
 from src.workspace import Library, Skill
 
 
-class ScopedSandbox(OldSandbox, seer.environment.ScopedSandbox):
+class ScopedSandbox(OldSandbox, seer.environment.ScopedSandbox):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A `seer.environment.ScopedSandbox` with the original's spellings."""
 
     def serve(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -16,7 +16,7 @@ from src.execution.sessions import (
 
 CliSession = CLISession
 
-__all__ = [
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *seer.execution.__all__,
     "CLISession",
     "LocalNotebookSession",

@@ -31,7 +31,10 @@ class Workspace(seer.workspace.Workspace):
         )
 
 
-def _placed(entry: Any) -> Any:
+_Path = str | os.PathLike[str]
+
+
+def _placed(entry: _Path | tuple[_Path, str]) -> _Path | tuple[_Path, str]:
     """A pair whose place is relative: the agent's folder was `/workspace`."""
     if isinstance(entry, (str, os.PathLike)):
         return entry

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import modal
+import modal.exception
 
 from seer.errors import (
     CapacityError,
@@ -246,7 +247,7 @@ async def kept_secrets(names: Sequence[str], options: ModalOptions) -> tuple[str
     found: list[str] = []
     with translated():
         for name in names:
-            with contextlib.suppress(modal.NotFoundError):
+            with contextlib.suppress(modal.exception.NotFoundError):
                 secret = modal.Secret.from_name(name, environment_name=options.environment)
                 await secret.hydrate.aio()
                 found.append(name)
