@@ -248,6 +248,28 @@ sys.stdin.read()
 """
 
 
+async def test_find_says_how_a_pod_ended_that_ends_while_it_looks(
+    cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = _pods.find
+    asked: list[str] = []
+
+    async with _started() as machine:
+
+        async def ending(place: str) -> _pods.Pod | None:
+            """RunPod lists the pod once more than it is there."""
+            pod = await looked(place)
+            asked.append(place)
+            if len(asked) == 1:
+                await machine.terminate()
+            return pod
+
+        monkeypatch.setattr(_pods, "find", ending)
+        with pytest.raises(SandboxNotFoundError, match="is not running: .*terminated"):
+            await get_provider("runpod").find(machine.id)
+    assert len(asked) > 1
+
+
 def test_a_killed_controller_gives_its_pod_back_also_before_there_is_a_machine(
     cloud: RunPodCloud,
 ) -> None:

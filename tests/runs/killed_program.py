@@ -1,17 +1,34 @@
 """A program with an agent at work, to be killed at any moment. A script.
 
-`argv`: the folder for records. Prints the run's folder once there is one, then goes on until it is
-killed: turns with tool calls, large outputs, pictures.
+`argv`: the folder for records, and optionally `gate`. Prints the run's folder after the first tool
+result, then goes on until it is killed: turns with tool calls, large outputs, pictures, and with
+`gate` also calls of a served interface.
 """
 
 import asyncio
 import sys
+import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Image
 
-from seer.harness import Call, Scripted, Step, run_agent
+from seer.environment import SandboxConfig, ScopedSandbox
+from seer.harness import Call, Scripted, Step, ToolResult, run_agent
+
+INTERFACE = """
+import numpy as np
+
+@expose
+def double(n: int) -> int:
+    return 2 * n
+
+@expose
+def activations(n: int) -> np.ndarray:
+    return np.full((64, 512), n, dtype=np.float32)
+"""
 
 
 def tools() -> MCPServer:
@@ -37,17 +54,37 @@ def tools() -> MCPServer:
 
 async def main() -> None:
     """Run until killed."""
-    steps = [
-        Step(
-            text=f"turn {n}", calls=tuple(_call(name, n) for name in ("small", "large", "picture"))
-        )
-        for n in range(100_000)
-    ]
-    run = run_agent("go", {"lab": tools()}, provider=Scripted(steps), record=Path(sys.argv[1]))
-    async for event in run:
-        if event.seq == 0:
-            sys.stdout.write(f"{run.folder}\n")
-            sys.stdout.flush()
+    async with AsyncExitStack() as stack:
+        servers: dict[str, Any] = {"lab": tools()}
+        names = ["small", "large", "picture"]
+        if sys.argv[2:] == ["gate"]:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            servers |= await _served(stack, _interface(folder))
+            names += ["double", "activations"]
+        steps = [
+            Step(text=f"turn {n}", calls=tuple(_call(name, n) for name in names))
+            for n in range(100_000)
+        ]
+        run = run_agent("go", servers, provider=Scripted(steps), record=Path(sys.argv[1]))
+        said = False
+        async for event in run:
+            if isinstance(event, ToolResult) and not said:
+                said = True
+                sys.stdout.write(f"{run.folder}\n")
+                sys.stdout.flush()
+
+
+def _interface(folder: Path) -> Path:
+    file = folder / "model_tools.py"
+    file.write_text(INTERFACE)
+    return file
+
+
+async def _served(stack: AsyncExitStack, file: Path) -> dict[str, Any]:
+    config = SandboxConfig(gpu=None, provider="local", python_packages=["numpy"])
+    scoped = await stack.enter_async_context(ScopedSandbox(config))
+    served: Any = await scoped.aserve(file, "mcp")
+    return served
 
 
 def _call(name: str, n: int) -> Call:

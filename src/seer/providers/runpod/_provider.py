@@ -167,11 +167,18 @@ class RunPodProvider(RemoteProvider):
     async def find(self, machine_id: str) -> Machine:
         """Adopt a running machine, also one of another process."""
         place = machine_id.rpartition("@")[2]
-        if _POD.fullmatch(place) and await _pods.find(place) is None:
-            known = await asyncio.to_thread(how_it_ended, machine_id)
-            reason = known[0] if known is not None else _pods.NO_RECORD
-            raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {reason}")
-        return await super().find(machine_id)
+        if not _POD.fullmatch(place):
+            return await super().find(machine_id)
+        try:
+            if await _pods.find(place) is not None:
+                return await super().find(machine_id)
+        except (SandboxNotFoundError, HostUnreachableError):
+            # A pod can end after RunPod listed it; then its end is the reason.
+            if await _pods.find(place) is not None:
+                raise
+        known = await asyncio.to_thread(how_it_ended, machine_id)
+        reason = known[0] if known is not None else _pods.NO_RECORD
+        raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {reason}")
 
     async def _host_at(self, place: str) -> RemoteHost | None:
         pod = await _pods.find(place) if _POD.fullmatch(place) else None
