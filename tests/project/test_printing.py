@@ -20,7 +20,7 @@ ALLOWED = {
     "providers/rented/warden.py": "runs on a rented machine",
     "rpc/replicas": "runs beside the model",
     "rpc/server": "runs in a sandbox; what it prints is read by the controller",
-    "sweeps/_guard.py": "a program whose output its parent reads as a protocol",
+    "sweeps/_supervisor.py": "a program whose output its parent reads as a protocol",
 }
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 PRINTERS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seer.sweeps import Here, Place, Ray
+from seer.sweeps import Executor, Local, Ray
 from tests.support.ray_cluster import RayCluster
 
 PROGRAM = """
@@ -76,9 +76,9 @@ _ON_RAY = pytest.param("ray", marks=pytest.mark.xdist_group("ray"))
 
 
 @pytest.fixture(params=["here", _ON_RAY])
-def place(request: pytest.FixtureRequest) -> Place:
+def executor(request: pytest.FixtureRequest) -> Executor:
     """Wherever cells can run."""
     if request.param == "here":
-        return Here()
+        return Local()
     request.getfixturevalue("cluster")
     return Ray(cpus=0.25)

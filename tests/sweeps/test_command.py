@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import seer.sweeps
 from seer.cli import main
 from seer.cli._sweep import command, line
-from seer.sweeps import Here, Progress, Ray
+from seer.sweeps import Local, Progress, Ray
 
 
 @pytest.fixture
@@ -26,14 +26,14 @@ def given(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "place", "env"),
     [
-        ([], Here(), {}),
+        ([], Local(), {}),
         (["--on", "ray"], Ray(), {}),
         (
             ["--on", "ray:10.0.0.1:6379", "--gpus", "0.5", "--memory", "2", "--env", "LAB_KEY"],
             Ray(address="10.0.0.1:6379", gpus=0.5, memory=2 << 30),
             {"LAB_KEY": "sesame"},
         ),
-        (["--env", "DEPTH=3=4"], Here(), {"DEPTH": "3=4"}),
+        (["--env", "DEPTH=3=4"], Local(), {"DEPTH": "3=4"}),
     ],
 )
 def test_places_and_variables_reach_the_sweep(

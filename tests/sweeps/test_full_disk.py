@@ -1,4 +1,4 @@
-"""A disk without room: what has ended is kept, and the sweep goes on once there is room."""
+"""A full disk: finished cells keep their results, and the sweep continues when there is space."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_a_journal_that_cannot_grow_loses_no_result(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "journal.jsonl' cannot be written" in done.stdout
-    assert "the same command goes on" in done.stdout
+    assert "run the same command again to continue" in done.stdout
 
 
 @pytest.mark.full
@@ -94,7 +94,7 @@ def test_a_full_disk_stops_the_sweep_and_what_it_ailed_is_tried_again(tmp_path: 
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert "is full" in found["said"] and "the same command goes on" in found["said"]
+    assert "is full" in found["said"] and "run the same command again to continue" in found["said"]
     assert [outcome for _, outcome in found["before"]] == ["done", "done", "lost"]
     assert found["done"] == 4
     once = [cell for cell, outcome in found["before"] if outcome == "done"]

@@ -41,7 +41,7 @@ def test_excluded_combinations_are_left_out() -> None:
         ({"seeds": [1.5]}, "numbers"),
         ({"seeds": True}, "at least 1"),
         ({"exclude": [{"colour": "red"}]}, "colour"),
-        ({"agents": ["a"], "exclude": [{"agent": "a"}]}, "leaves no cell"),
+        ({"agents": ["a"], "exclude": [{"agent": "a"}]}, "excludes every cell"),
         ({"agent": ["a"]}, "'agent': is unknown"),
     ],
 )

@@ -17,7 +17,7 @@ from seer.cli._ps import duration
 from seer.console import say, say_json, status_line, table
 
 if TYPE_CHECKING:
-    from seer.sweeps import Matrix, Place, Progress, Summary, SweepResult
+    from seer.sweeps import Executor, Matrix, Progress, Summary, SweepResult
 
 
 @click.command(
@@ -158,14 +158,14 @@ def _place(
     gpus: float | None,
     memory: float | None,
     source: Path | None,
-) -> "Place":
-    from seer.sweeps import Here, Ray
+) -> "Executor":
+    from seer.sweeps import Local, Ray
 
     kind, _, address = name.partition(":")
     if name == "here":
         if any(value is not None for value in (cpus, gpus, memory, source)):
             raise click.UsageError("--cpus, --gpus, --memory and --source need --on ray")
-        return Here()
+        return Local()
     if kind != "ray":
         raise click.UsageError(f"--on {name!r} is neither 'here' nor 'ray' nor 'ray:ADDRESS'")
     return Ray(

@@ -1,7 +1,7 @@
-"""Many runs of one experiment: agents, tool sets, models and seeds crossed, and what came of it.
+"""Sweeps: one experiment, run for every combination of agents, tool sets, models and seeds.
 
-A sweep runs the experiment's own program once per cell, each in a process and a folder of its own.
-What happened is a journal on disk, so a sweep that was killed goes on where it stopped.
+A sweep runs the experiment's program once per cell (one combination), each time in its own process
+and folder. It keeps a journal on disk, so a sweep that was killed continues where it stopped.
 
     # in the experiment
     cell = current_cell()
@@ -13,26 +13,22 @@ What happened is a journal on disk, so a sweep that was killed goes on where it 
 """
 
 from seer.sweeps._cell import Cell, current_cell, report
-from seer.sweeps._here import Here
-from seer.sweeps._journal import Attempt, Outcome
+from seer.sweeps._executor import Executor, Local
+from seer.sweeps._journal import Attempt
 from seer.sweeps._matrix import Matrix
-from seer.sweeps._place import Place
-from seer.sweeps._plot import plot
-from seer.sweeps._policy import Retry
 from seer.sweeps._ray import Ray
 from seer.sweeps._results import SweepResult, read_sweep
-from seer.sweeps._run import Progress, arun, run, set_concurrency
-from seer.sweeps._summary import Difference, Group, Summary, summarize
+from seer.sweeps._run import Progress, Retry, arun, run, set_concurrency
+from seer.sweeps._summary import Difference, Group, Summary, plot, summarize
 
 __all__ = [
     "Attempt",
     "Cell",
     "Difference",
+    "Executor",
     "Group",
-    "Here",
+    "Local",
     "Matrix",
-    "Outcome",
-    "Place",
     "Progress",
     "Ray",
     "Retry",

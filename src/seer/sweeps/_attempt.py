@@ -1,4 +1,4 @@
-"""One try at one cell: what the program is told, and what came of it."""
+"""One attempt at one cell: the program's environment, and the results from its folder."""
 
 import json
 import re
@@ -13,8 +13,8 @@ from seer._redact import Redactor
 from seer.errors import RecordError
 from seer.runs import Run, RunIndex, RunSummary
 from seer.sweeps._cell import CELL, Cell
+from seer.sweeps._executor import Began, Ended, Order, Runner
 from seer.sweeps._journal import Attempt, Unfinished, attempt_folder
-from seer.sweeps._place import Began, Ended, Order, Runner
 
 _WORDS = 2000
 _SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
@@ -26,16 +26,16 @@ class Job:
 
     program: Path
     folder: Path
-    """The sweep's folder; each cell has one of its own below it."""
+    """The sweep's folder, which has a folder for each cell."""
     timeout: float | None
     env: Mapping[str, str]
-    """For the program, beside the environment of the place where it runs."""
+    """Variables to add to the executor's own environment."""
 
 
 async def attempt(
     job: Job, runner: Runner, unfinished: Unfinished, *, cell: Cell, began: Began
 ) -> tuple[Unfinished, Ended]:
-    """Run a cell once, to its end. Cancelling it ends the program first."""
+    """Run a cell once, to its end. Cancelling this ends the program first."""
     home = attempt_folder(job.folder, cell.id, unfinished.number)
     (home / "result.json").unlink(missing_ok=True)
     env = {**job.env, CELL: json.dumps(cell.to_json()), "SEER_PROGRESS": "off"}
@@ -45,7 +45,7 @@ async def attempt(
 
     def begun(where: str) -> None:
         nonlocal started
-        # What it waited for room does not count as its time.
+        # The time that it waited for resources does not count.
         started = time.time()
         began(where)
 
@@ -54,11 +54,11 @@ async def attempt(
     return replace(unfinished, began=started), how
 
 
-def gathered(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
-    """What the folder of an attempt that has ended says of it.
+def collect_results(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
+    """Read the results of an attempt from its folder.
 
     Raises:
-        RecordError: There is no room to look through its records.
+        RecordError: Its records cannot be listed, for example because the disk is full.
     """
     home = attempt_folder(job.folder, unfinished.cell_id, unfinished.number)
     score, values = _reported(home / "result.json") if how.outcome != "lost" else (None, {})
@@ -66,14 +66,14 @@ def gathered(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
     costs = [run.cost_usd for run in runs if run.cost_usd is not None]
     scores = [run.score for run in runs if run.score is not None]
     if score is None and scores and how.outcome != "lost":
-        # What the program reports counts; else what its last run was given.
+        # The program reported no score, so the score of its last run counts.
         score = scores[-1]
     elif score is not None and len(runs) == 1 and not scores:
         Run(home / "runs" / runs[0].run_id).set_score(score)
     secrets = [value for name, value in job.env.items() if _SECRET.search(name)]
     parts = [how.error, _last_words(home / "output.txt")]
     if how.outcome == "lost":
-        parts.reverse()  # the last line is what tables show
+        parts.reverse()  # tables show the last line
     return Attempt(
         cell_id=unfinished.cell_id,
         number=unfinished.number,
@@ -92,21 +92,21 @@ def gathered(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
     )
 
 
-def checked(found: Attempt, cell: Cell) -> Attempt:
-    """The attempt, failed where other agents ran than the cell's."""
+def check_agents(found: Attempt, cell: Cell) -> Attempt:
+    """Mark the attempt as failed if the program ran only other agents than the cell's."""
     if found.outcome != "done" or cell.agent is None or not found.agents:
         return found
     if cell.agent in found.agents:
         return found
     error = (
         f"the cell's agent is {cell.agent!r}, but the program ran {', '.join(found.agents)}; "
-        "let it use SEER_AGENT, which the sweep sets"
+        "use the agent in SEER_AGENT, which the sweep sets"
     )
     return replace(found, outcome="failed", score=None, error=error)
 
 
 def _agents(home: Path, runs: list[RunSummary]) -> tuple[str, ...]:
-    """Who ran, each once, in order."""
+    """The agents of the runs, each once, in order."""
     metas = (Run(home / "runs" / run.run_id).meta for run in runs)
     return tuple(dict.fromkeys(str(meta.get("agent") or meta["provider"]) for meta in metas))
 

@@ -1,7 +1,7 @@
-"""One cell of a sweep, and how an experiment learns which one it is.
+"""One cell of a sweep, and how an experiment reads its cell and reports its result.
 
-The cell travels in the environment; the answer is a file that is written whole or not at all. An
-experiment that runs by itself gets a plain cell, so the same program works in and out of a sweep.
+The cell comes in an environment variable, and the result is a file that is replaced atomically.
+Outside a sweep, an experiment gets a cell with default values, so the same program works there too.
 """
 
 import hashlib
@@ -21,30 +21,30 @@ RESULT = "SEER_CELL_RESULT"
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What one run of a sweep is about. None: whatever the experiment does by default."""
+    """One combination of a sweep. None means the experiment's own default."""
 
     agent: str | None = None
-    """Who runs: it is set as `SEER_AGENT`, which replaces the agent that the program names."""
+    """The agent. The sweep sets it as `SEER_AGENT`, which replaces the agent in the program."""
     tools: str | None = None
-    """The name of a tool set, which the experiment knows."""
+    """The name of a tool set. The experiment defines what the name means."""
     model: str | None = None
     """The model under study: hub id, folder or organism."""
     seed: int = 0
     """The same for all cells of one repetition, so that they can be compared in pairs."""
     repetition: int = 0
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the matrix says beside the axes, the same in all cells."""
+    """The matrix's further settings, the same in all cells."""
 
     @property
     def id(self) -> str:
-        """A name for files: readable, and the same for the same cell."""
+        """A readable name for files. Equal cells have equal ids."""
         text = json.dumps(self.to_json(), sort_keys=True)
         words = "-".join(_word(part) for part in (self.agent, self.tools, self.model) if part)
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{words or 'cell'}-{self.repetition}-{digest}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The cell as JSON data."""
         return {**asdict(self), "settings": dict(self.settings)}
 
 
@@ -54,10 +54,10 @@ def _word(text: str) -> str:
 
 
 def current_cell() -> Cell:
-    """The cell that this process is to run; a plain one outside a sweep.
+    """The cell that this process runs; outside a sweep, a cell with default values.
 
     Raises:
-        ConfigError: `SEER_CELL` is set and is no cell.
+        ConfigError: `SEER_CELL` is set and is not a cell.
     """
     text = os.environ.get(CELL)
     if not text:
@@ -65,25 +65,27 @@ def current_cell() -> Cell:
     try:
         return Cell(**json.loads(text))
     except (ValueError, TypeError) as error:
-        raise ConfigError(CELL, text, f"is no cell of a sweep: {error}") from error
+        raise ConfigError(CELL, text, f"is not a cell of a sweep: {error}") from error
 
 
 def report(score: float | None = None, **values: Any) -> None:
-    """Say what came of this cell; the last word counts. Outside a sweep nothing is kept.
+    """Report the result of this cell. A later call replaces an earlier one.
+
+    Outside a sweep, this does nothing.
 
     Args:
-        score: How well it went; 0 and 1 for "not found" and "found".
-        values: Anything else for the table: numbers and texts.
+        score: The score; for example 1 for "found" and 0 for "not found".
+        values: Further numbers and texts for the table.
 
     Raises:
-        ConfigError: The score is no finite number, or a value is no plain data.
+        ConfigError: The score is not a finite number, or a value cannot be written as JSON.
     """
     if score is not None and not math.isfinite(score):
         raise ConfigError("report(score=)", score, "must be a finite number, or None")
     try:
         text = json.dumps({"score": score, "values": values}, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ConfigError("report", values, f"takes numbers and texts only: {error}") from error
+        raise ConfigError("report", values, f"accepts only numbers and texts: {error}") from error
     target = os.environ.get(RESULT)
     if target:
         part = Path(f"{target}.part")

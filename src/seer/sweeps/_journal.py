@@ -1,8 +1,8 @@
-"""What a sweep has done so far: a file of lines, each written before the next thing happens.
+"""The journal of a sweep: one JSON line per event, written before the sweep acts on the event.
 
-A line that was cut off by a crash is ignored; a cell whose attempt began and never ended is one
-that was lost with the sweep. How an attempt ended also stands in the attempt's own folder, and
-there first: a journal that cannot be written any more loses no result.
+Readers ignore a line that a crash cut off. An attempt that began and never ended was lost with the
+sweep. The end of an attempt is written to the attempt's own folder first and to the journal second,
+so no result is lost when the journal cannot be written.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ Outcome = Literal["done", "failed", "crashed", "timeout", "lost"]
 FILE = "journal.jsonl"
 _RESERVE = "reserve"
 _RESERVED = 64 << 10
-"""Bytes that are kept for the last words of a sweep whose disk is full."""
+"""Size of a file that is deleted when the disk is full, to make space for the last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One try at one cell."""
+    """One attempt at one cell."""
 
     cell_id: str
     number: int
@@ -33,25 +33,25 @@ class Attempt:
     began: float
     ended: float
     where: str = ""
-    """The host (and the Ray node), and the process there, `-` where it had none yet."""
+    """Host (and Ray node) and process id; the id is `-` if the program had not started."""
     score: float | None = None
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
     run_ids: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
-    """Who ran, as the records say; empty where the program recorded no run."""
+    """The agents that ran, according to the records; empty if the program recorded no run."""
     cost_usd: float | None = None
     error: str = ""
-    """The last words of an attempt that did not succeed."""
+    """What went wrong, and the end of the program's output; empty if the attempt succeeded."""
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """How long the attempt took."""
         return self.ended - self.began
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unfinished:
-    """An attempt of which the journal knows no end."""
+    """An attempt that has no end in the journal."""
 
     cell_id: str
     number: int
@@ -63,13 +63,13 @@ class Journal:
     """The journal of one sweep. One process at a time writes it.
 
     Raises:
-        RecordError: The disk is full, or the file cannot be written; by every method.
+        RecordError: The disk is full, or the file cannot be written. Every method can raise this.
     """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._folder = folder
-        with _clearly(self.path):
+        with _writing(self.path):
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             size = self.path.stat().st_size
             if size and not _ends_whole(self.path):
@@ -77,39 +77,39 @@ class Journal:
             (folder / _RESERVE).write_bytes(bytes(_RESERVED))
 
     def begin(self, cell_id: str, number: int, at: float) -> None:
-        """An attempt is about to start."""
+        """Note that an attempt is about to start."""
         self._write({"begin": cell_id, "number": number, "at": at})
 
     def placed(self, cell_id: str, number: int, where: str) -> None:
-        """An attempt runs, and this is where."""
+        """Note where an attempt runs."""
         self._write({"placed": cell_id, "number": number, "where": where})
 
     def end(self, attempt: Attempt) -> None:
-        """An attempt has ended."""
+        """Note that an attempt has ended."""
         data = asdict(attempt)
         home = attempt_folder(self._folder, attempt.cell_id, attempt.number)
         try:
             _keep(home, data)
         except OSError:
             self.release()
-            with _clearly(home):
+            with _writing(home):
                 _keep(home, data)
         self._write({"end": data})
 
     def release(self) -> None:
-        """Give the disk back what was kept for last words."""
+        """Delete the reserve file, to make space for the last lines."""
         (self._folder / _RESERVE).unlink(missing_ok=True)
 
     def _write(self, line: Mapping[str, Any]) -> None:
         data = json.dumps(line).encode() + b"\n"
-        with _clearly(self.path):
+        with _writing(self.path):
             before = os.fstat(self._file).st_size
             try:
                 if os.write(self._file, data) < len(data):
-                    raise OSError("the disk or the file has no room for a whole line")
+                    raise OSError("no space left for a whole line")
                 os.fsync(self._file)
             except OSError:
-                # Half a line would swallow the next one.
+                # A partial line would corrupt the next one.
                 os.ftruncate(self._file, before)
                 raise
 
@@ -120,18 +120,18 @@ class Journal:
 
 
 @contextlib.contextmanager
-def _clearly(path: Path) -> Generator[None]:
+def _writing(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
         raise RecordError(
-            f"{str(path)!r} cannot be written: {error.strerror or error}. What has ended is kept; "
-            "make room, and the same command goes on"
+            f"{str(path)!r} cannot be written: {error.strerror or error}. Results of finished "
+            "cells are kept; free some space and run the same command again to continue"
         ) from error
 
 
 def attempt_folder(folder: Path, cell_id: str, number: int) -> Path:
-    """Where all that came of one attempt is."""
+    """The folder of one attempt, with all its results."""
     return folder / "cells" / cell_id / f"attempt-{number}"
 
 
@@ -146,7 +146,7 @@ def _keep(home: Path, data: Mapping[str, Any]) -> None:
 
 
 def kept_attempt(folder: Path, unfinished: Unfinished) -> Attempt | None:
-    """How an attempt ended whose end did not reach the journal; None where nobody knows."""
+    """How an attempt ended, from its own folder; None if it was not written there."""
     home = attempt_folder(folder, unfinished.cell_id, unfinished.number)
     try:
         return _attempt(json.loads((home / "attempt.json").read_text()))
@@ -166,7 +166,7 @@ def _ends_whole(path: Path) -> bool:
 
 
 def read_journal(folder: Path) -> tuple[list[Attempt], list[Unfinished]]:
-    """What has happened: attempts that ended, and those that began and did not."""
+    """The attempts that ended, and those that began and did not end."""
     ended: list[Attempt] = []
     open_: dict[str, Unfinished] = {}
     path = folder / FILE

@@ -1,4 +1,4 @@
-"""Which cells a sweep has: axes that are crossed, less what is excluded."""
+"""The matrix of a sweep: all combinations of its axes, except those that are excluded."""
 
 import hashlib
 import itertools
@@ -26,12 +26,13 @@ class Matrix:
     tools: Sequence[str] = ()
     models: Sequence[str] = ()
     seeds: int | Sequence[int] = 1
-    """How many repetitions, or the seeds themselves."""
+    """The number of repetitions, or a list of seeds."""
     base_seed: int = 0
-    """What the seeds of counted repetitions are made from."""
+    """If `seeds` is a number, the seeds are derived from this one."""
     exclude: Sequence[Mapping[str, Any]] = ()
-    """Combinations to leave out: a cell that agrees with all entries of one of these."""
+    """Combinations to leave out. A cell is left out if all entries of one rule match it."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Values that every cell gets."""
 
     def __post_init__(self) -> None:
         for name in _AXES:
@@ -39,7 +40,7 @@ class Matrix:
             if isinstance(values, str) or not all(isinstance(v, str) and v for v in values):
                 raise ConfigError(f"Matrix.{name}", values, "must be a list of names")
             if len(set(values)) < len(values):
-                raise ConfigError(f"Matrix.{name}", list(values), "names something twice")
+                raise ConfigError(f"Matrix.{name}", list(values), "has a name twice")
         if isinstance(self.seeds, int):
             if isinstance(self.seeds, bool) or self.seeds < 1:
                 raise ConfigError("Matrix.seeds", self.seeds, "must be at least 1")
@@ -48,16 +49,18 @@ class Matrix:
         known = {"agent", "tools", "model", "seed", "repetition"}
         for rule in self.exclude:
             if not rule or set(rule) - known:
-                raise ConfigError("Matrix.exclude", dict(rule), f"names some of {sorted(known)}")
+                raise ConfigError(
+                    "Matrix.exclude", dict(rule), f"must name one or more of {sorted(known)}"
+                )
         if not self.cells():
-            raise ConfigError("Matrix.exclude", list(self.exclude), "leaves no cell")
+            raise ConfigError("Matrix.exclude", list(self.exclude), "excludes every cell")
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Matrix":
-        """The matrix in a TOML file.
+        """Read a matrix from a TOML file.
 
         Raises:
-            ConfigError: The file is missing, is no TOML, or says something unknown.
+            ConfigError: The file is missing, is not valid TOML, or has an unknown key.
         """
         try:
             data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -67,19 +70,19 @@ class Matrix:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Matrix":
-        """The matrix that plain data describes.
+        """Make a matrix from JSON data.
 
         Raises:
-            ConfigError: It says something unknown.
+            ConfigError: The data has an unknown key or a wrong value.
         """
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(data) - known)
         if unknown:
-            raise ConfigError("matrix", unknown[0], f"is unknown; there are {sorted(known)}")
+            raise ConfigError("matrix", unknown[0], f"is unknown; known keys are {sorted(known)}")
         return cls(**data)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The matrix as JSON data."""
         seeds = self.seeds if isinstance(self.seeds, int) else list(self.seeds)
         return {
             **{name: list(getattr(self, name)) for name in _AXES},
@@ -90,7 +93,7 @@ class Matrix:
         }
 
     def cells(self) -> list[Cell]:
-        """All cells, repetition by repetition, so that a sweep that is cut short is balanced."""
+        """All cells, one repetition after another, so that a sweep that stops early is balanced."""
         axes = [cast("Sequence[str | None]", getattr(self, name)) or (None,) for name in _AXES]
         crossed = list(itertools.product(*axes))
         found = [
@@ -110,7 +113,7 @@ class Matrix:
     def _seeds(self) -> list[int]:
         if not isinstance(self.seeds, int):
             return list(self.seeds)
-        # Apart from each other whatever the base: neighbours of a small seed are no repetition.
+        # Hashed, so that sweeps with neighbouring base seeds share no seed.
         digests = (
             hashlib.sha256(f"{self.base_seed}/{number}".encode()).digest()
             for number in range(self.seeds)

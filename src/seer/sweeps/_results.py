@@ -1,4 +1,4 @@
-"""A sweep as it stands on disk: one row per cell, also while it runs or after it was killed."""
+"""The results of a sweep, read from its folder: one row per cell, also while the sweep runs."""
 
 import csv
 import importlib
@@ -22,15 +22,15 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep has found out so far."""
+    """The results of a sweep so far."""
 
     folder: Path
     program: str
     matrix: Matrix
     attempts: tuple[Attempt, ...]
-    """All of them, in the order in which they ended."""
+    """All attempts, in the order in which they ended."""
     stopped: Stopped = ""
-    """Why it stopped before all cells were done, in this run of it."""
+    """Why this call of `run` stopped before all cells were done; empty if it did not."""
 
     @property
     def cells(self) -> list[Cell]:
@@ -38,21 +38,21 @@ class SweepResult:
         return self.matrix.cells()
 
     def last(self) -> dict[str, Attempt]:
-        """The attempt that counts for each cell that was tried."""
+        """The last attempt of each cell, by cell id. It is the one that counts."""
         return {attempt.cell_id: attempt for attempt in self.attempts}
 
     @property
     def done(self) -> int:
-        """How many cells have a result."""
+        """The number of cells that have a result."""
         return sum(attempt.outcome == "done" for attempt in self.last().values())
 
     @property
     def cost_usd(self) -> float:
-        """What all attempts have cost, the failed ones too."""
+        """The cost of all attempts, including failed ones."""
         return sum(attempt.cost_usd or 0.0 for attempt in self.attempts)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per cell; what the experiment reported stands in columns of its own."""
+        """One row per cell. Each value that the experiment reported has its own column."""
         last = self.last()
         tries: dict[str, int] = {}
         for attempt in self.attempts:
@@ -66,7 +66,7 @@ class SweepResult:
                 "seed": cell.seed,
                 "repetition": cell.repetition,
                 "outcome": attempt.outcome if attempt else "not run",
-                # What a program reported before it failed is no result.
+                # A score that was reported before the program failed does not count.
                 "score": attempt.score if attempt and attempt.outcome == "done" else None,
                 "attempts": tries.get(cell.id, 0),
                 "seconds": round(attempt.seconds, 3) if attempt else None,
@@ -81,7 +81,7 @@ class SweepResult:
         return found
 
     def columns(self) -> list[str]:
-        """The columns of the table: the common ones, then what the experiment reported."""
+        """The columns of the table: the common ones, then those that the experiment reported."""
         reported = {name for row in self.rows() for name in row if name.startswith("value.")}
         return [*_COLUMNS, *sorted(reported)]
 
@@ -95,7 +95,7 @@ class SweepResult:
         return target
 
     def to_parquet(self, path: str | Path) -> Path:
-        """Write the table as Parquet; a column of several kinds holds JSON.
+        """Write the table as Parquet. A column whose values have several types holds JSON.
 
         Raises:
             MissingExtraError: pyarrow is not installed.
@@ -126,7 +126,7 @@ def read_sweep(folder: str | Path) -> SweepResult:
     """Open a sweep's folder.
 
     Raises:
-        ConfigError: There is no sweep in it.
+        ConfigError: The folder holds no sweep.
     """
     where = Path(folder).absolute()
     try:

@@ -1,7 +1,7 @@
-"""Running a sweep: which cell next, how many at once, when to try again, when to stop.
+"""Runs a sweep: chooses the next cell, how many run at once, when to retry and when to stop.
 
-There is no scheduler here: cells are independent. The operating system shares this machine among
-their processes, or Ray shares a cluster; which of them is the place's affair (`_place`).
+This is not a scheduler, because cells are independent. The operating system shares this machine
+among their processes, or Ray shares a cluster among its tasks (`_executor`, `_ray`).
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from seer._sync import run_sync
 from seer.errors import ConfigError, RecordError
-from seer.sweeps._attempt import Job, attempt, checked, gathered
+from seer.sweeps._attempt import Job, attempt, check_agents, collect_results
 from seer.sweeps._cell import Cell
-from seer.sweeps._here import Here
+from seer.sweeps._executor import Ended, Executor, Local, Runner
 from seer.sweeps._journal import (
     Attempt,
     Journal,
@@ -34,22 +34,46 @@ from seer.sweeps._journal import (
     read_journal,
 )
 from seer.sweeps._matrix import Matrix
-from seer.sweeps._place import Ended, Place, Runner
-from seer.sweeps._policy import Retry
 from seer.sweeps._results import FILE, Stopped, SweepResult, read_sweep
 
 logger = logging.getLogger(__name__)
 
 _CONTROL = "control.json"
-_LOOK = 1.0
-"""Seconds between looks at the control file."""
+_POLL_INTERVAL = 1.0
+"""Seconds between reads of the control file."""
 _FULL = 64 << 10
-"""Bytes of room below which a disk counts as full."""
+"""A disk with fewer free bytes counts as full."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """How many more attempts each kind of failure gets."""
+
+    failed: int = 0
+    """The program ended with an error."""
+    crashed: int = 1
+    """A signal killed the program, for example because memory ran out."""
+    timeout: int = 0
+    """The program took longer than `timeout`."""
+    lost: int = 3
+    """The machine of the program is gone, or the sweep itself was killed."""
+
+    def __post_init__(self) -> None:
+        for name in ("failed", "crashed", "timeout", "lost"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ConfigError(f"Retry.{name}", value, "must be a whole number, 0 or more")
+
+    def again(self, outcome: Outcome, before: list[Outcome]) -> bool:
+        """Whether to try again after `outcome`, which came after the attempts `before`."""
+        if outcome == "done":
+            return False
+        return before.count(outcome) < getattr(self, outcome)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How a sweep stands."""
+    """The state of a sweep that is running."""
 
     total: int
     done: int
@@ -57,12 +81,12 @@ class Progress:
     """Cells that have used up their attempts."""
     running: tuple[str, ...]
     waiting: int
-    """How many of those that run wait for room where they are to run."""
+    """How many of the running cells still wait for resources of the executor."""
     concurrency: int
     cost_usd: float
     budget_usd: float | None
     seconds_left: float | None
-    """An estimate from how long cells took so far; None before the first has ended."""
+    """An estimate from the cells that have ended; None before the first one."""
     retried: int
 
 
@@ -76,33 +100,34 @@ def run(
     timeout: float | None = None,
     budget_usd: float | None = None,
     env: Mapping[str, str] | None = None,
-    on: Place | None = None,
+    on: Executor | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
     """Run every cell of a matrix that has no result yet.
 
-    Called again with the same folder after a crash or a Ctrl-C, it goes on: finished cells are
-    not run again, and what was running when it died counts as lost.
+    To continue a sweep after a crash or Ctrl-C, call this again with the same folder. It does not
+    run finished cells again. Cells that were running when the sweep ended count as lost.
 
     Args:
-        program: The experiment's program; it runs in its own folder, once per cell.
+        program: The experiment's program. It runs once per cell, in the folder that contains it.
         matrix: The cells.
-        folder: Where the sweep is kept.
-        concurrency: How many cells run at once; `set_concurrency` changes it meanwhile.
-        retry: How often to try again.
-        timeout: Seconds that one attempt may take.
-        budget_usd: What the whole sweep may cost; past it no further cell is started.
-        env: Added to the environment of the program, which otherwise is that of the place where
-            it runs: this process's, or that of a Ray worker on its node.
-        on: Where cells run: `Ray(...)`, or by default `Here()`, this machine.
+        folder: The sweep's folder, for the journal and all results.
+        concurrency: How many cells run at once; `set_concurrency` changes it during the sweep.
+        retry: How often to retry, by kind of failure.
+        timeout: The time limit of one attempt in seconds.
+        budget_usd: The most that the whole sweep may cost; above it, no further cell starts.
+        env: Variables to add to the program's environment, which is that of this process or of the
+            Ray worker.
+        on: Where cells run: `Ray(...)`, or by default `Local()`, this machine.
         on_progress: Called whenever something changes, and about once a second.
 
     Raises:
-        ConfigError: An argument cannot work, the folder holds another sweep, or another process
-            is running this one.
-        MissingExtraError: Ray is asked for and not installed.
+        ConfigError: An argument is wrong, the folder holds another sweep, or another process is
+            running this sweep.
+        MissingExtraError: The sweep should run on Ray, and Ray is not installed.
         ProviderError: The cluster cannot be reached, or is gone.
-        RecordError: The folder cannot be written, such as for want of room. What had ended is kept.
+        RecordError: The folder cannot be written, for example because the disk is full. Results of
+            finished cells are kept.
     """
     return run_sync(
         arun(
@@ -130,42 +155,43 @@ async def arun(
     timeout: float | None = None,
     budget_usd: float | None = None,
     env: Mapping[str, str] | None = None,
-    on: Place | None = None,
+    on: Executor | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> SweepResult:
-    """The twin of `run`."""
-    file, where = _places(program, folder)
+    """Like `run`, for a running event loop."""
+    file, where = _paths(program, folder)
     set_concurrency(where, concurrency)
-    with _only_one(where):
-        _remember(where, file, matrix)
+    with _exclusive(where):
+        _store_definition(where, file, matrix)
         job = Job(program=file, folder=where, timeout=timeout, env=dict(env or {}))
         sweep = _Sweep(job, matrix, retry or Retry(), budget_usd, on_progress)
         try:
-            async with (on or Here()).opened(file, where) as runner:
+            async with (on or Local()).opened(file, where) as runner:
                 stopped = await sweep.run(runner)
         finally:
             sweep.close()
     return replace(read_sweep(where), stopped=stopped)
 
 
-def _places(program: str | Path, folder: str | Path) -> tuple[Path, Path]:
+def _paths(program: str | Path, folder: str | Path) -> tuple[Path, Path]:
     file = Path(program).absolute()
     if not file.is_file():
-        raise ConfigError("program", str(program), "is no file")
+        raise ConfigError("program", str(program), "is not a file")
     where = Path(folder).absolute()
     try:
         where.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError("folder", str(folder), f"cannot be made: {error}") from error
+        raise ConfigError("folder", str(folder), f"cannot be created: {error}") from error
     return file, where
 
 
 def set_concurrency(folder: str | Path, concurrency: int) -> None:
     """Change how many cells run at once, also in a sweep that another process is running.
 
+    With 0, running cells finish and no new cell starts.
+
     Raises:
-        ConfigError: It is no whole number of 0 or more, or there is no such folder. At 0, what
-            runs is finished and nothing new begins.
+        ConfigError: `concurrency` is not a whole number of 0 or more, or the folder does not exist.
     """
     if type(concurrency) is not int or concurrency < 0:
         raise ConfigError("concurrency", concurrency, "must be a whole number, 0 or more")
@@ -204,7 +230,7 @@ class _Sweep:
             self._count(found)
         self._journal = Journal(job.folder)
         for left in unfinished:
-            self._end(kept_attempt(job.folder, left) or self._gathered(left, _lost(left)))
+            self._end(kept_attempt(job.folder, left) or self._collect(left, _lost(left)))
         self._queue = deque(cell for cell in self._cells if self._is_due(cell))
 
     def _count(self, found: Attempt) -> None:
@@ -218,7 +244,7 @@ class _Sweep:
         return not before or self._retry.again(before[-1], before[:-1])
 
     async def run(self, runner: Runner) -> Stopped:
-        """Until nothing is due; gives why it stopped, if before that."""
+        """Run until no cell is due. Returns why it stopped earlier, if it did."""
         try:
             while self._queue or self._running:
                 if self._over_budget and not self._running:
@@ -226,17 +252,17 @@ class _Sweep:
                 self._start(runner)
                 self._say()
                 if not self._running:
-                    await asyncio.sleep(_LOOK)
+                    await asyncio.sleep(_POLL_INTERVAL)
                     continue
                 ended, _ = await asyncio.wait(
-                    self._running, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED
+                    self._running, timeout=_POLL_INTERVAL, return_when=asyncio.FIRST_COMPLETED
                 )
                 for task in ended:
                     self._take(task)
                 for cell in self._running.values():
                     self._link(cell.id, len(self._before[cell.id]) + 1)
         finally:
-            # Left early, by Ctrl-C or an error: what still runs would run for nobody.
+            # After Ctrl-C or an error, nothing needs the results of cells that still run.
             await self._cancel()
         self._say()
         return ""
@@ -251,11 +277,11 @@ class _Sweep:
             number = len(self._before[cell.id]) + 1
             new = Unfinished(cell_id=cell.id, number=number, began=time.time())
             self._journal.begin(cell.id, number, new.began)
-            began = functools.partial(self._place, cell.id, number)
+            began = functools.partial(self._began, cell.id, number)
             task = asyncio.create_task(attempt(self._job, runner, new, cell=cell, began=began))
             self._running[task] = cell
 
-    def _place(self, cell_id: str, number: int, where: str) -> None:
+    def _began(self, cell_id: str, number: int, where: str) -> None:
         self._journal.placed(cell_id, number, where)
         self._placed.add(cell_id)
         self._say()
@@ -263,29 +289,29 @@ class _Sweep:
     def _take(self, task: asyncio.Task[tuple[Unfinished, Ended]]) -> None:
         cell = self._running.pop(task)
         self._placed.discard(cell.id)
-        found = checked(self._gathered(*task.result()), cell)
+        found = check_agents(self._collect(*task.result()), cell)
         if found.outcome != "done" and self._is_full:
-            # Not the program's fault: after room is made, it is tried again like what was lost.
+            # The full disk is not the program's fault, so the attempt counts as lost.
             self._journal.release()
             self._end(replace(found, outcome="lost", error=f"{found.error}\nthe disk was full"))
             raise RecordError(
-                f"the disk of {str(self._job.folder)!r} is full. What has ended is kept; make "
-                "room, and the same command goes on"
+                f"the disk of {str(self._job.folder)!r} is full. Results of finished cells are "
+                "kept; free some space and run the same command again to continue"
             )
         self._end(found)
         if self._is_due(cell):
-            # At the end of the line: whatever ails the machine may have passed by then.
+            # At the end of the queue: a temporary problem of the machine may be over by then.
             self._queue.append(cell)
 
-    def _gathered(self, ended: Unfinished, how: Ended) -> Attempt:
+    def _collect(self, ended: Unfinished, how: Ended) -> Attempt:
         try:
-            return gathered(self._job, ended, how)
+            return collect_results(self._job, ended, how)
         except RecordError:
             self._journal.release()
-            return gathered(self._job, ended, how)
+            return collect_results(self._job, ended, how)
 
     def _link(self, cell_id: str, number: int) -> None:
-        """Show the runs of an attempt in the sweep's own folder of runs."""
+        """Link the runs of an attempt into the sweep's `runs` folder."""
         shown = self._job.folder / "runs"
         for record in attempt_folder(self._job.folder, cell_id, number).glob("runs/*/run.json"):
             folder = record.parent
@@ -344,11 +370,11 @@ class _Sweep:
 
 
 def _lost(left: Unfinished) -> Ended:
-    return Ended(outcome="lost", where=left.where, error="the sweep ended before it did")
+    return Ended(outcome="lost", where=left.where, error="the sweep ended before this attempt")
 
 
 @contextlib.contextmanager
-def _only_one(folder: Path) -> Generator[None]:
+def _exclusive(folder: Path) -> Generator[None]:
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -361,8 +387,8 @@ def _only_one(folder: Path) -> Generator[None]:
         yield
 
 
-def _remember(folder: Path, program: Path, matrix: Matrix) -> None:
-    """Keep what the sweep is about; it must not change under its results."""
+def _store_definition(folder: Path, program: Path, matrix: Matrix) -> None:
+    """Write the program and the matrix to the folder, or check that the matrix is the same."""
     data = {"program": str(program), "matrix": matrix.to_json()}
     file = folder / FILE
     if not file.exists():

@@ -1,7 +1,7 @@
-"""What a sweep says: means with intervals, and differences between pairs of the same seed.
+"""The statistics of a sweep: means with intervals, paired differences, and a plot of the means.
 
-Intervals are SciPy's: Wilson's for scores that are 0 or 1, the bootstrap (BCa) for others.
-Differences over several models take each model as one result: Student's, over the models' means.
+SciPy computes the intervals: Wilson's for scores that are 0 or 1, the bootstrap (BCa) for others.
+A difference over several models takes the mean of each model as one result (Student's interval).
 """
 
 import importlib
@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from seer.errors import MissingExtraError
@@ -26,9 +27,9 @@ class Group:
     tools: str | None
     model: str | None
     n: int
-    """Cells with a score."""
+    """The number of cells with a score."""
     missing: int
-    """Cells without one: not run, or failed."""
+    """The number of cells without a score, because they were not run or failed."""
     mean: float
     low: float
     high: float
@@ -37,18 +38,18 @@ class Group:
 
     @property
     def label(self) -> str:
-        """What it is called in tables and plots."""
+        """The name in tables and plots."""
         return " / ".join(part for part in (self.agent, self.tools, self.model) if part) or "all"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One value of an axis against another, over cells that agree in all else, seed included."""
+    """The difference between two values of an axis, over pairs of otherwise equal cells."""
 
     axis: str
     better: str
     worse: str
-    """Names of the values; the difference is `better` minus `worse`."""
+    """The two values; the difference is `better` minus `worse`."""
     pairs: int
     mean: float
     low: float
@@ -65,7 +66,7 @@ class Summary:
 
 
 def summarize(sweep: SweepResult) -> Summary:
-    """Means and paired differences of a sweep's scores.
+    """Compute means and paired differences of a sweep's scores.
 
     Raises:
         MissingExtraError: SciPy is not installed.
@@ -122,7 +123,7 @@ def _differences(rows: list[dict[str, Any]], axis: str) -> list[Difference]:
 def _pairs(
     rows: list[dict[str, Any]], axis: str, first: str, second: str
 ) -> list[tuple[str | None, float]]:
-    """Differences between cells that agree in all else, each with its model where that is one."""
+    """The differences between otherwise equal cells, each with its model (unless that differs)."""
     others = [*(name for name in _AXES if name != axis), "repetition"]
     scores = {
         (row[axis], *(row[name] for name in others)): float(row["score"])
@@ -145,7 +146,7 @@ def _of_pairs(paired: list[tuple[str | None, float]]) -> tuple[float, float, flo
         models.setdefault(model, []).append(gain)
     if len(models) == 1:
         return _bootstrap([gain for _, gain in paired])
-    # Seeds of one model resemble each other, and a bootstrap over few models is far too narrow.
+    # Results of one model are not independent, and a bootstrap over few models is too narrow.
     means = [sum(gains) / len(gains) for gains in models.values()]
     mean, spread = sum(means) / len(means), statistics.stdev(means)
     if not spread:
@@ -155,7 +156,7 @@ def _of_pairs(paired: list[tuple[str | None, float]]) -> tuple[float, float, flo
 
 
 def interval(scores: Sequence[float]) -> tuple[float, float, float, str]:
-    """The mean of scores, its 95 % interval, and how that was made."""
+    """The mean of scores, the bounds of its 95 % interval, and the method."""
     if not scores:
         return math.nan, math.nan, math.nan, "none"
     if set(scores) <= {0.0, 1.0}:
@@ -186,3 +187,49 @@ def _stats() -> Any:
         raise MissingExtraError(
             "summaries need SciPy; run: pip install 'seer-interp[sweeps]'"
         ) from error
+
+
+def plot(summary: Summary, path: str | Path, *, title: str = "") -> Path:
+    """Draw a summary: one row per group, with a dot for the mean and a line for the interval.
+
+    Args:
+        summary: The summary.
+        path: The file to write; its extension chooses PNG, SVG or PDF.
+        title: The title of the plot.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        figures: Any = importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise MissingExtraError(
+            "plots need matplotlib; run: pip install 'seer-interp[sweeps]'"
+        ) from error
+    groups = [group for group in summary.groups if group.n][::-1]
+    figure = figures.Figure(figsize=(7, 1.1 + 0.42 * max(len(groups), 1)), layout="constrained")
+    axes = figure.subplots()
+    for row, group in enumerate(groups):
+        if not math.isnan(group.low):
+            axes.plot([group.low, group.high], [row, row], color="#7f8fb3", linewidth=3, zorder=1)
+        axes.plot([group.mean], [row], "o", color="#2b3f74", markersize=7, zorder=2)
+        axes.annotate(
+            f"{group.mean:.2f}  (n = {group.n})",
+            (group.mean, row),
+            xytext=(0, 8),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8,
+            color="#444444",
+        )
+    axes.set_yticks(range(len(groups)), [group.label for group in groups])
+    axes.set_ylim(-0.6, len(groups) - 0.2)
+    axes.set_xlabel("score, with 95 % interval")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    if title:
+        axes.set_title(title, loc="left", fontsize=11)
+    figure.savefig(str(path), dpi=160)
+    return Path(path)

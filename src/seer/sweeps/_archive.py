@@ -1,8 +1,8 @@
-"""Folders that travel between machines: which files, what they hold, and how they are packed.
+"""Archives of folders that are copied between machines.
 
-Of the standard library alone: it runs on the nodes of a cluster too. Only ordinary files travel.
-Links do not, since an agent may have planted one that leads to something of its host's; on
-arrival, whatever is no ordinary file below the target is refused.
+This module uses only the standard library, because it also runs on the nodes of a cluster. An
+archive holds only regular files. It holds no links, because an agent may have planted a link to a
+file of its host. `unpack` refuses everything that is not a regular file below the target.
 """
 
 import hashlib
@@ -15,35 +15,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 Manifest = dict[str, str]
-"""Paths in a folder, with slashes, and the hash of what each file holds."""
+"""Maps the path of each file in a folder, with slashes, to the hash of its content."""
 
-_LEFT_BEHIND = ("__pycache__", "outputs", "workspace")
-"""What programs, records and sessions leave in an experiment's folder."""
-_MARKS = ("pyvenv.cfg", "sweep.json")
-"""Files by which a virtual environment, and a sweep, are known."""
+_GENERATED = ("__pycache__", "outputs", "workspace")
+"""Folders that programs, records and sessions write into an experiment's folder."""
+_MARKERS = ("pyvenv.cfg", "sweep.json")
+"""Files that mark a folder as a virtual environment or as a sweep."""
 _CHUNK = 1 << 20
 
 
 class TooLargeError(Exception):
-    """There is more than may be sent. Never leaves this package."""
+    """The files are larger than the limit. This exception does not leave the package."""
 
 
 def source_files(folder: Path) -> Iterator[Path]:
     """The files of an experiment, below its folder.
 
-    Not what is hidden (`.env`, `.git`), nor environments, sweeps, records and workspaces.
+    Leaves out hidden files (`.env`, `.git`), links, environments, sweeps, records and workspaces.
     """
     for entry in sorted(folder.iterdir()):
-        if entry.name.startswith(".") or entry.name in _LEFT_BEHIND or entry.is_symlink():
+        if entry.name.startswith(".") or entry.name in _GENERATED or entry.is_symlink():
             continue
         if entry.is_file():
             yield entry
-        elif entry.is_dir() and not any((entry / mark).exists() for mark in _MARKS):
+        elif entry.is_dir() and not any((entry / marker).exists() for marker in _MARKERS):
             yield from source_files(entry)
 
 
 def all_files(folder: Path) -> Iterator[Path]:
-    """All ordinary files below a folder."""
+    """All regular files below a folder."""
     for base, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -53,12 +53,12 @@ def all_files(folder: Path) -> Iterator[Path]:
 
 
 def manifest(folder: Path, files: list[Path]) -> Manifest:
-    """What the files hold."""
+    """The hash of each file, by its path below `folder`."""
     return {file.relative_to(folder).as_posix(): _hash(file) for file in files}
 
 
-def holds(folder: Path, wanted: Manifest) -> bool:
-    """Whether a folder has all these files, as they are wanted."""
+def matches(folder: Path, wanted: Manifest) -> bool:
+    """Whether a folder has all files of a manifest, with the same content."""
     try:
         return all(_hash(folder / name) == digest for name, digest in wanted.items())
     except OSError:
@@ -74,34 +74,35 @@ def _hash(file: Path) -> str:
 
 
 def pack(folder: Path, files: list[Path], target: io.IOBase, *, limit: int) -> None:
-    """Write files as an archive.
+    """Write files into an archive.
 
     Raises:
-        TooLargeError: They hold more than `limit` bytes; it names the largest.
+        TooLargeError: The files have more than `limit` bytes; the message names the largest.
     """
     sizes = {file: file.stat().st_size for file in files}
     if sum(sizes.values()) > limit:
         largest = sorted(files, key=lambda file: -sizes[file])[:3]
         names = ", ".join(f"{f.relative_to(folder)} ({sizes[f]:,} bytes)" for f in largest)
-        raise TooLargeError(f"{sum(sizes.values()):,} bytes, of {limit:,}; the largest: {names}")
+        total = sum(sizes.values())
+        raise TooLargeError(f"{total:,} bytes; the limit is {limit:,}; the largest files: {names}")
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for file in files:
             archive.add(file, file.relative_to(folder).as_posix(), recursive=False)
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Make `target` the folder that an archive holds; all of it or nothing.
+    """Replace `target` by the content of an archive. On an error, `target` is unchanged.
 
     Raises:
-        OSError: It cannot be written.
-        tarfile.TarError: It is broken, or holds what has no business there.
+        OSError: The folder cannot be written.
+        tarfile.TarError: The archive is broken, or holds something other than regular files.
     """
     part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         with tarfile.open(archive) as files:
             for member in files:
                 if not member.isfile():
-                    raise tarfile.ReadError(f"{member.name!r} is no ordinary file")
+                    raise tarfile.ReadError(f"{member.name!r} is not a regular file")
                 files.extract(member, part, filter="data")
         part.chmod(0o755)
         if target.is_dir():

@@ -1,4 +1,8 @@
-"""Which files of an experiment travel, and what is refused on arrival."""
+"""Which files of an experiment are sent to nodes, and what `unpack` refuses.
+
+This imports a private module: the archive format has no public API, and only a hostile archive
+shows what `unpack` refuses.
+"""
 
 import io
 import tarfile
@@ -6,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.sweeps import _trees
+from seer.sweeps import _archive
 
 
 def write(root: Path, *names: str) -> None:
@@ -21,30 +25,32 @@ def test_secrets_environments_sweeps_and_leftovers_stay_at_home(tmp_path: Path) 
     write(tmp_path, "outputs/runs/d.json", "data/__pycache__/e.pyc")
     (tmp_path / "planted").symlink_to("/etc/passwd")
     (tmp_path / "planted-folder").symlink_to("/etc")
-    found = [file.relative_to(tmp_path).as_posix() for file in _trees.source_files(tmp_path)]
+    found = [file.relative_to(tmp_path).as_posix() for file in _archive.source_files(tmp_path)]
     assert found == ["data/a.txt", "main.py"]
 
 
 def test_a_folder_arrives_as_it_was_and_is_known_by_what_it_holds(tmp_path: Path) -> None:
     write(tmp_path / "a", "main.py", "deep/er/x.txt")
-    files = list(_trees.all_files(tmp_path / "a"))
-    wanted = _trees.manifest(tmp_path / "a", files)
+    files = list(_archive.all_files(tmp_path / "a"))
+    wanted = _archive.manifest(tmp_path / "a", files)
     with (tmp_path / "a.tar").open("wb") as packed:
-        _trees.pack(tmp_path / "a", files, packed, limit=1000)
+        _archive.pack(tmp_path / "a", files, packed, limit=1000)
     write(tmp_path / "b", "old.txt")
-    _trees.unpack(tmp_path / "a.tar", tmp_path / "b")
-    assert _trees.holds(tmp_path / "b", wanted)
+    _archive.unpack(tmp_path / "a.tar", tmp_path / "b")
+    assert _archive.matches(tmp_path / "b", wanted)
     assert not (tmp_path / "b" / "old.txt").exists()
     (tmp_path / "b" / "main.py").write_text("other")
-    assert not _trees.holds(tmp_path / "b", wanted)
-    assert not _trees.holds(tmp_path / "c", wanted)
+    assert not _archive.matches(tmp_path / "b", wanted)
+    assert not _archive.matches(tmp_path / "c", wanted)
 
 
 def test_more_than_the_limit_is_refused_and_the_largest_is_named(tmp_path: Path) -> None:
     write(tmp_path, "small.txt")
     (tmp_path / "large.bin").write_bytes(bytes(5000))
-    with pytest.raises(_trees.TooLargeError, match=r"5,009 bytes, of 1,000; .*: large\.bin"):
-        _trees.pack(tmp_path, list(_trees.all_files(tmp_path)), io.BytesIO(), limit=1000)
+    with pytest.raises(
+        _archive.TooLargeError, match=r"5,009 bytes; the limit is 1,000.*: large\.bin"
+    ):
+        _archive.pack(tmp_path, list(_archive.all_files(tmp_path)), io.BytesIO(), limit=1000)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +75,10 @@ def test_what_has_no_business_in_a_folder_is_refused(
         archive.addfile(member)
     if name.startswith("/"):
         # An absolute path is taken for one below the target, where it does no harm.
-        _trees.unpack(tmp_path / "bad.tar", target)
+        _archive.unpack(tmp_path / "bad.tar", target)
         assert (target / "tmp" / "outside").exists()
         return
     with pytest.raises(tarfile.TarError):
-        _trees.unpack(tmp_path / "bad.tar", target)
+        _archive.unpack(tmp_path / "bad.tar", target)
     assert [p.name for p in target.iterdir()] == ["before.txt"]
     assert sorted(p.name for p in tmp_path.rglob("*outside*")) == []

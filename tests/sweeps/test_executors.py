@@ -19,8 +19,8 @@ import pytest
 from seer.errors import ConfigError
 from seer.runs import RunIndex
 from seer.sweeps import (
+    Executor,
     Matrix,
-    Place,
     Progress,
     Ray,
     Retry,
@@ -59,9 +59,9 @@ if current_cell().tools == "large":
     (runs_root() / "noise").write_bytes(os.urandom(3 << 20))
 report(score=1.0, words=(root / "shared" / "words.txt").read_text(), root=str(root))
 ''')
-place = Ray(source=folder, limit=2 << 20, cpus=0.25)
+executor = Ray(source=folder, limit=2 << 20, cpus=0.25)
 matrix = Matrix(tools=["small", "large"], seeds=2)
-sweep = run(folder / "lab" / "main.py", matrix, folder=folder / "s", concurrency=2, on=place)
+sweep = run(folder / "lab" / "main.py", matrix, folder=folder / "s", concurrency=2, on=executor)
 home = folder / "s" / "cells" / sweep.attempts[0].cell_id / "attempt-1"
 print(json.dumps({
     "rows": sweep.rows(),
@@ -96,7 +96,7 @@ def all_gone(pids: list[int]) -> bool:
 
 
 def test_each_way_of_ending_is_told_and_retried_by_its_kind(
-    program: Path, tmp_path: Path, place: Place
+    program: Path, tmp_path: Path, executor: Executor
 ) -> None:
     matrix = Matrix(tools=["slow", "fine", "broken", "killed", "agent"])
     sweep = run(
@@ -107,7 +107,7 @@ def test_each_way_of_ending_is_told_and_retried_by_its_kind(
         retry=Retry(failed=0, crashed=1),
         timeout=6.0,
         env={"LAB_KEY": "sesame-sesame"},
-        on=place,
+        on=executor,
     )
     rows = {row["tools"]: row for row in sweep.rows()}
     told = {name: (row["outcome"], row["attempts"]) for name, row in rows.items()}
@@ -130,11 +130,11 @@ def test_each_way_of_ending_is_told_and_retried_by_its_kind(
 
 
 async def test_an_interrupted_sweep_ends_its_programs_and_goes_on(
-    program: Path, tmp_path: Path, place: Place
+    program: Path, tmp_path: Path, executor: Executor
 ) -> None:
     matrix = Matrix(tools=["gated"], seeds=3)
     sweep = asyncio.create_task(
-        arun(program, matrix, folder=tmp_path / "s", concurrency=2, on=place)
+        arun(program, matrix, folder=tmp_path / "s", concurrency=2, on=executor)
     )
     await asyncio.to_thread(until, lambda: len(gates(program)) == 2)
     sweep.cancel()
@@ -142,19 +142,19 @@ async def test_an_interrupted_sweep_ends_its_programs_and_goes_on(
         await sweep
     assert all_gone(gates(program))
     (program.parent / "open").touch()
-    found = await arun(program, matrix, folder=tmp_path / "s", concurrency=3, on=place)
+    found = await arun(program, matrix, folder=tmp_path / "s", concurrency=3, on=executor)
     assert found.done == 3
     assert [a.outcome for a in found.attempts].count("lost") == 2
 
 
 def test_a_killed_sweep_goes_on_and_runs_nothing_twice_that_was_done(
-    program: Path, tmp_path: Path, place: Place
+    program: Path, tmp_path: Path, executor: Executor
 ) -> None:
     folder = tmp_path / "s"
     code = (
-        "import sys; from seer.sweeps import Here, Matrix, Ray, run;"
+        "import sys; from seer.sweeps import Local, Matrix, Ray, run;"
         "run(sys.argv[1], Matrix(agents=['a', 'b', 'c', 'd'], tools=['fine', 'gated']),"
-        f" folder=sys.argv[2], concurrency=3, on={place!r})"
+        f" folder=sys.argv[2], concurrency=3, on={executor!r})"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(program), str(folder)])
     until(lambda: len(gates(program)) == 3 or process.poll() is not None)
@@ -168,7 +168,7 @@ def test_a_killed_sweep_goes_on_and_runs_nothing_twice_that_was_done(
         journal.write(b'{"end": {"cell_')  # as a crash in the middle of a line leaves it
     done_before = {a.cell_id for a in read_sweep(folder).attempts if a.outcome == "done"}
     matrix = Matrix(agents=["a", "b", "c", "d"], tools=["fine", "gated"])
-    sweep = run(program, matrix, folder=folder, concurrency=3, on=place)
+    sweep = run(program, matrix, folder=folder, concurrency=3, on=executor)
     assert sweep.done == 8
     assert {a.outcome for a in sweep.attempts} == {"done", "lost"}
     runs = began(program)
@@ -177,14 +177,16 @@ def test_a_killed_sweep_goes_on_and_runs_nothing_twice_that_was_done(
     assert lost == set(left)  # where each was is known, although nobody told its end
 
 
-def test_concurrency_changes_while_it_runs(program: Path, tmp_path: Path, place: Place) -> None:
+def test_concurrency_changes_while_it_runs(
+    program: Path, tmp_path: Path, executor: Executor
+) -> None:
     folder = tmp_path / "s"
     seen: list[Progress] = []
     matrix = Matrix(tools=["gated"], seeds=4)
     results: list[SweepResult] = []
     thread = threading.Thread(
         target=lambda: results.append(
-            run(program, matrix, folder=folder, concurrency=1, on=place, on_progress=seen.append)
+            run(program, matrix, folder=folder, concurrency=1, on=executor, on_progress=seen.append)
         )
     )
     thread.start()
@@ -200,7 +202,9 @@ def test_concurrency_changes_while_it_runs(program: Path, tmp_path: Path, place:
         run(program, Matrix(seeds=2), folder=folder)
 
 
-def test_a_budget_in_dollars_stops_the_sweep(program: Path, tmp_path: Path, place: Place) -> None:
+def test_a_budget_in_dollars_stops_the_sweep(
+    program: Path, tmp_path: Path, executor: Executor
+) -> None:
     program.write_text(
         "from seer.runs import RunRecord, new_run_id, runs_root\n"
         "record = RunRecord.create(runs_root(), new_run_id(), meta={'provider': 'x'})\n"
@@ -208,7 +212,7 @@ def test_a_budget_in_dollars_stops_the_sweep(program: Path, tmp_path: Path, plac
     )
     folder = tmp_path / "s"
     matrix = Matrix(seeds=10)
-    sweep = run(program, matrix, folder=folder, concurrency=1, budget_usd=1.0, on=place)
+    sweep = run(program, matrix, folder=folder, concurrency=1, budget_usd=1.0, on=executor)
     assert sweep.stopped == "budget"
     assert len(sweep.attempts) == 3 and sweep.cost_usd == pytest.approx(1.2)
     assert sweep.attempts[0].score == 1.0  # from the run's own record
@@ -279,7 +283,7 @@ def test_nodes_without_the_folders_get_the_experiment_and_send_everything_back(
         assert small["value.words"] == "from beside the program"
         assert not small["value.root"].startswith(str(apart))
         assert large["outcome"] == "failed"
-        assert "too large to be brought back" in large["error"] and "noise" in large["error"]
+        assert "too large to be copied back" in large["error"] and "noise" in large["error"]
         kept = re.search(r"kept on the node, as '(.+?)'", large["error"])
         assert kept is not None
         # Nothing is lost, so it is the reader of these words who removes it.
@@ -299,9 +303,9 @@ def test_a_cell_that_no_node_can_hold_waits_and_says_so(
         if now.waiting:
             raise RuntimeError("seen waiting")
 
-    place = Ray(gpus=8)
+    executor = Ray(gpus=8)
     with caplog.at_level(logging.WARNING), pytest.raises(RuntimeError, match="seen waiting"):
-        run(program, Matrix(), folder=tmp_path / "s", on=place, on_progress=give_up)
+        run(program, Matrix(), folder=tmp_path / "s", on=executor, on_progress=give_up)
     assert "no node of the cluster has {'CPU': 1.0, 'GPU': 8}" in caplog.text
 
 
@@ -309,9 +313,12 @@ def test_a_cell_that_no_node_can_hold_waits_and_says_so(
 def test_a_cluster_that_cannot_be_meant_is_named(
     program: Path, tmp_path: Path, cluster: RayCluster
 ) -> None:
-    with pytest.raises(ConfigError, match=f"connected to another cluster, {cluster.address}"):
+    with pytest.raises(
+        ConfigError,
+        match=f"process is connected to, {cluster.address}",
+    ):
         run(program, Matrix(), folder=tmp_path / "s", on=Ray(address="127.0.0.1:9"))
-    with pytest.raises(ConfigError, match="is not in it"):
+    with pytest.raises(ConfigError, match="does not contain the program"):
         run(program, Matrix(), folder=tmp_path / "s", on=Ray(source=tmp_path / "s"))
     code = (
         "import sys; from seer.sweeps import Matrix, Ray, run;"
@@ -319,4 +326,4 @@ def test_a_cluster_that_cannot_be_meant_is_named(
     )
     command = [sys.executable, "-c", code, str(program), str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert "ProviderError: Ray at '127.0.0.1:9' cannot be reached" in done.stderr
+    assert "ProviderError: could not reach Ray at '127.0.0.1:9'" in done.stderr

@@ -1,12 +1,13 @@
-"""Beside one attempt: start the program, hold its time, end it with whoever ordered it.
+"""The supervisor of one attempt: starts the program, applies its time limit and ends it.
 
-A script of its own, of the standard library alone, so that it starts in a moment and outlives the
-sweep or the Ray worker that started it. It knows nothing of cells and journals.
+This is a script that uses only the standard library. It starts quickly, and it outlives the sweep
+or the Ray worker that started it. It knows nothing about cells and journals.
 
-Standard input: one line of JSON, the order (see `_place.Order.to_guard`). After that it is a
-lifeline: its end means "stop the program". A line `keep` leaves a folder that would be removed.
-Standard output: `{"pid": ...}` once the program runs, `{"code": ..., "timed_out": ...}` once it has
-ended, or `{"error": ...}` where it could not be started.
+Standard input begins with one line of JSON, the order (see `_executor.Order.to_supervisor`). The
+end of standard input means "stop the program". A line `keep` means that a folder, which would be
+removed otherwise, stays.
+Standard output is `{"pid": ...}` when the program has started, then
+`{"code": ..., "timed_out": ...}` when it has ended, or `{"error": ...}` if it could not be started.
 """
 
 import contextlib
@@ -28,9 +29,9 @@ _Event = Literal["ended", "stop"]
 
 
 def main() -> None:
-    """Carry out the order that stands on standard input."""
-    lifeline = _Lifeline()
-    order: dict[str, Any] = json.loads(lifeline.order())
+    """Run the program of the order on standard input."""
+    requester = _Requester()
+    order: dict[str, Any] = json.loads(requester.order())
     home = Path(order["home"])
     try:
         try:
@@ -39,18 +40,18 @@ def main() -> None:
             _say({"error": f"the program could not be started: {error}"})
             return
         _say({"pid": process.pid})
-        timed_out = _wait(process, order, lifeline.events)
+        timed_out = _wait(process, order, requester.events)
         _say({"code": process.returncode, "timed_out": timed_out})
     finally:
         if order["remove"]:
-            # Whoever ordered the attempt reads the folder until it lets go of the lifeline.
-            lifeline.ended.wait()
-            if not lifeline.keep:
+            # The requester reads the folder until it closes standard input.
+            requester.ended.wait()
+            if not requester.keep:
                 shutil.rmtree(home, ignore_errors=True)
 
 
-class _Lifeline:
-    """Who ordered this, as a thread that reads until there is nobody any more."""
+class _Requester:
+    """The process that wrote the order. A thread waits until it closes standard input."""
 
     def __init__(self) -> None:
         self.events: queue.Queue[_Event] = queue.Queue()
@@ -58,13 +59,14 @@ class _Lifeline:
         self.keep = False
 
     def order(self) -> bytes:
-        """The first line; from then on the thread reads."""
-        # Without Python's own buffer: its lock, held by a thread at the end, would be fatal.
+        """Read the first line, then start the thread."""
+        # `os.read` instead of `sys.stdin`: Python aborts at exit if a thread holds the lock of the
+        # buffered stream.
         data = b""
         while b"\n" not in data:
             more = os.read(0, 1 << 16)
             if not more:
-                raise SystemExit("there was no order")
+                raise SystemExit("standard input ended before the order")
             data += more
         line, _, rest = data.partition(b"\n")
         threading.Thread(target=self._read, args=(rest,), daemon=True).start()
@@ -99,8 +101,8 @@ def _start(order: dict[str, Any], home: Path) -> "subprocess.Popen[bytes]":
 
 
 def _prepare() -> None:
-    """In the program's process: hear interrupts; should this guard itself be killed, go too."""
-    # Ray's workers block them, jobs in the background of a shell ignore them, and both hand it on.
+    """In the program's process: accept interrupts, and end if the supervisor is killed."""
+    # Ray's workers block SIGINT and a shell's background jobs ignore it; children inherit both.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     if sys.platform == "linux":
@@ -110,7 +112,7 @@ def _prepare() -> None:
 def _wait(
     process: "subprocess.Popen[bytes]", order: dict[str, Any], events: "queue.Queue[_Event]"
 ) -> bool:
-    """Until the program has ended; whether that was for want of time."""
+    """Wait until the program has ended. Returns whether it ran out of time."""
 
     def watch() -> None:
         process.wait()
@@ -119,16 +121,16 @@ def _wait(
     threading.Thread(target=watch, daemon=True).start()
     timed_out = False
     try:
-        what = events.get(timeout=order["timeout"])
+        event = events.get(timeout=order["timeout"])
     except queue.Empty:
-        what, timed_out = "stop", True
-    if what == "stop":
+        event, timed_out = "stop", True
+    if event == "stop":
         _stop(process, order["grace"])
     return timed_out
 
 
 def _stop(process: "subprocess.Popen[bytes]", grace: float) -> None:
-    """Ask the program to end, as Ctrl-C does; past its grace, kill it and what it started."""
+    """Interrupt the program, as Ctrl-C does. After `grace` seconds, kill its process group."""
     for number in (signal.SIGINT, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -144,7 +146,7 @@ def _say(message: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nobody is left to hear it; the lifeline tells the same.
+        # The requester is gone. The end of standard input reports the same to `_Requester`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
