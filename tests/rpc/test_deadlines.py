@@ -20,7 +20,7 @@ from seer.errors import (
     StillRunningError,
 )
 from seer.rpc.client import Gate, deadline
-from seer.rpc.client._streams import ChunkReader
+from seer.rpc.wire._chunks import ChunkReader
 from tests.rpc.serving import HOLD, SOON, Served, holding, http, read_answer, serving, wait_until
 
 pytestmark = pytest.mark.full

@@ -15,8 +15,8 @@ import pytest
 from seer.errors import DeadlineExceededError
 from seer.rpc.client import deadline
 from seer.rpc.client._responses import ResponseReader
-from seer.rpc.client._streams import ChunkReader, split_chunk
 from seer.rpc.server._streams import recorded_stream
+from seer.rpc.wire._chunks import ChunkReader, split_chunk
 from seer.rpc.wire._http import head_prefix
 from tests.rpc.serving import (
     HOLD,

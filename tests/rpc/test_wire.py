@@ -3,7 +3,7 @@
 import pytest
 
 from seer.rpc.client._responses import ResponseReader
-from seer.rpc.client._streams import ChunkReader, split_chunk
+from seer.rpc.wire._chunks import ChunkReader, split_chunk
 from seer.rpc.wire._http import HeadCache, parse_request, response_head
 from seer.rpc.wire._protocol import Piece, WireError, format_pieces, parse_pieces, parse_slots
 

@@ -8,13 +8,13 @@ from contextlib import suppress
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
 from ..values._codec import decode
+from ..wire._chunks import ChunkReader
 from ..wire._protocol import HELLO, WireError
 from ._attempts import AskIdempotent, Attempts, Retry
 from ._connection import ANCILLARY, SILENCE, CannotPass, Connection, received
 from ._deadline import current
 from ._link import taken
 from ._responses import Response
-from ._streams import ChunkReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from ..values._codec import (
     encode_call,
 )
 from ..values._pack import LEAVES
+from ..wire._chunks import ChunkReader, split_chunk
 from ..wire._protocol import RAISED, WireError
 from ._attempts import Attempts
 from ._connection import Connection
@@ -18,7 +19,6 @@ from ._handles import Handle, write_index
 from ._link import Link
 from ._remote import error_from
 from ._requests import Arguments
-from ._streams import ChunkReader, split_chunk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

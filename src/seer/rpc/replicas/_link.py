@@ -12,7 +12,7 @@ import socket
 from errno import ECONNRESET
 
 from seer.rpc.client._responses import Response, ResponseReader
-from seer.rpc.client._streams import ChunkReader
+from seer.rpc.wire._chunks import ChunkReader
 from seer.rpc.wire._protocol import MAX_DESCRIPTORS, WireError
 
 from ._outbox import Outbox

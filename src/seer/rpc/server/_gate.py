@@ -19,9 +19,9 @@ from seer.errors import (
     ProtocolError,
     UnknownFunctionError,
 )
-from seer.rpc.client._streams import ALIVE
 from seer.rpc.interface._budget import Meter, Tally
 from seer.rpc.interface._schema import for_callers
+from seer.rpc.wire._chunks import ALIVE
 from seer.rpc.wire._http import Request, WireError
 from seer.rpc.wire._memory import Allowance, Pool, Spares
 from seer.rpc.wire._protocol import KEEP_ALIVE

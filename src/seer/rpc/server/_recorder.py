@@ -16,7 +16,7 @@ import time
 from collections import deque
 from queue import Empty, SimpleQueue
 
-from seer.rpc.client._streams import split_chunk
+from seer.rpc.wire._chunks import split_chunk
 
 from ._failures import uses_gpu
 from ._flood import Flood

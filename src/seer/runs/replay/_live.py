@@ -28,7 +28,7 @@ from seer.providers import (
     TerminalSize,
 )
 from seer.rpc.client._responses import ResponseReader
-from seer.rpc.client._streams import ChunkReader, split_chunk
+from seer.rpc.wire._chunks import ChunkReader, split_chunk
 from seer.rpc.wire._http import WireError
 from seer.rpc.wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from seer.runs._calls import GateCall

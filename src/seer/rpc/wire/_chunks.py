@@ -1,10 +1,10 @@
-"""Streamed results: chunks off the wire become items."""
+"""Streamed results as HTTP chunks: a body cut into chunks, a chunk into its line and buffers."""
 
 from __future__ import annotations
 
 import json
 
-from ..wire._protocol import INLINE_ALIGN, WireError, aligned
+from ._protocol import INLINE_ALIGN, WireError, aligned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
