@@ -40,14 +40,27 @@ ORDER = [
     "errors",
 ]
 
+# The same inside `rpc`, bottom to top; the client and the server do not know each other.
+RPC_BELOW = {
+    "wire": set[str](),
+    "values": {"wire"},
+    "interface": {"wire", "values"},
+    "library": {"wire", "values", "interface"},
+    "client": {"wire", "values", "interface", "library"},
+    "server": {"wire", "values", "interface", "library"},
+    "replicas": {"wire", "values", "interface", "library", "client", "server"},
+}
+# The program `python -m seer.rpc.server` puts the parts together, so it stands above all of them.
+RPC_PROGRAMS = {"server/__main__.py"}
+
 # Ready-made files that run in sandboxes or carry data; they import only the gate's names.
 LEAVES = {"interfaces", "organisms"}
 # Who may use them: what stands above the machinery.
 USERS = {"cli", "scoring", "sweeps", "viewer"}
 
 
-def imports_of(file: Path) -> list[tuple[str, int]]:
-    """The `seer.X` packages that a file imports anywhere in it, with line numbers."""
+def modules_of(file: Path) -> list[tuple[str, int]]:
+    """The modules of `seer` that a file imports anywhere in it, with line numbers."""
     found: list[tuple[str, int]] = []
     package = ("seer", *file.relative_to(ROOT).with_suffix("").parts)
     for node in ast.walk(ast.parse(file.read_text())):
@@ -57,13 +70,20 @@ def imports_of(file: Path) -> list[tuple[str, int]]:
         elif isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level]
             names = [".".join([*base, *(node.module or "").split(".")]).rstrip(".")]
+            if not node.module:
+                names = [f"{names[0]}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
-            if node.module == "seer":
-                names = [f"seer.{alias.name}" for alias in node.names]
+            if node.module in ("seer", "seer.rpc"):
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
         line = getattr(node, "lineno", 0)
-        found += [(n.split(".")[1], line) for n in names if n.startswith("seer.")]
+        found += [(n, line) for n in names if n.startswith("seer.")]
     return found
+
+
+def imports_of(file: Path) -> list[tuple[str, int]]:
+    """The `seer.X` packages that a file imports anywhere in it, with line numbers."""
+    return [(name.split(".")[1], line) for name, line in modules_of(file)]
 
 
 def test_every_package_has_a_place_in_the_order() -> None:
@@ -88,6 +108,28 @@ def test_imports_point_only_downward() -> None:
                 below |= LEAVES
             if target not in below:
                 wrong.append(f"{file.relative_to(ROOT.parent)}:{line} imports seer.{target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_folder_of_rpc_has_a_place_in_the_order() -> None:
+    folders = {p.name for p in (ROOT / "rpc").iterdir() if p.is_dir()} - {"__pycache__"}
+    assert folders == set(RPC_BELOW)
+
+
+def test_imports_inside_rpc_point_only_downward() -> None:
+    wrong: list[str] = []
+    for file in (ROOT / "rpc").rglob("*.py"):
+        path = file.relative_to(ROOT / "rpc")
+        owner = path.parts[0]
+        if owner not in RPC_BELOW or path.as_posix() in RPC_PROGRAMS:
+            continue
+        for name, line in modules_of(file):
+            parts = name.split(".")
+            if parts[1] != "rpc":
+                continue
+            target = parts[2] if len(parts) > 2 else "__init__"
+            if target != owner and target not in RPC_BELOW[owner]:
+                wrong.append(f"rpc/{path}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
 
 

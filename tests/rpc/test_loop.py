@@ -21,7 +21,7 @@ class Observed(Loop):
         self._when = float("inf")
         self.reads_left = 0
         self.between: Callable[[], None] = lambda: None
-        super().__init__(next_job=lambda: None, jobs=(), due=due)
+        super().__init__(next_job=lambda: None, run_job=lambda _job: None, jobs=(), due=due)
 
     @property
     def wake_at(self) -> float:
@@ -64,7 +64,12 @@ def test_the_earlier_of_two_times_that_two_threads_ask_for_at_once_is_kept(read:
 
 def test_a_time_that_another_thread_asks_for_ends_the_loops_sleep() -> None:
     runs, looked = threading.Event(), threading.Event()
-    loop = Loop(next_job=lambda: None, jobs=(), due=lambda _now: looked.set())
+    loop = Loop(
+        next_job=lambda: None,
+        run_job=lambda _job: None,
+        jobs=(),
+        due=lambda _now: looked.set(),
+    )
     loop.wake_by(time.monotonic() + 3600)
     thread = threading.Thread(target=loop.run)
     thread.start()

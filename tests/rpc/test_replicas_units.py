@@ -7,23 +7,23 @@ from typing import Any, cast
 import pytest
 
 from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.replicas._calls import FrontCall, FrontCaller
 from seer.rpc.replicas._copy_link import CopyLink
 from seer.rpc.replicas._gpus import least_used, visible_gpus
-from seer.rpc.replicas._guests import Guest
 from seer.rpc.replicas._link import RunReader
 from seer.rpc.replicas._waiting import ANYWHERE, Waiting
-from seer.rpc.server._calls import DONE, QUEUED, Call
+from seer.rpc.server._calls import DONE, QUEUED
 from seer.rpc.server._config import MAX_REPLICAS, ServerConfig
 from seer.rpc.server._shared import Shared
 
 
-def guest(name: str) -> Guest:
+def caller(name: str) -> FrontCaller:
     shared = Shared()
-    return Guest(name, 0, Meter("it", Budget(), shared.cells, shared.meter_base(0)))
+    return FrontCaller(name, 0, Meter("it", Budget(), shared.cells, shared.meter_base(0)))
 
 
-def call_of(owner: Guest) -> Call:
-    return cast("Call", SimpleNamespace(owner=owner, state=QUEUED))
+def call_of(owner: FrontCaller) -> FrontCall:
+    return cast("FrontCall", SimpleNamespace(owner=owner, state=QUEUED))
 
 
 def owners(waiting: Waiting, copy: int, count: int) -> str:
@@ -32,7 +32,7 @@ def owners(waiting: Waiting, copy: int, count: int) -> str:
     for turn in range(1, count + 1):
         call = waiting.pop(copy)
         assert call is not None
-        owner = cast("Guest", call.owner)
+        owner = cast("FrontCaller", call.owner)
         owner.turn = turn
         found += owner.name
     return found
@@ -40,7 +40,7 @@ def owners(waiting: Waiting, copy: int, count: int) -> str:
 
 def test_a_caller_that_floods_takes_one_turn_after_the_others() -> None:
     waiting = Waiting()
-    flood, modest = guest("f"), guest("m")
+    flood, modest = caller("f"), caller("m")
     for _ in range(6):
         waiting.put(ANYWHERE, flood, call_of(flood))
     for _ in range(3):
@@ -51,7 +51,7 @@ def test_a_caller_that_floods_takes_one_turn_after_the_others() -> None:
 
 def test_a_flood_for_any_copy_does_not_push_back_those_at_home() -> None:
     waiting = Waiting()
-    flood, first, second = guest("f"), guest("a"), guest("b")
+    flood, first, second = caller("f"), caller("a"), caller("b")
     for _ in range(6):
         waiting.put(ANYWHERE, flood, call_of(flood))
     for _ in range(2):
@@ -62,7 +62,7 @@ def test_a_flood_for_any_copy_does_not_push_back_those_at_home() -> None:
 
 def test_a_copy_takes_no_calls_of_others_homes() -> None:
     waiting = Waiting()
-    one, two = guest("1"), guest("2")
+    one, two = caller("1"), caller("2")
     waiting.put(1, one, call_of(one))
     waiting.put(2, two, call_of(two))
     assert owners(waiting, 2, 1) == "2"
@@ -73,7 +73,7 @@ def test_a_copy_takes_no_calls_of_others_homes() -> None:
 
 def test_a_copy_that_shall_go_takes_only_what_nobody_else_can() -> None:
     waiting = Waiting()
-    free, bound = guest("f"), guest("b")
+    free, bound = caller("f"), caller("b")
     waiting.put(ANYWHERE, free, call_of(free))
     waiting.put(1, bound, call_of(bound))
     taken = waiting.pop(1, bound_only=True)
@@ -84,7 +84,7 @@ def test_a_copy_that_shall_go_takes_only_what_nobody_else_can() -> None:
 
 def test_calls_that_have_ended_are_passed_over() -> None:
     waiting = Waiting()
-    owner = guest("o")
+    owner = caller("o")
     calls = [call_of(owner) for _ in range(3)]
     for call in calls:
         waiting.put(ANYWHERE, owner, call)
@@ -123,7 +123,7 @@ def test_a_new_copy_gets_the_gpu_with_the_fewest_copies() -> None:
 def test_handles_are_learned_from_answers_and_found_in_arguments() -> None:
     told: list[dict[str, Any]] = []
     copy = cast("CopyLink", SimpleNamespace(tell=told.append))
-    places = guest("g").places
+    places = caller("g").places
     one, two = "a" * 32, "b" * 32
     places.learn(b'{"result":[{"$seer":"handle","id":"%s","type":"int"}]}' % one.encode(), copy)
     assert places.where(one) is copy
@@ -139,7 +139,7 @@ def test_handles_are_learned_from_answers_and_found_in_arguments() -> None:
 
 def test_text_that_looks_like_a_handle_is_none() -> None:
     copy = cast("CopyLink", SimpleNamespace())
-    places = guest("g").places
+    places = caller("g").places
     places.learn(b'{"result":"{\\"$seer\\":\\"handle\\",\\"id\\":\\"%s\\"}"}' % (b"a" * 32), copy)
     assert len(places) == 0
 

@@ -13,10 +13,9 @@ from seer.errors import CallLostError, GateError, InterfaceDiedError
 from seer.rpc.server._calls import QUEUED
 from seer.rpc.server._stopping import stop_error
 
+from ._calls import FrontCall, FrontCaller
 from ._copy_link import CopyLink
 from ._dispatch import Dispatch, restarted
-from ._freight import freight_of
-from ._guests import guest_of
 from ._waiting import ANYWHERE
 
 TYPE_CHECKING = False
@@ -24,12 +23,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from seer.rpc.server._calls import Call
     from seer.rpc.server._loop import Loop
 
-    from ._freight import Freight
     from ._front_execute import FrontExecutor
-    from ._guests import Guest
     from ._passing import Passing
 
 MAX_TRIES = 3
@@ -80,81 +76,81 @@ class Copies(Dispatch):
         if copy is None:
             return
         for call in list(copy.calls):
-            if call.freight is not None and call.freight.link is not None:
+            if call.link is not None:
                 # It may have answered with its last breath.
-                call.freight.link.drain()
+                call.link.drain()
         words = f"copy {number} of the interface has ended: {why}"
         self._move(copy, words, self._lose(copy, words))
         copy.close()
 
-    def _lose(self, copy: CopyLink, why: str) -> set[Guest]:
+    def _lose(self, copy: CopyLink, why: str) -> set[FrontCaller]:
         """End the calls that a copy had; whose homes' end has thereby been told."""
-        told: set[Guest] = set()
+        told: set[FrontCaller] = set()
         now = _monotonic()
         for call in list(copy.calls):
-            freight, guest = freight_of(call), guest_of(call)
+            caller = call.caller
             self._release(call)
-            if freight.link is not None:
-                freight.link.call = None
-                freight.link.close()
+            if call.link is not None:
+                call.link.call = None
+                call.link.close()
             seconds = now - call.started_at
             if call.cause:
                 self._passing.fail(call, stop_error(call, now), seconds)
-            elif freight.link is not None and freight.link.unread and not call.streaming:
+            elif call.link is not None and call.link.unread and not call.streaming:
                 # The copy has not seen it: it goes on as if it had still waited here.
                 self._unbegin(call)
-                if freight.bound:
-                    told.add(guest)
+                if call.bound:
+                    told.add(caller)
                     self._executor.gate.refuse_call(call, restarted(why))
                 else:
                     self._loop.post(lambda call=call: self._again(call))
-            elif self._may_repeat(call, freight):
+            elif self._may_repeat(call):
                 # A run that came to nothing; the next one is counted by itself.
                 call.tally.charge(seconds)
                 self._unbegin(call)
-                if freight.bound:
+                if call.bound:
                     # As with one process that is started again: who made it again knows.
-                    told.add(guest)
+                    told.add(caller)
                 self._loop.post(lambda call=call: self._again(call))
             else:
-                if freight.bound:
-                    told.add(guest)
+                if call.bound:
+                    told.add(caller)
                 self._passing.fail(call, _lost(call, why), seconds)
         return told
 
-    def _may_repeat(self, call: Call, freight: Freight) -> bool:
-        if call.streaming or not call.entry.options.idempotent or freight.tries >= MAX_TRIES:
+    def _may_repeat(self, call: FrontCall) -> bool:
+        if call.streaming or not call.entry.options.idempotent or call.tries >= MAX_TRIES:
             return False
-        guest = guest_of(call)
-        named = call.target or guest.places.named_in(call.body) is not None
+        caller = call.caller
+        named = call.target or caller.places.named_in(call.body) is not None
         return not named
 
-    def _again(self, call: Call) -> None:
+    def _again(self, call: FrontCall) -> None:
         if call.state == QUEUED and not call.cause:
-            guest = guest_of(call)
+            caller = call.caller
             # It is made again as its function allows, whatever became of the caller's state.
-            kept, guest.lost = guest.lost, ""
+            kept, caller.lost = caller.lost, ""
             self.submit(call)
-            guest.lost = kept
+            caller.lost = kept
 
-    def _move(self, copy: CopyLink, why: str, told: set[Guest]) -> None:
+    def _move(self, copy: CopyLink, why: str, told: set[FrontCaller]) -> None:
         """Leave a copy that is no more: homes, handles, and the calls that waited for it."""
         waited = [call for w in self._waiting.values() for call in w.empty(copy.number)]
-        for guest in self._guests():
-            if guest.home is copy or guest.places.at(copy):
-                guest.places.forget(copy)
-                guest.home = None if guest.home is copy else guest.home
-                guest.lost = "" if guest in told else why
+        for caller in self._callers():
+            if caller.home is copy or caller.places.at(copy):
+                caller.places.forget(copy)
+                caller.home = None if caller.home is copy else caller.home
+                caller.lost = "" if caller in told else why
         for call in waited:
-            guest = guest_of(call)
-            guest.lost = ""
+            caller = call.caller
+            caller.lost = ""
             self._executor.gate.refuse_call(call, restarted(why))
 
     def drain(self, wanted: int) -> list[int]:
         """Let so many copies go, those that the fewest callers depend on; their numbers."""
         staying = [copy for copy in self._copies.values() if not copy.draining]
         weight = {
-            copy: sum(g.places.at(copy) * 1000 + (g.home is copy) for g in self._guests())
+            copy: sum(g.places.at(copy) * 1000 + (g.home is copy) for g in self._callers())
             for copy in staying
         }
         # One stays in any case: a copy that has ended meanwhile is not replaced by nothing.
@@ -171,17 +167,17 @@ class Copies(Dispatch):
     def _empty_further(self, copy: CopyLink, now: float) -> None:
         """Move away from a copy who can be moved; let it go when nothing is left."""
         late = now >= copy.draining + self._grace
-        for guest in self._guests():
-            held = guest.places.at(copy)
+        for caller in self._callers():
+            held = caller.places.at(copy)
             if held and late:
                 # What runs there ends as it will; nothing more of this caller goes there.
-                guest.places.forget(copy)
-                guest.lost = f"copy {copy.number} was ended, since fewer copies are wanted now"
-                guest.home = None if guest.home is copy else guest.home
-            elif guest.home is copy and not held and (late or not guest.running.get(copy)):
-                guest.home = None
+                caller.places.forget(copy)
+                caller.lost = f"copy {copy.number} was ended, since fewer copies are wanted now"
+                caller.home = None if caller.home is copy else caller.home
+            elif caller.home is copy and not held and (late or not caller.running.get(copy)):
+                caller.home = None
         self._place_anew(copy)
-        at_home = any(g.home is copy or g.places.at(copy) for g in self._guests())
+        at_home = any(g.home is copy or g.places.at(copy) for g in self._callers())
         if copy.calls or at_home:
             self._loop.wake_by(now + DRAIN_EVERY)
         elif self._copies.pop(copy.number, None) is not None:
@@ -194,12 +190,12 @@ class Copies(Dispatch):
             for call in waiting.empty(copy.number):
                 self.submit(call)
 
-    def remove(self, guest: Guest) -> None:
+    def remove(self, caller: FrontCaller) -> None:
         """Forget a caller; its calls were told to stop."""
-        guest.gone = True
+        caller.gone = True
         for copy in self._copies.values():
-            if not guest.running.get(copy):
-                copy.part_with(guest)
+            if not caller.running.get(copy):
+                copy.part_with(caller)
 
     def give_up(self, why: str) -> None:
         """There will be no copy any more: end all calls."""
@@ -228,7 +224,7 @@ class Copies(Dispatch):
                 self._empty_further(copy, now)
 
 
-def _lost(call: Call, why: str) -> CallLostError:
+def _lost(call: FrontCall, why: str) -> CallLostError:
     return CallLostError(
         f"{call.entry.name}() was lost; whether it had an effect is not known. {why[:1].upper()}"
         f"{why[1:]}"

@@ -131,7 +131,8 @@ class CopyStreamer(Streamer):
 class CopyExecutor(Executor):
     """Runs calls; budgets and the record are the front's."""
 
-    streamer_kind = CopyStreamer
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more, streamer_kind=CopyStreamer)
 
     def raised(self, error: BaseException) -> Reply:
         """The reply that carries what a function raised; the front takes out what it records."""
@@ -144,13 +145,10 @@ class CopyExecutor(Executor):
 class CopyProcess(InterfaceProcess):
     """Everything of one copy, put together."""
 
-    gate_kind = CopyGate
-    executor_kind = CopyExecutor
-    caller_kind = _Known
-
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._executor.keeps_tracebacks = bool(self._config.record)
+        super().__init__(
+            *arguments, gate_kind=CopyGate, executor_kind=CopyExecutor, caller_kind=_Known
+        )
         self._front: Channel | None = None
         self._early: dict[str, None] = {}
         """Calls that were cancelled before they came: both travel on ways of their own."""

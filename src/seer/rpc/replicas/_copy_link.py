@@ -15,11 +15,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from seer.rpc.server._calls import Call
     from seer.rpc.server._entries import Entry
     from seer.rpc.server._loop import Loop
 
-    from ._guests import Guest
+    from ._calls import FrontCall, FrontCaller
     from ._link import Receiver
 
 MAX_IDLE = 256
@@ -62,14 +61,14 @@ class CopyLink:
 
     def __init__(self, number: int, end: socket.socket, loop: Loop, receiver: Receiver) -> None:
         self.number = number
-        self.calls: set[Call] = set()
+        self.calls: set[FrontCall] = set()
         self.busy: dict[str, int] = {}
         self.used = 0
         self.draining = 0.0
         self._loop = loop
         self._receiver = receiver
         self._channel = Outbox(end, loop)
-        self._idle: dict[Guest, list[Link]] = {}
+        self._idle: dict[FrontCaller, list[Link]] = {}
         self._kept = 0
 
     def has_room(self, entry: Entry) -> bool:
@@ -81,59 +80,59 @@ class CopyLink:
         text = json.dumps({**message, "descriptors": 0 if end is None else 1}).encode()
         self._channel.send(_LENGTH.pack(len(text)) + text, given=end)
 
-    def link_for(self, guest: Guest) -> Link:
+    def link_for(self, caller: FrontCaller) -> Link:
         """A connection for a call of this caller, who alone has ever used it.
 
         Raises:
             OSError: There can be no more descriptors, or none can be passed just now.
         """
-        links = self._idle.get(guest)
+        links = self._idle.get(caller)
         if links:
             link = links.pop()
-            self._take_one(guest, links)
+            self._take_one(caller, links)
             return link
         ours, theirs = socket.socketpair()
         try:
-            self.tell({"op": "connect", "caller": guest.name, "index": guest.index}, theirs)
+            self.tell({"op": "connect", "caller": caller.name, "index": caller.index}, theirs)
         except OSError:
             ours.close()
             raise
-        return Link(ours, self._loop, guest, self._receiver)
+        return Link(ours, self._loop, caller, self._receiver)
 
     def keep(self, link: Link) -> None:
         """Keep a connection for the next call; those not used for longest are closed."""
-        if link.closed or not link.clear or link.guest.gone:
+        if link.closed or not link.clear or link.caller.gone:
             link.close()
             return
         # The last in the order is whose connection was used last.
-        links = self._idle.pop(link.guest, [])
-        self._idle[link.guest] = links
+        links = self._idle.pop(link.caller, [])
+        self._idle[link.caller] = links
         links.append(link)
         self._kept += 1
         while self._kept > MAX_IDLE:
-            guest, oldest = next(iter(self._idle.items()))
+            caller, oldest = next(iter(self._idle.items()))
             oldest.pop(0).close()
-            self._take_one(guest, oldest)
+            self._take_one(caller, oldest)
 
-    def _take_one(self, guest: Guest, links: list[Link]) -> None:
+    def _take_one(self, caller: FrontCaller, links: list[Link]) -> None:
         """Note that one of a caller's connections is not idle any more."""
         self._kept -= 1
         if not links:
-            del self._idle[guest]
+            del self._idle[caller]
 
     def forget_link(self, link: Link) -> None:
         """Drop an idle connection that was lost."""
-        links = self._idle.get(link.guest, [])
+        links = self._idle.get(link.caller, [])
         if link in links:
             links.remove(link)
-            self._take_one(link.guest, links)
+            self._take_one(link.caller, links)
 
-    def part_with(self, guest: Guest) -> None:
+    def part_with(self, caller: FrontCaller) -> None:
         """Have the copy forget a caller that was removed, and of whom nothing runs there."""
-        for link in list(self._idle.get(guest, ())):
+        for link in list(self._idle.get(caller, ())):
             self.forget_link(link)
             link.close()
-        self.tell({"op": "remove", "caller": guest.name})
+        self.tell({"op": "remove", "caller": caller.name})
 
     def close(self) -> None:
         """Close all ways to it."""

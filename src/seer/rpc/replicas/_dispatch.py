@@ -19,15 +19,13 @@ from seer.errors import (
 )
 from seer.rpc.server._calls import QUEUED
 
+from ._calls import FrontCall, FrontCaller
 from ._copy_link import CopyLink, lane_of, room_of
-from ._freight import Freight, freight_of
-from ._guests import Guest, guest_of
 from ._waiting import ANYWHERE, Waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.rpc.client._responses import Response
-    from seer.rpc.server._calls import Call
     from seer.rpc.server._loop import Loop
 
     from ._front_execute import FrontExecutor
@@ -54,9 +52,9 @@ class Dispatch:
         self._loop = loop
         self._copies: dict[int, CopyLink] = {}
         self._waiting: dict[str, Waiting] = {}
-        self._homeless: list[Call] = []
+        self._homeless: list[FrontCall] = []
         """Calls that need a home while there is no copy to be one."""
-        self._orphans: dict[Call, float] = {}
+        self._orphans: dict[FrontCall, float] = {}
         """Calls whose connection was lost, and until when the reason may come."""
         self._turns = count(1)
         self._numbers = count(1)
@@ -64,17 +62,14 @@ class Dispatch:
 
     # --- calls -------------------------------------------------------------------------------
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: FrontCall) -> None:
         """Hand a call to a copy, or let it wait for one."""
-        guest = guest_of(call)
-        freight = call.freight
-        if freight is None:
-            freight = call.freight = Freight()
+        caller = call.caller
         if self._dead:
             self._executor.gate.refuse_call(call, InterfaceDiedError(self._dead))
             return
-        copy = self._place(call, guest, freight)
-        if copy is None and freight.bound:
+        copy = self._place(call, caller)
+        if copy is None and call.bound:
             return
         if copy is None:
             free = [c for c in self._copies.values() if not c.draining and c.has_room(call.entry)]
@@ -91,72 +86,72 @@ class Dispatch:
             waiting = self._waiting[lane] = Waiting()
         waiting.room = room_of(call.entry)
         call.queue = self
-        waiting.put(ANYWHERE if copy is None else copy.number, guest, call)
+        waiting.put(ANYWHERE if copy is None else copy.number, caller, call)
 
-    def discard(self, call: Call) -> None:
+    def discard(self, call: FrontCall) -> None:
         """Forget a call that waits and will not run."""
         if call in self._homeless:
             self._homeless.remove(call)
         waiting = self._waiting.get(lane_of(call.entry))
         if waiting is not None:
-            waiting.discard(guest_of(call), call)
+            waiting.discard(call.caller, call)
 
-    def _place(self, call: Call, guest: Guest, freight: Freight) -> CopyLink | None:
+    def _place(self, call: FrontCall, caller: FrontCaller) -> CopyLink | None:
         """The one copy that can run a call, where only one can; None and `bound` if not now."""
-        freight.bound = False
+        call.bound = False
         found: CopyLink | None
         if call.target:
-            found = guest.places.where(call.target)
+            found = caller.places.where(call.target)
             if found is None:
                 # It was freed, or lost, since the call came.
-                freight.bound = True
+                call.bound = True
                 self._executor.gate.refuse_call(
                     call, HandleError(f"there is no handle {call.target!r} any more")
                 )
                 return None
         else:
-            found = guest.places.named_in(call.body)
+            found = caller.places.named_in(call.body)
         entry = call.entry
         needs_home = entry.options.stateful or entry.returns_handle
         if found is None and not needs_home:
             return None
-        freight.bound = True
-        if guest.lost:
-            lost, guest.lost = guest.lost, ""
+        call.bound = True
+        if caller.lost:
+            lost, caller.lost = caller.lost, ""
             self._executor.gate.refuse_call(call, restarted(lost))
             return None
         if found is None:
-            found = self._home_of(guest)
+            found = self._home_of(caller)
             if found is None:
                 call.queue = self
                 self._homeless.append(call)
         return found
 
-    def _home_of(self, guest: Guest) -> CopyLink | None:
+    def _home_of(self, caller: FrontCaller) -> CopyLink | None:
         """The copy that is a caller's home; chosen at its first call that needs one."""
-        if guest.home is None:
+        if caller.home is None:
             lived = dict.fromkeys(self._copies.values(), 0)
-            for other in self._guests():
+            for other in self._callers():
                 if other.home is not None:
                     lived[other.home] = lived.get(other.home, 0) + 1
             homes = [copy for copy in self._copies.values() if not copy.draining]
             if homes:
-                guest.home = min(homes, key=lambda copy: (lived[copy], copy.number))
-        return guest.home
+                caller.home = min(homes, key=lambda copy: (lived[copy], copy.number))
+        return caller.home
 
-    def _guests(self) -> list[Guest]:
-        return [g for g in self._executor.gate.callers.values() if isinstance(g, Guest)]
+    def _callers(self) -> list[FrontCaller]:
+        return [g for g in self._executor.gate.callers.values() if isinstance(g, FrontCaller)]
 
-    def _hand_over(self, call: Call, copy: CopyLink) -> None:
-        freight, guest = freight_of(call), guest_of(call)
+    def _hand_over(self, call: FrontCall, copy: CopyLink) -> None:
+        caller = call.caller
         try:
-            link = copy.link_for(guest)
+            link = copy.link_for(caller)
         except OSError as error:
             words = f"there is no way to a copy of the interface: {error.strerror}; use fewer calls"
             self._executor.gate.refuse_call(call, GateBusyError(words))
             return
         try:
-            guest.check_unread()
+            caller.check_unread()
         except GateBusyError as error:
             copy.keep(link)
             self._executor.gate.refuse_call(call, error)
@@ -166,18 +161,18 @@ class Dispatch:
             self._executor.give_mark(mark)
             copy.keep(link)
             return
-        guest.turn = copy.used = next(self._turns)
+        caller.turn = copy.used = next(self._turns)
         key = lane_of(call.entry)
         copy.busy[key] = copy.busy.get(key, 0) + 1
         copy.calls.add(call)
-        guest.running[copy] = guest.running.get(copy, 0) + 1
+        caller.running[copy] = caller.running.get(copy, 0) + 1
         link.call = call
         call.copy = copy.number
-        freight.copy, freight.link = copy, link
-        freight.tries += 1
-        freight.number = next(self._numbers)
+        call.at, call.link = copy, link
+        call.tries += 1
+        call.number = next(self._numbers)
         try:
-            self._passing.send(call, freight, link)
+            self._passing.send(call, link)
         except OSError as error:
             link.call = None
             link.close()
@@ -186,35 +181,34 @@ class Dispatch:
             words = f"arrays cannot be passed to a copy just now: {error.strerror}; try again"
             self._executor.gate.refuse_call(call, GateBusyError(words))
 
-    def _unbegin(self, call: Call) -> None:
+    def _unbegin(self, call: FrontCall) -> None:
         """Note that a call waits again: no copy has executed it."""
         with call.owner.lock:
             call.state, call.runner, call.copy, call.started_at = QUEUED, None, 0, 0.0
 
-    def interrupt(self, call: Call) -> None:
+    def interrupt(self, call: FrontCall) -> None:
         """Have a call stopped that a copy has."""
-        freight = call.freight
-        if freight is not None and freight.copy is not None:
-            message = {"op": "cancel", "caller": call.owner.name, "call": str(freight.number)}
-            freight.copy.tell(message)
+        if call.at is not None:
+            message = {"op": "cancel", "caller": call.owner.name, "call": str(call.number)}
+            call.at.tell(message)
 
-    def _release(self, call: Call) -> CopyLink | None:
+    def _release(self, call: FrontCall) -> CopyLink | None:
         """Note that a copy does not have a call any more; which copy that was."""
-        freight, guest = freight_of(call), guest_of(call)
-        copy = freight.copy
+        caller = call.caller
+        copy = call.at
         if copy is None:
             return None
-        freight.copy = None
+        call.at = None
         self._orphans.pop(call, None)
         self._executor.give_mark(call.mark)
         call.mark = -1
         copy.calls.discard(call)
         copy.busy[lane_of(call.entry)] -= 1
-        guest.running[copy] -= 1
-        if not guest.running[copy]:
-            del guest.running[copy]
-            if guest.gone:
-                copy.part_with(guest)
+        caller.running[copy] -= 1
+        if not caller.running[copy]:
+            del caller.running[copy]
+            if caller.gone:
+                copy.part_with(caller)
         return copy
 
     def _fill(self, copy: CopyLink, lane: str) -> None:
@@ -233,10 +227,10 @@ class Dispatch:
     def answered(self, link: Link, response: Response) -> None:
         """A copy's answer came."""
         call = link.call
-        if call is None or call.freight is None:
+        if call is None:
             link.close()
             return
-        copy = call.freight.copy
+        copy = call.at
         if copy is not None:
             self._learn(call, response.text, copy)
         if response.streamed:
@@ -257,10 +251,10 @@ class Dispatch:
     def streamed(self, link: Link, chunk: bytes | None) -> None:
         """A chunk of a streamed answer came, or its end."""
         call = link.call
-        if call is None or call.freight is None:
+        if call is None:
             link.close()
             return
-        copy = call.freight.copy
+        copy = call.at
         if chunk is not None:
             if copy is not None:
                 self._learn(call, chunk, copy)
@@ -293,7 +287,7 @@ class Dispatch:
     def broken(self, link: Link) -> None:
         """A connection was lost: most likely its copy has ended, which the supervisor will tell."""
         call = link.call
-        if call is None or call.freight is None:
+        if call is None:
             for copy in self._copies.values():
                 copy.forget_link(link)
             return
@@ -302,11 +296,11 @@ class Dispatch:
         self._orphans[call] = until
         self._loop.wake_by(until)
 
-    def _learn(self, call: Call, text: bytes | memoryview, copy: CopyLink) -> None:
-        guest = guest_of(call)
-        guest.places.learn(text, copy)
+    def _learn(self, call: FrontCall, text: bytes | memoryview, copy: CopyLink) -> None:
+        caller = call.caller
+        caller.places.learn(text, copy)
 
-    def _vacate(self, call: Call) -> None:
+    def _vacate(self, call: FrontCall) -> None:
         """A call has left its copy: the next one's turn."""
         copy = self._release(call)
         if copy is not None:

@@ -21,10 +21,9 @@ from seer.rpc.server._gate_process import GateProcess, settle_process
 from seer.rpc.server._loop import Loop
 from seer.rpc.wire._memory import Spares
 
+from ._calls import FrontCall, FrontCaller, at_front
 from ._copies import Copies
-from ._freight import Freight
 from ._front_execute import FrontExecutor
-from ._guests import Guest
 from ._passing import Passing
 
 TYPE_CHECKING = False
@@ -82,17 +81,17 @@ class FrontGate(Gate):
     def _take_buffers(
         self, connection: Connection, request: Request, body: bytes | bytearray, call: Call
     ) -> None:
-        call.freight = Freight.of_frames(body, request, connection.descriptors)
+        front_call = at_front(call)
+        front_call.keep_message(body, request, connection.descriptors)
         try:
             super()._take_buffers(connection, request, body, call)
         except BaseException:
-            call.freight.close()
+            front_call.close_memfds()
             raise
 
     def _forget(self, call: Call) -> None:
         super()._forget(call)
-        if call.freight is not None:
-            call.freight.close()
+        at_front(call).close_memfds()
 
 
 class Front(GateProcess):
@@ -109,7 +108,7 @@ class Front(GateProcess):
         super().__init__(config, channel, places)
         self._shared = shared
         self._about: dict[str, Any] = {}
-        self.loop = Loop(next_job=_no_job, jobs=(), due=self._due)
+        self.loop = Loop(next_job=_no_job, run_job=_elsewhere, jobs=(), due=self._due)
         recorder = self._recorder = self._make_recorder("", shared)
         self.gate = self._make_gate(
             FrontGate,
@@ -118,6 +117,7 @@ class Front(GateProcess):
             fetch=(_elsewhere, _elsewhere),
             submit=self._submit,
             spares=Spares(),
+            call_kind=FrontCall,
         )
         executor = FrontExecutor(
             self.gate,
@@ -132,7 +132,7 @@ class Front(GateProcess):
         self._copies = Copies(
             executor, self._passing, self.loop, grace=config.drain, drained=self._drained
         )
-        self.callers = Callers(self.gate, self.loop, shared, config, Guest)
+        self.callers = Callers(self.gate, self.loop, shared, config, FrontCaller)
 
     def run(self) -> None:
         """Serve until told to stop or until the supervisor is gone."""
@@ -167,7 +167,7 @@ class Front(GateProcess):
         return {"op": op, **self._about, "places": self._places}
 
     def _submit(self, call: Call) -> None:
-        self._copies.submit(call)
+        self._copies.submit(at_front(call))
 
     def _due(self, now: float) -> None:
         self.gate.due(now)
@@ -203,10 +203,10 @@ class Front(GateProcess):
             self._recorder.flush(lambda: self._notify(answer))
 
     def _do_remove_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        guest = self.gate.callers.get(message["name"])
+        caller = self.gate.callers.get(message["name"])
         super()._do_remove_caller(message, descriptors)
-        if isinstance(guest, Guest):
-            self._copies.remove(guest)
+        if isinstance(caller, FrontCaller):
+            self._copies.remove(caller)
 
 
 def _no_job() -> None:

@@ -36,12 +36,10 @@ _monotonic = time.monotonic
 class FrontExecutor(Executor):
     """Begins and ends calls that run elsewhere."""
 
-    # What does not stop in time is killed by the mark that the copy sets, not by one of here: the
-    # process that serves all callers must not die for one function.
-    kills = False
-
     def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+        # The copy's own mark kills what does not stop in time: the process that serves all callers
+        # must not die for one function.
+        super().__init__(*arguments, **more, kills=False)
         self._gpu = False
         self._marks = Marks()
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()

@@ -21,10 +21,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from seer.rpc.server._calls import Call
     from seer.rpc.server._loop import Loop
 
-    from ._guests import Guest
+    from ._calls import FrontCall, FrontCaller
 
     class Receiver(Protocol):
         """Who hears of answers."""
@@ -99,16 +98,18 @@ class Link(Outbox):
     """One connection.
 
     Attributes:
-        guest: The caller whose calls it carries.
+        caller: The caller whose calls it carries.
         call: The call that is on its way.
         reader: What the answer says.
         paused: Whether it is not read for now.
     """
 
-    def __init__(self, end: socket.socket, loop: Loop, guest: Guest, receiver: Receiver) -> None:
+    def __init__(
+        self, end: socket.socket, loop: Loop, caller: FrontCaller, receiver: Receiver
+    ) -> None:
         super().__init__(end, loop)
-        self.guest = guest
-        self.call: Call | None = None
+        self.caller = caller
+        self.call: FrontCall | None = None
         self.reader = RunReader()
         self.paused = False
         self._receiver = receiver

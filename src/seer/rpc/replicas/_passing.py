@@ -13,10 +13,9 @@ from ._errors import split_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from seer.errors import GateError
-    from seer.rpc.server._calls import Call
     from seer.rpc.server._loop import Loop
 
-    from ._freight import Freight
+    from ._calls import FrontCall
     from ._front_execute import FrontExecutor
     from ._link import Link
 
@@ -33,35 +32,35 @@ class Passing:
         self._loop = loop
         self.held: dict[Link, Pace] = {}
         """Links that are not read until their callers have read."""
-        self._ends: dict[Call, Reply] = {}
+        self._ends: dict[FrontCall, Reply] = {}
         """How streams end, once their last line has come."""
 
-    def send(self, call: Call, freight: Freight, link: Link) -> None:
+    def send(self, call: FrontCall, link: Link) -> None:
         """Send a call to the copy at the other end of `link`."""
         if call.target:
             path = b"/v1/fetch/" + call.target.encode()
         else:
             path = b"/v1/call/" + call.entry.name.encode()
         accept = b"shared" if call.shared else b"frames"
-        body = freight.body or call.body
+        body = call.message or call.body
         head = (
             b"POST %s HTTP/1.1\r\nhost: gate\r\n%s%s%sseer-call: %d\r\ncontent-length: %d\r\n\r\n"
             % (
                 path,
                 b"seer-accept: %s\r\n" % accept if call.frames else b"",
                 link.take_released(),
-                freight.headers,
-                freight.number,
+                call.headers,
+                call.number,
                 len(body),
             )
         )
         if len(body) <= 65536:
-            link.send(head + body, freight.memfds)
+            link.send(head + body, call.memfds)
         else:
-            link.send(head, freight.memfds)
+            link.send(head, call.memfds)
             link.send(bytes(body) if isinstance(body, memoryview) else body)
 
-    def note_run(self, call: Call, link: Link) -> None:
+    def note_run(self, call: FrontCall, link: Link) -> None:
         """Note what a copy says of how a call ran."""
         reader = link.reader
         call.ran = max(reader.seconds, 0.0)
@@ -70,11 +69,11 @@ class Passing:
 
     # --- streams -----------------------------------------------------------------------------
 
-    def begin_stream(self, call: Call, link: Link) -> None:
+    def begin_stream(self, call: FrontCall, link: Link) -> None:
         """A streamed answer has begun."""
         self.note_run(call, link)
 
-    def chunk(self, call: Call, link: Link, chunk: bytes) -> None:
+    def chunk(self, call: FrontCall, link: Link, chunk: bytes) -> None:
         """Pass on an item, or keep the last line.
 
         Raises:
@@ -100,19 +99,19 @@ class Passing:
             self.held[link] = Pace(call, self._executor.gate)
             self.look_at(link)
 
-    def end_stream(self, call: Call) -> None:
+    def end_stream(self, call: FrontCall) -> None:
         """The stream is over."""
         now = _monotonic()
         reply = self._ends.pop(call, None) or Reply(200, b'{"end":null}')
         reply = self._executor.stopped(call, reply.outcome, now) or reply
         self._finish(call, reply, now - call.started_at)
 
-    def fail(self, call: Call, error: GateError, seconds: float) -> None:
+    def fail(self, call: FrontCall, error: GateError, seconds: float) -> None:
         """End a call with an error of the gate's own, whether or not its answer had begun."""
         self._ends.pop(call, None)
         self._finish(call, self._executor.refusal(error), seconds)
 
-    def _finish(self, call: Call, reply: Reply, seconds: float) -> None:
+    def _finish(self, call: FrontCall, reply: Reply, seconds: float) -> None:
         self._executor.gate.finish(call, reply, _monotonic(), seconds)
 
     def look_at(self, link: Link) -> None:

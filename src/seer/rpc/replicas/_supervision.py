@@ -45,14 +45,16 @@ class Replicas:
         copies: Those that there are, by number.
     """
 
-    def __init__(self, supervisor: Supervisor, poller: Poller, wanted: int) -> None:
-        self.wanted = wanted
+    def __init__(self, supervisor: Supervisor, poller: Poller) -> None:
+        self.wanted = supervisor.config.replicas
         self.copies: dict[int, Copy] = {}
         self._supervisor = supervisor
         self._poller = poller
         self._gpus = visible_gpus(os.environ)
         self._numbers = count(1)
-        self._begin_later = False
+        self._start_later = False
+        self._about: dict[str, Any] = {}
+        """What the copies expose: schema and warnings."""
         self._replaced: list[float] = []
         self._start_at = _NEVER
         self._scalings: list[Answered] = []
@@ -68,14 +70,29 @@ class Replicas:
 
     # --- start and end -----------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start all copies, once those of an earlier incarnation have ended."""
-        self._begin_later = bool(self.copies)
-        if not self._begin_later:
+        self._start_later = bool(self.copies)
+        if not self._start_later:
             for _ in range(self.wanted):
-                self._start()
+                self._start_copy()
 
-    def _start(self) -> None:
+    def _run_front(self, channel: Channel, epoch: str) -> int:
+        """In the forked process of the front."""
+        from ._front import serve_front
+
+        supervisor = self._supervisor
+        return serve_front(
+            supervisor.config,
+            epoch=epoch,
+            shared=supervisor.shared,
+            channel=channel,
+            listeners=supervisor.listeners(),
+            places=supervisor.places,
+            about=self._about,
+        )
+
+    def _start_copy(self) -> None:
         number = next(self._numbers)
         gpu = least_used(self._gpus, [copy.gpu for copy in self.copies.values()])
         shared = Shared()
@@ -118,6 +135,11 @@ class Replicas:
         copy.state = ENDING
         copy.child.kill(because)
 
+    def leave(self) -> None:
+        """In a forked process: close what is the supervisor's."""
+        for copy in self.copies.values():
+            copy.leave()
+
     def reap_all(self) -> None:
         """Wait for the end of all copies, which were killed."""
         for copy in self.copies.values():
@@ -137,7 +159,7 @@ class Replicas:
             self._start_at = _NEVER
             if len(self._in(STARTING, READY)) < self.wanted:
                 self._replaced.append(now)
-                self._start()
+                self._start_copy()
             self._adjust()
 
     # --- what copies say ---------------------------------------------------------------------
@@ -174,12 +196,13 @@ class Replicas:
             copy.state = READY
         if self._supervisor.child is None:
             if len(self._in(READY)) == self.wanted:
-                self._supervisor.start_front(message)
+                self._about = {"schema": message["schema"], "warnings": message["warnings"]}
+                self._supervisor.fork(self._run_front)
         elif self._supervisor.state == "up":
             self._hand_over(copy)
             self._adjust()
 
-    def hand_over_all(self) -> None:
+    def on_up(self) -> None:
         """Tell the front, which is ready, of all copies that are."""
         for copy in self._in(READY):
             self._hand_over(copy)
@@ -205,9 +228,9 @@ class Replicas:
         if copy.front is not None:
             copy.front.close()
         expected = copy.state == ENDING
-        if self._begin_later:
+        if self._start_later:
             if not self.copies:
-                self.begin()
+                self.start()
         elif self._supervisor.child is None:
             if not expected:
                 self._fail_to_start(copy, ended)
@@ -247,10 +270,13 @@ class Replicas:
 
     def scale(self, wanted: int, answered: Answered) -> None:
         """Have another number of copies; answered once there are as many."""
+        if self._supervisor.state != "up":
+            answered({"error": {"message": "the interface is not running"}})
+            return
         self.wanted = wanted
         self._scalings.append(answered)
         for _ in range(wanted - len(self._in(STARTING, READY))):
-            self._start()
+            self._start_copy()
         self._adjust()
 
     def on_drained(self, number: int) -> None:

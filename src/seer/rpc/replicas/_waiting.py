@@ -13,9 +13,7 @@ from seer.rpc.server._calls import DONE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from seer.rpc.server._calls import Call
-
-    from ._guests import Guest
+    from ._calls import FrontCall, FrontCaller
 
 ANYWHERE = 0
 """The line of calls that any copy can take; the others are named by their copies' numbers."""
@@ -27,8 +25,8 @@ class _Line:
     __slots__ = ("queues", "turns")
 
     def __init__(self) -> None:
-        self.queues: dict[Guest, deque[Call]] = {}
-        self.turns: deque[Guest] = deque()
+        self.queues: dict[FrontCaller, deque[FrontCall]] = {}
+        self.turns: deque[FrontCaller] = deque()
 
 
 class Waiting:
@@ -42,19 +40,19 @@ class Waiting:
         self.room = 1
         self._lines: dict[int, _Line] = {}
 
-    def put(self, line: int, guest: Guest, call: Call) -> None:
+    def put(self, line: int, caller: FrontCaller, call: FrontCall) -> None:
         """Add a call at the end of its caller's queue."""
         found = self._lines.get(line)
         if found is None:
             found = self._lines[line] = _Line()
-        queue = found.queues.get(guest)
+        queue = found.queues.get(caller)
         if queue is None:
-            found.queues[guest] = deque((call,))
-            found.turns.append(guest)
+            found.queues[caller] = deque((call,))
+            found.turns.append(caller)
         else:
             queue.append(call)
 
-    def pop(self, copy: int, *, bound_only: bool = False) -> Call | None:
+    def pop(self, copy: int, *, bound_only: bool = False) -> FrontCall | None:
         """The next call that this copy can take, or None."""
         while True:
             own = self._next(copy)
@@ -68,39 +66,39 @@ class Waiting:
             if call.state != DONE:
                 return call
 
-    def discard(self, guest: Guest, call: Call) -> None:
+    def discard(self, caller: FrontCaller, call: FrontCall) -> None:
         """Take out a call that will not run, if it is here."""
         for number, line in list(self._lines.items()):
-            queue = line.queues.get(guest)
+            queue = line.queues.get(caller)
             if queue is None or call not in queue:
                 continue
             queue.remove(call)
             if not queue:
-                del line.queues[guest]
-                line.turns.remove(guest)
+                del line.queues[caller]
+                line.turns.remove(caller)
                 if not line.queues:
                     del self._lines[number]
 
-    def empty(self, line: int) -> list[Call]:
+    def empty(self, line: int) -> list[FrontCall]:
         """Take all calls of a line, those of each caller in their order."""
         found = self._lines.pop(line, None)
         if found is None:
             return []
         return [call for queue in found.queues.values() for call in queue if call.state != DONE]
 
-    def _next(self, line: int) -> Guest | None:
+    def _next(self, line: int) -> FrontCaller | None:
         found = self._lines.get(line)
         return found.turns[0] if found is not None and found.turns else None
 
-    def _take(self, line: int) -> Call:
+    def _take(self, line: int) -> FrontCall:
         found = self._lines[line]
-        guest = found.turns.popleft()
-        queue = found.queues[guest]
+        caller = found.turns.popleft()
+        queue = found.queues[caller]
         call = queue.popleft()
         if queue:
-            found.turns.append(guest)
+            found.turns.append(caller)
         else:
-            del found.queues[guest]
+            del found.queues[caller]
             if not found.queues:
                 del self._lines[line]
         return call

@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Read the configuration and supervise the interface."""
     from ._config import ServerConfig
-    from ._supervisor import Supervisor
+    from ._supervisor import OneProcess, Supervisor
 
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m seer.rpc.server CONFIG.json\n")
@@ -20,7 +20,12 @@ def main() -> int:
         sys.stderr.write(f"{sys.argv[1]}: {error}\n")
         return 2
     sys.argv = [config.file]
-    return Supervisor(config).run()
+    workers = OneProcess
+    if config.replicas > 1:
+        from seer.rpc.replicas._supervision import Replicas
+
+        workers = Replicas
+    return Supervisor(config, workers).run()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from seer.errors import GateError
     from seer.rpc.interface._budget import Meter, Tally
-    from seer.rpc.replicas._freight import Freight
     from seer.rpc.wire._http import Request
 
     from ._connection import Connection
@@ -68,7 +67,6 @@ class Call:
         left_out: How many items were streamed that are not among them.
         pristine: Gives the arguments' buffers as they came; only where calls are recorded.
         copy: The number of the interface's copy that has it; 0 where there are no copies.
-        freight: What the front sends to that copy beside its text, and where it is; see `Freight`.
         gpu: Whether that copy has a GPU in use.
         ran: Seconds that it ran, as its copy says.
         waited: Seconds that others had to wait because its caller reads its stream slowly.
@@ -81,7 +79,6 @@ class Call:
     cause = ""
     copy = 0
     detach_at = _NEVER
-    freight: Freight | None = None
     gpu = False
     items: list[bytes] | tuple[()] = ()
     left_out = 0

@@ -132,7 +132,7 @@ class Control:
                 "restarts": supervisor.restarts,
                 "ended": supervisor.explained,
                 "notes": supervisor.notes,
-                "copies": [] if supervisor.replicas is None else supervisor.replicas.status(),
+                "copies": supervisor.workers.status(),
             }
         )
 
@@ -199,22 +199,14 @@ class Control:
             else:
                 connection.respond({"schema": answer["schema"], "warnings": answer["warnings"]})
 
-        replicas = self._supervisor.replicas
-        if replicas is None:
-            self._supervisor.ask({"op": "reload"}, answered)
-        else:
-            replicas.reload(answered)
+        self._supervisor.workers.reload(answered)
 
     def _post_scale(self, connection: MiniConnection, found: Any, _argument: str) -> None:
         """Have another number of copies; answered once there are as many."""
         check_replicas(found["replicas"])
-        replicas = self._supervisor.replicas
-        if replicas is None:
-            raise ValueError("this interface is served by one process, with no front before it")
-        if self._supervisor.state != "up":
-            self._pass_on(connection, {"error": {"message": "the interface is not running"}})
-            return
-        replicas.scale(found["replicas"], lambda answer: self._pass_on(connection, answer))
+        self._supervisor.workers.scale(
+            found["replicas"], lambda answer: self._pass_on(connection, answer)
+        )
 
     # --- budgets -----------------------------------------------------------------------------
 

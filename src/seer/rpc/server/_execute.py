@@ -65,11 +65,21 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """Runs calls on whatever lane asks it to."""
+    """Runs calls on whatever lane asks it to.
 
-    streamer_kind: type[Streamer] = Streamer
-    kills = True
-    """Whether this process may be killed for a call that runs past its function's timeout."""
+    Args:
+        gate: Ends calls.
+        shared: Where the supervisor sees what runs.
+        tracebacks: What callers see of the traceback of an exception.
+        scrubber: Removes the names of hidden models from answers.
+        recorder: Writes down every call.
+        grace: Seconds after a function's timeout until the process is killed for it.
+        poisoned: Ends the process, because a CUDA error has made it unusable.
+        streamer_kind: The class of what sends generators' items.
+        kills: Whether this process may be killed for a call that runs past its function's timeout.
+        keeps_tracebacks: Whether whole tracebacks are made where callers do not see them, for the
+            record.
+    """
 
     def __init__(
         self,
@@ -81,6 +91,9 @@ class Executor:
         recorder: Recorder | None,
         grace: float,
         poisoned: Callable[[str], None],
+        streamer_kind: type[Streamer] = Streamer,
+        kills: bool = True,
+        keeps_tracebacks: bool = False,
     ) -> None:
         self.gate = gate
         self.shared = shared
@@ -88,11 +101,11 @@ class Executor:
         self.scrubber = scrubber
         self.scrub = None if scrubber is None else scrubber.value
         self.recorder = recorder
-        self.keeps_tracebacks = recorder is not None
-        """Whether whole tracebacks are made for the record where callers do not see them."""
+        self._keeps_tracebacks = keeps_tracebacks
+        self._kills = kills
         self.grace = grace
         self._poisoned = poisoned
-        self.streamer = self.streamer_kind(self)
+        self.streamer = streamer_kind(self)
 
     def begin(self, call: Call, mark: int, runner: Any, shared_by: int = 1) -> bool:
         """Mark `call` as running and set its time limits; False if it is not to be run.
@@ -157,7 +170,7 @@ class Executor:
     def watch(self, call: Call, mark: int, now: float, shared_by: int = 1) -> None:
         """Let the supervisor see that a call runs from now on, and when it may kill for it."""
         timeout = call.entry.timeout
-        kill_at = 0.0 if timeout is None or not self.kills else now + timeout + self.grace
+        kill_at = 0.0 if timeout is None or not self._kills else now + timeout + self.grace
         self.shared.begin(mark, call.place, call.id, now, kill_at, shared_by)
 
     def _uses_gpu(self) -> bool:
@@ -321,7 +334,7 @@ class Executor:
     def raised(self, error: BaseException) -> Reply:
         """The reply that carries what a function raised."""
         shown = self.tracebacks
-        whole = render(error, 1) if shown is True or self.keeps_tracebacks else ""
+        whole = render(error, 1) if shown is True or self._keeps_tracebacks else ""
         trace = whole if shown is True else render_names(error, 1) if shown else ""
         reply = Reply(RAISED, self.scrubbed(raised_text(error, trace)), type(error).__name__)
         if shown is not True:

@@ -83,6 +83,7 @@ class Gate(Answers):
         patience: Seconds that a function which was told to stop is given before its caller is
             answered without it.
         recorder: Writes down every call and every refused request.
+        call_kind: The class of its calls.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Gate(Answers):
         shared: Shared,
         patience: float,
         recorder: Recorder | None,
+        call_kind: type[Call] = Call,
     ) -> None:
         super().__init__(epoch, loop, None if recorder is None else recorder.refused)
         self.schema = b""
@@ -112,6 +114,7 @@ class Gate(Answers):
         self._shared = shared
         self._patience = patience
         self._recorder = recorder
+        self._call_kind = call_kind
         self._anonymous = 0
 
     # --- requests ----------------------------------------------------------------------------
@@ -193,7 +196,7 @@ class Gate(Answers):
             meters = (self.meter, entry.meter, caller.meter)
             tally = caller.tallies[entry] = Tally(meters, entry.options.cost)
         tally.admit()
-        call = Call(connection, entry, request, body, tally, now)
+        call = self._call_kind(connection, entry, request, body, tally, now)
         if target:
             call.target = target
         if request.pieces is not None:

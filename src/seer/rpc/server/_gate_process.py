@@ -16,6 +16,7 @@ import sys
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.interface._options import Options
 
+from ._calls import Call
 from ._entries import Entry
 from ._follows import Follow
 from ._shared import FETCH_METER
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from seer.rpc.wire._memory import Spares
 
     from ._callers import Callers
-    from ._calls import Call
     from ._channel import Channel
     from ._config import ServerConfig
     from ._gate import Gate
@@ -93,6 +93,7 @@ class GateProcess:
         fetch: tuple[Callable[..., Any], Callable[..., Any]],
         submit: Callable[[Call], None],
         spares: Spares,
+        call_kind: type[Call] = Call,
     ) -> Gate:
         """A gate of `kind`; `fetch` is what fetching a handle runs and what binds its arguments."""
         cells = shared.cells
@@ -115,6 +116,7 @@ class GateProcess:
             shared=shared,
             patience=self._detach_after(),
             recorder=self._recorder,
+            call_kind=call_kind,
         )
 
     def _detach_after(self) -> float:

@@ -12,15 +12,14 @@ import threading
 from _thread import allocate_lock, get_ident
 from queue import SimpleQueue
 
-from ._calls import Call
 from ._failures import Stopped
 from ._queue import FairQueue
-from ._shared import MAIN_MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from ._calls import Call
     from ._execute import Executor
     from ._shared import Marks
 
@@ -32,8 +31,7 @@ MAX_THREADS = 64
 class MainLane:
     """Runs calls on the main thread, one at a time."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
+    def __init__(self) -> None:
         self._ident = get_ident()
         self._inside: Any = None
         """What the main thread is inside of right now, in user code."""
@@ -58,13 +56,6 @@ class MainLane:
     def leave(self, _call: Any) -> None:
         """Note that it has come out."""
         self._inside = None
-
-    def run(self, job: Any) -> None:
-        """Run one call to its end, or another job of the main thread."""
-        if type(job) is Call:
-            self._executor.run(job, MAIN_MARK, self)
-        else:
-            job.run()
 
 
 class ThreadLanes:

@@ -48,6 +48,7 @@ class Loop:
 
     Args:
         next_job: Gives the next job of the main thread, or None. Called on the main thread.
+        run_job: Runs a job, on the main thread; must not raise.
         jobs: True where there is one; looked at by whoever leads.
         due: Called by the leader when `wake_at` has passed; it sets `wake_at` anew.
     """
@@ -56,6 +57,7 @@ class Loop:
         self,
         *,
         next_job: Callable[[], Any],
+        run_job: Callable[[Any], None],
         jobs: Sized,
         due: Callable[[float], None],
     ) -> None:
@@ -68,8 +70,7 @@ class Loop:
         self._leader = get_ident()
         self._handlers: dict[int, OnEvents] = {}
         self._next_job = next_job
-        self.run_job: Callable[[Any], None] = _nothing
-        """Runs a job, on the main thread; must not raise."""
+        self._run_job = run_job
         self.jobs = jobs
         """True while the main thread has something to run."""
         self._due = due
@@ -230,7 +231,7 @@ class Loop:
             if job is None:
                 return
             serial = self.enter()
-            self.run_job(job)
+            self._run_job(job)
             self.leave(serial)
             self.direct = False
             if (led and not self._main_leads) or _monotonic() > until:
@@ -241,7 +242,7 @@ class Loop:
         if self.jobs or not self.direct:
             return False
         serial = self.enter()
-        self.run_job(job)
+        self._run_job(job)
         self.leave(serial)
         return True
 
@@ -307,7 +308,3 @@ class Loop:
                     self._main_wake.release()
                     return
             self._step(block=True)
-
-
-def _nothing(_job: Any) -> None:
-    return

@@ -18,7 +18,7 @@ from seer.rpc.interface._load import load
 from seer.rpc.wire._memory import Spares
 
 from ._callers import Callers
-from ._calls import Caller
+from ._calls import Call, Caller
 from ._entries import make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources, uses_gpu
@@ -28,7 +28,7 @@ from ._gate_process import GateProcess, settle_process
 from ._lanes import MAX_THREADS, MainLane, ThreadLanes
 from ._loop import Loop
 from ._queue import FairQueue
-from ._shared import Marks
+from ._shared import MAIN_MARK, Marks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from ._async import AsyncLane
     from ._batch import Gather
-    from ._calls import Call
     from ._channel import Channel
     from ._config import ServerConfig
     from ._shared import Shared
@@ -102,11 +101,10 @@ def describe(error: ServeError) -> dict[str, Any]:
 
 
 class InterfaceProcess(GateProcess):
-    """Everything of one interface process, put together."""
+    """Everything of one interface process, put together.
 
-    gate_kind: type[Gate] = Gate
-    executor_kind: type[Executor] = Executor
-    caller_kind: type[Caller] = Caller
+    A copy behind a front gives classes of its own for the gate, the executor and callers.
+    """
 
     def __init__(
         self,
@@ -116,6 +114,10 @@ class InterfaceProcess(GateProcess):
         shared: Shared,
         channel: Channel,
         places: dict[str, int],
+        *,
+        gate_kind: type[Gate] = Gate,
+        executor_kind: type[Executor] = Executor,
+        caller_kind: type[Caller] = Caller,
     ) -> None:
         super().__init__(config, channel, places)
         self._interface = interface
@@ -129,19 +131,20 @@ class InterfaceProcess(GateProcess):
         self._patience = PATIENCE
         self.loop = Loop(
             next_job=self._queue.pop,
+            run_job=self._run_job,
             jobs=self._queue.turns,
             due=self._due,
         )
         recorder = self._recorder = self._make_recorder(interface.source_hash, shared)
         self.gate = self._make_gate(
-            self.gate_kind,
+            gate_kind,
             epoch=epoch,
             shared=shared,
             fetch=(fetch, bind_fetch),
             submit=self._submit,
             spares=Spares(register_with_gpu),
         )
-        self._executor = self.executor_kind(
+        self._executor = executor_kind(
             self.gate,
             shared,
             tracebacks=False if interface.blind else config.tracebacks,
@@ -149,10 +152,10 @@ class InterfaceProcess(GateProcess):
             recorder=recorder,
             grace=config.grace,
             poisoned=self._end_poisoned,
+            keeps_tracebacks=bool(config.record),
         )
-        self._main = MainLane(self._executor)
-        self.loop.run_job = self._main.run
-        self.callers = Callers(self.gate, self.loop, shared, config, self.caller_kind)
+        self._main = MainLane()
+        self.callers = Callers(self.gate, self.loop, shared, config, caller_kind)
         self._adopt(interface)
 
     def run(self) -> None:
@@ -180,6 +183,13 @@ class InterfaceProcess(GateProcess):
             owner.batch = batch
         else:
             runner.submit(call)
+
+    def _run_job(self, job: Any) -> None:
+        """Run one call to its end, or another job of the main thread."""
+        if type(job) is Call:
+            self._executor.run(job, MAIN_MARK, self._main)
+        else:
+            job.run()
 
     def _gather_ready(self, gather: Gather) -> None:
         self._queue.put(gather, gather)

@@ -30,20 +30,128 @@ from ._sockets import CallerSockets
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     from seer.rpc.interface._budget import Budget
-    from seer.rpc.replicas._supervision import Replicas
 
     from ._channel import Channel
     from ._config import CallerConfig, ServerConfig
+
+    Answered = Callable[[dict[str, Any]], None]
+
+    class Workers(Protocol):
+        """The processes that run the interface."""
+
+        def start(self) -> None:
+            """Start them, and have the supervisor fork the one that has the callers' sockets."""
+            ...
+
+        def on_up(self) -> None:
+            """The process that has the callers' sockets is ready."""
+            ...
+
+        def on_drained(self, number: int) -> None:
+            """The copy of this number has nothing to do any more."""
+            ...
+
+        def tick(self, now: float) -> None:
+            """Look at timeouts."""
+            ...
+
+        def status(self) -> list[dict[str, Any]]:
+            """What a person wants to know of each copy."""
+            ...
+
+        def reload(self, answered: Answered) -> None:
+            """Load the file again."""
+            ...
+
+        def scale(self, wanted: int, answered: Answered) -> None:
+            """Run another number of copies."""
+            ...
+
+        def end_all(self, because: str) -> None:
+            """End all but the one that has the callers' sockets."""
+            ...
+
+        def reap_all(self) -> None:
+            """Wait for the end of those."""
+            ...
+
+        def leave(self) -> None:
+            """In a forked process: close what is the supervisor's."""
+            ...
+
 
 TICK = 0.2
 """Seconds between two looks at timeouts."""
 
 
+class OneProcess:
+    """The interface in one process, which has the callers' sockets itself."""
+
+    def __init__(self, supervisor: Supervisor, _poller: Poller) -> None:
+        self._supervisor = supervisor
+
+    def start(self) -> None:
+        """Have the process forked."""
+        self._supervisor.fork(self._run)
+
+    def _run(self, channel: Channel, epoch: str) -> int:
+        """In the forked process."""
+        from ._process import serve
+
+        supervisor = self._supervisor
+        return serve(
+            supervisor.config,
+            epoch=epoch,
+            shared=supervisor.shared,
+            channel=channel,
+            listeners=supervisor.listeners(),
+            places=supervisor.places,
+        )
+
+    def status(self) -> list[dict[str, Any]]:
+        """There are no copies."""
+        return []
+
+    def reload(self, answered: Answered) -> None:
+        """Have the process load the file again."""
+        self._supervisor.ask({"op": "reload"}, answered)
+
+    def scale(self, wanted: int, answered: Answered) -> None:
+        """Refuse: a process that has the callers' sockets cannot be one of several.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("this interface is served by one process, with no front before it")
+
+    def on_up(self) -> None:
+        """There is nothing to do."""
+
+    def on_drained(self, number: int) -> None:
+        """There is nothing to do."""
+
+    def tick(self, now: float) -> None:
+        """There is nothing to do."""
+
+    def end_all(self, because: str) -> None:
+        """There is nothing to do."""
+
+    def reap_all(self) -> None:
+        """There is nothing to do."""
+
+    def leave(self) -> None:
+        """There is nothing to do."""
+
+
 class Supervisor:
     """Serves one interface until it is told to stop.
+
+    Args:
+        config: What to serve, and to whom.
+        workers: Makes what starts and watches the processes that run the interface.
 
     Attributes:
         epoch: The name of the incarnation that runs, or will next.
@@ -52,10 +160,14 @@ class Supervisor:
         failure: Why the interface could not be loaded, as data.
         schema: The interface's schema, once it is known.
         child: The process that has the callers' sockets: the interface's, or the front.
-        replicas: The copies behind a front; None where the interface's own process serves.
+        workers: The processes that run the interface.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        workers: Callable[[Supervisor, Poller], Workers] = OneProcess,
+    ) -> None:
         self.config = config
         self.shared = Shared()
         self.state = "starting"
@@ -78,14 +190,9 @@ class Supervisor:
         self._questions = Questions()
         self._control = Control(self, self._poller)
         self._given_up = ""
-        self._about: dict[str, Any] = {}
         self._output = ""
         """What the last incarnation printed last, where callers are not told."""
-        self.replicas: Replicas | None = None
-        if config.replicas > 1:
-            from seer.rpc.replicas._supervision import Replicas
-
-            self.replicas = Replicas(self, self._poller, config.replicas)
+        self.workers = workers(self, self._poller)
 
     @property
     def callers(self) -> dict[str, tuple[int, CallerConfig, socket.socket]]:
@@ -139,9 +246,8 @@ class Supervisor:
         if child is not None:
             child.kill("the gate was closed")
             child.reap()
-        if self.replicas is not None:
-            self.replicas.end_all("the gate was closed")
-            self.replicas.reap_all()
+        self.workers.end_all("the gate was closed")
+        self.workers.reap_all()
         for name in list(self.callers):
             self.remove_caller(name)
         with contextlib.suppress(OSError):
@@ -153,51 +259,18 @@ class Supervisor:
         self.shared.reset_marks()
         self.sockets.answer(True)
         self._recent.started(time.monotonic())
-        if self.replicas is None:
-            self._fork(self._run_interface)
-        else:
-            self.replicas.begin()
+        self.workers.start()
 
-    def start_front(self, about: dict[str, Any]) -> None:
-        """Start the front: the copies are there, and have said what they expose."""
-        self._about = {"schema": about["schema"], "warnings": about["warnings"]}
-        self._fork(self._run_front)
-
-    def _fork(self, run: Callable[[Channel, str], int]) -> None:
+    def fork(self, run: Callable[[Channel, str], int]) -> None:
+        """Start the process that has the callers' sockets; `run` is what it does."""
         child = Child(self.epoch, run, self.forget)
         self.child = child
         self._poller.watch(child.pidfd, select.EPOLLIN, self._on_exit)
         self._poller.watch(child.channel.fileno(), select.EPOLLIN, self._on_message)
         self._poller.watch(child.stderr, select.EPOLLIN, self._on_stderr)
 
-    def _run_interface(self, channel: Channel, epoch: str) -> int:
-        """In the forked process."""
-        from ._process import serve
-
-        return serve(
-            self.config,
-            epoch=epoch,
-            shared=self.shared,
-            channel=channel,
-            listeners=self._listeners(),
-            places=self.places,
-        )
-
-    def _run_front(self, channel: Channel, epoch: str) -> int:
-        """In the forked process."""
-        from seer.rpc.replicas._front import serve_front
-
-        return serve_front(
-            self.config,
-            epoch=epoch,
-            shared=self.shared,
-            channel=channel,
-            listeners=self._listeners(),
-            places=self.places,
-            about=self._about,
-        )
-
-    def _listeners(self) -> list[tuple[str, int, Budget, socket.socket]]:
+    def listeners(self) -> list[tuple[str, int, Budget, socket.socket]]:
+        """Name, number, budget and listening socket of each caller."""
         return [
             (name, index, config.budget, listener)
             for name, (index, config, listener) in self.callers.items()
@@ -210,9 +283,7 @@ class Supervisor:
         self._poller.close()
         if self.child is not None:
             self.child.leave()
-        if self.replicas is not None:
-            for copy in self.replicas.copies.values():
-                copy.leave()
+        self.workers.leave()
 
     def _on_stderr(self, _events: int) -> None:
         child = self.child
@@ -241,8 +312,8 @@ class Supervisor:
                 child.poisoned = message["reason"]
             elif op == "note":
                 self.note(message)
-            elif op == "drained" and self.replicas is not None:
-                self.replicas.on_drained(message["copy"])
+            elif op == "drained":
+                self.workers.on_drained(message["copy"])
             elif op == "recorded":
                 self._control.wake_records()
             elif op == "lost":
@@ -257,8 +328,7 @@ class Supervisor:
         self.state = "up"
         self.sockets.answer(False)
         self._control.wake_ready()
-        if self.replicas is not None:
-            self.replicas.hand_over_all()
+        self.workers.on_up()
 
     def note(self, message: dict[str, Any]) -> None:
         """Keep what the controller should know."""
@@ -284,8 +354,7 @@ class Supervisor:
             words = f"the interface ended before it could write them down: {self.ended}"
             self._control.lose_records(unrecorded, words)
         self.child = None
-        if self.replicas is not None:
-            self.replicas.end_all("the process that serves their callers has ended")
+        self.workers.end_all("the process that serves their callers has ended")
         self._questions.fail(f"the interface has ended: {self.explained}")
         if not self._stopping:
             self._after_end(last.lost, child.tail())
@@ -365,8 +434,7 @@ class Supervisor:
     def _tick(self, now: float) -> None:
         child = self.child
         self._control.end_abandoned(now)
-        if self.replicas is not None:
-            self.replicas.tick(now)
+        self.workers.tick(now)
         if child is not None:
             if self.shared.overdue(now):
                 child.kill(OVERDUE)

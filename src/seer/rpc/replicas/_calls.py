@@ -1,20 +1,28 @@
-"""Callers as the front knows them: which copy is a caller's home, and where its handles are."""
+"""Callers and calls as the front knows them.
+
+A caller has a home copy, and handles in some copies. A call is passed on to one copy at a time.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 
-from seer.rpc.server._calls import Caller
+from seer.errors import ProtocolError
+from seer.rpc.server._calls import Call, Caller
 from seer.rpc.values._handles import Handle, HandleTable
+from seer.rpc.wire._protocol import FRAMES_TYPE, format_pieces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from seer.rpc.interface._budget import Meter
-    from seer.rpc.server._calls import Call
+    from seer.rpc.wire._http import Request
 
     from ._copy_link import CopyLink
+    from ._link import Link
 
 _GIVEN = re.compile(rb'"\$seer": ?"handle", ?"id": ?"([0-9a-f]{32})"')
 _ID = re.compile(rb'"([0-9a-f]{32})"')
@@ -66,12 +74,12 @@ class HandlePlaces(HandleTable):
         return True
 
 
-class Guest(Caller):
+class FrontCaller(Caller):
     """A caller of the front.
 
     Attributes:
         home: The copy that has its state; None before its first call that needs one.
-        lost: How the copy ended that was its home, until it was told.
+        lost: How its home ended, until the caller has been told.
         turn: When it had its last turn, as a count of all turns.
         running: How many of its calls each copy has.
         gone: Whether it was removed.
@@ -90,8 +98,68 @@ class Guest(Caller):
         self.gone = False
 
 
-def guest_of(call: Call) -> Guest:
-    """A call's caller; at the front, all are guests."""
-    guest = call.owner
-    assert isinstance(guest, Guest)
-    return guest
+class FrontCall(Call):
+    """A call that a copy runs.
+
+    Attributes:
+        message: The request's whole body; empty where `body`, the JSON text, is all there is.
+        headers: The header lines that describe `message`.
+        memfds: Descriptors that are sent with it.
+        bound: Whether only one copy can run it.
+        tries: How often it was handed to a copy.
+        at: The copy that has it.
+        link: The connection to that copy.
+        number: Its id on that connection.
+    """
+
+    message: bytes | bytearray = b""
+    headers = b""
+    bound = False
+    tries = 0
+    at: CopyLink | None = None
+    link: Link | None = None
+    number = 0
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.memfds: list[int] = []
+
+    @property
+    def caller(self) -> FrontCaller:
+        """Its caller."""
+        assert isinstance(self.owner, FrontCaller)
+        return self.owner
+
+    def keep_message(
+        self, body: bytes | bytearray, request: Request, descriptors: list[int]
+    ) -> None:
+        """Keep a body with buffers, to pass it on; the descriptors are duplicated.
+
+        Raises:
+            ProtocolError: There is no room for the descriptors.
+        """
+        self.message = body
+        self.headers = b"content-type: %s\r\nseer-json: %d\r\nseer-buffers: %s\r\n" % (
+            FRAMES_TYPE,
+            request.json_size,
+            format_pieces(request.pieces or []),
+        )
+        if descriptors:
+            self.headers += b"seer-memfds: %d\r\n" % len(descriptors)
+            try:
+                for fd in descriptors:
+                    self.memfds.append(os.dup(fd))
+            except OSError as error:
+                self.close_memfds()
+                raise ProtocolError(f"the gate has no room for a memfd: {error.strerror}") from None
+
+    def close_memfds(self) -> None:
+        """Close the descriptors: the call has ended."""
+        while self.memfds:
+            os.close(self.memfds.pop())
+
+
+def at_front(call: Call) -> FrontCall:
+    """A call that the gate hands to the front; all of them are made as `FrontCall`."""
+    assert isinstance(call, FrontCall)
+    return call
