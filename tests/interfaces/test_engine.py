@@ -161,7 +161,7 @@ def test_what_does_not_fit_at_once_waits(
 ) -> None:
     on(True)
     engine = engine_of(llama)
-    size = sum(heads * (key + value) for heads, key, value in engine._shapes) * 4
+    size = sum(heads * (key + value) for heads, key, value in engine._fit.shapes) * 4
     monkeypatch.setattr(engine, "_budget", 2 * 256 * size)
     monkeypatch.setattr(engine, "_slots", None)
     calls = [{"prompt": t, "seed": i, "max_new_tokens": 6} for i, t in enumerate(TEXTS * 2)]
@@ -239,8 +239,8 @@ def test_a_call_that_is_given_up_leaves(llama: Case, on: Callable[[bool], None])
     over = threading.Event()
     request = endless._request
 
-    def impatient(one: Any) -> Any:
-        made, plainly = request(one)
+    def impatient(one: Any, known: Any) -> Any:
+        made, plainly = request(one, known)
         made.over = Impatient()
         return made, plainly
 
@@ -251,6 +251,166 @@ def test_a_call_that_is_given_up_leaves(llama: Case, on: Callable[[bool], None])
     assert over.is_set()
     assert len(endless.write([task(row, 0, [], settings(2))])[0].ids) == 2
     assert endless._active == [] or all(one.over.is_set() for one in endless._active)
+
+
+def test_calls_do_not_wait_for_the_models_turn(llama: Case, on: Callable[[bool], None]) -> None:
+    """The engine takes turns with them otherwise, one by one, while its GPU has nothing to do."""
+    on(True)
+    engine = engine_of(llama)
+    with engine._model.turn, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(engine_of, llama).result(timeout=60) is engine
+
+
+def tasks_of(case: Case, count: int, length: int, steering: list[Any]) -> list[Any]:
+    """Tasks of one prompt, of this length."""
+    names = case.tools.module.generate.__globals__
+    row = case.ids(TEXTS[0])[0].tolist()
+    steps = names["check_steering"](names["find"](None), steering, len(row))
+    settings = names["Settings"](length, temperature=1.0)
+    return [names["Task"](row[: 3 + i % 4], i, steps, settings) for i in range(count)]
+
+
+def steering_of(case: Case, fields: list[dict[str, Any]]) -> list[Any]:
+    names = case.tools.module.generate.__globals__
+    return [names["Steering"](**one) for one in fields]
+
+
+@pytest.mark.parametrize("fields", [[], *STEERED[:3]])
+def test_rows_that_are_left_move_together(
+    fields: list[dict[str, Any]], llama: Case, on: Callable[[bool], None]
+) -> None:
+    on(True)
+    engine = engine_of(llama)
+    steering = steering_of(llama, fields)
+    long = tasks_of(llama, 12, 30, steering)[9:]
+    alone = [type(engine)(engine._model, set(), nothing).write([one])[0] for one in long]
+    endless = type(engine)(engine._model, set(), nothing)
+    found = endless.write([*tasks_of(llama, 9, 2, []), *long])[9:]
+    moved = [request.slot for request in endless._active]
+    assert max(moved, default=0) < 3
+    for one, other in zip(found, alone, strict=True):
+        assert one.ids == other.ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_steered_and_plain_prompts_are_prefilled_together(
+    llama: Case, on: Callable[[bool], None]
+) -> None:
+    on(True)
+    engine = engine_of(llama)
+    tasks = [
+        tasks_of(llama, i + 1, 8, steering_of(llama, fields))[i]
+        for i, fields in enumerate([[], *STEERED[:3]])
+    ]
+    alone = [type(engine)(engine._model, set(), nothing).write([one])[0] for one in tasks]
+    endless = type(engine)(engine._model, set(), nothing)
+    seen: list[int] = []
+
+    def see(_module: Any, _args: Any, kwargs: Any) -> None:
+        seen.append(kwargs["input_ids"].shape[1])
+
+    hook = engine._model.net.register_forward_pre_hook(see, with_kwargs=True)
+    try:
+        found = endless.write(tasks)
+    finally:
+        hook.remove()
+    assert sum(tokens > 1 for tokens in seen) == 1
+    for one, other in zip(found, alone, strict=True):
+        assert one.ids == other.ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-4)
+
+
+def test_norms_take_one_kernel_where_that_computes_the_same(
+    case: Case, on: Callable[[bool], None]
+) -> None:
+    on(True)
+    engine = engine_of(case)
+    # Gemma's norms multiply by one plus their weights, GPT-2 has none of this kind.
+    expected = {"llama": 7, "qwen2": 7}.get(case.architecture, 0)
+    assert len(engine._fit.norms) == expected
+    assert case.tools.generate(TEXTS[0], max_new_tokens=3).ids
+    assert not any("forward" in vars(norm) for norm in engine._fit.norms)
+
+
+def test_a_full_gpu_fails_one_call_and_no_other(
+    llama: Case, on: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    on(True)
+    engine = engine_of(llama)
+    endless = type(engine)(engine._model, set(), nothing)
+    (expected,) = endless.write(tasks_of(llama, 1, 4, []))
+    made = type(endless).work.__globals__["Slots"]
+
+    class Full(made):
+        def __init__(self, *_arguments: Any) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+
+    monkeypatch.setitem(type(endless).work.__globals__, "Slots", Full)
+    rows = endless._slots.rows
+    many = tasks_of(llama, rows + 5, 4, [])
+    # Larger slots are not to be had, so some wait until others are written.
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(endless.write, tasks_of(llama, 1, 150, []))
+        while not endless._active:
+            pass
+        assert [len(one.ids) for one in endless.write(many)] == [4] * len(many)
+        assert len(long.result(timeout=60)[0].ids) == 150
+    # And where there are none at all, the call that needs them fails.
+    monkeypatch.setattr(endless, "_slots", None)
+    with pytest.raises(CallLimitError, match="SEER_CACHE_SHARE"):
+        endless.write(tasks_of(llama, 1, 4, []))
+    monkeypatch.setitem(type(endless).work.__globals__, "Slots", made)
+    assert endless.write(tasks_of(llama, 1, 4, []))[0].ids == expected.ids
+
+
+@pytest.mark.parametrize("use", [False, True])
+def test_hostile_arguments_are_refused_by_name(
+    use: bool, llama: Case, on: Callable[[bool], None]
+) -> None:
+    on(use)
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("max_new_tokens=2000000000: one call may ask for 2048", {"max_new_tokens": 2 * 10**9}),
+        ("max_new_tokens=0: at least 1", {"max_new_tokens": 0}),
+        ("the length of a stop text=0: at least 1", {"stop": ("",)}),
+        ("the length of a stop text=1000000: one call may ask for", {"stop": ("x" * 10**6,)}),
+        ("stop=1000: one call may ask for", {"stop": ("x",) * 1000}),
+        ("temperature=nan", {"temperature": float("nan")}),
+        ("seed=-1", {"seed": -1}),
+        ("has no tokens", {"prompt": []}),
+        ("token ids must be", {"prompt": [10**9]}),
+        ("token ids must be", {"prompt": [-1]}),
+        ("the prompt has", {"prompt": [3] * 100_000}),
+    ]
+    for message, call in calls:
+        with pytest.raises(ValueError, match=message):
+            llama.tools.generate(**{"prompt": TEXTS[0], **call})
+    for count in (0, 65, 10**12):
+        with pytest.raises(ValueError, match=f"count={count}"):
+            llama.tools.sample(TEXTS[0], count)
+    assert llama.tools.generate(TEXTS[0], max_new_tokens=2).ids
+
+
+@pytest.mark.parametrize("use", [False, True])
+def test_a_temperature_next_to_zero_takes_the_likeliest_token(
+    use: bool, llama: Case, on: Callable[[bool], None]
+) -> None:
+    on(use)
+    expected = llama.tools.generate(TEXTS[0], max_new_tokens=8)
+    for temperature in (1e-300, 1e-38, 1e-8):
+        found = llama.tools.generate(
+            TEXTS[0], max_new_tokens=8, temperature=temperature, top_p=0.9, seed=3
+        )
+        same(found, expected)
+
+
+def test_stop_texts_that_never_come_change_nothing(llama: Case, on: Callable[[bool], None]) -> None:
+    on(True)
+    settings: dict[str, Any] = {"temperature": 1.0, "max_new_tokens": 40, "seed": 7}
+    whole = llama.tools.generate(TEXTS[1], **settings)
+    never = tuple(f"{i}" + "\N{SNOWMAN}" * 100 for i in range(16))
+    same(llama.tools.generate(TEXTS[1], stop=never, **settings), whole)
 
 
 def test_steering_that_slots_cannot_do_is_written_plainly(

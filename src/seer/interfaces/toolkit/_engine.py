@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 import weakref
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,18 @@ from ._graphs import Graphs
 from ._limits import BATCH_TOKENS
 from ._model import Model
 from ._sampling import Settings, Way
-from ._slots import LENGTHS, ROWS, Bend, Bent, Slots, Start, bucket, cache_shapes, check_slots
+from ._slots import (
+    LENGTHS,
+    ROWS,
+    Bend,
+    Fit,
+    Slots,
+    Start,
+    Unfit,
+    bucket,
+    fit_slots,
+    most_bent,
+)
 from ._steering import Step, bends_of, prompt_changes
 
 _log = logging.getLogger(__name__)
@@ -49,6 +61,8 @@ _PATIENCE = 4
 """Steps for which a few may wait for others to join with them, where many are being written."""
 _EVERY = 4
 """Tokens between two looks for stop texts."""
+_PAYS = 8
+"""Tokens that some row still writes where closing gaps between rows pays."""
 _REST = 10.0
 """Seconds after which the thread of an engine without work ends."""
 _WAYS: tuple[Way, ...] = ("greedy", "drawn", "filtered")
@@ -76,6 +90,8 @@ class Written:
 class _Request:
     task: Task
     bends: dict[int, Bend]
+    prompt: tuple[bytes, int]
+    """Equal for requests that one prefill serves."""
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     slot: int = -1
@@ -98,6 +114,11 @@ class _Request:
     def left(self) -> int:
         """How many tokens the GPU has not been told to write yet."""
         return self.task.settings.max_new_tokens - self.issued
+
+    @property
+    def placed(self) -> bool:
+        """Whether single tokens of its prompt are changed."""
+        return any(step.position is not None for step in self.task.steps)
 
 
 @dataclass(frozen=True)
@@ -133,10 +154,13 @@ class Engine:
         self._ends = ends
         self._plainly = plainly
         self.graphs = Graphs(model.device, model.name)
-        self.refused = check_slots(model)
-        if self.refused:
-            _log.warning("%s: no decoding engine: %s", model.name, self.refused)
-        self._shapes = [] if self.refused else cache_shapes(model)
+        self.refused = ""
+        self._fit = Fit([], [])
+        try:
+            self._fit = fit_slots(model)
+        except Unfit as reason:
+            self.refused = str(reason)
+            _log.warning("%s: no decoding engine: %s", model.name, reason)
         self._share = cache_share()
         self._budget = 0 if self.refused else _budget(model, self._share)
         self._slots: Slots | None = None
@@ -158,7 +182,8 @@ class Engine:
         Raises:
             CallLimitError: There is no memory for a text.
         """
-        requests = [self._request(task) for task in tasks]
+        known: dict[int, dict[int, Bend] | None] = {}
+        requests = [self._request(task, known) for task in tasks]
         with self._changed:
             for one, waits_plainly in requests:
                 (self._plain if waits_plainly else self._waiting).append(one)
@@ -187,15 +212,20 @@ class Engine:
         if self.refused:
             return
         with self._model.turn:
-            slots = self._reshape(rows, length)
+            slots = self._reshape(*self._shape(rows, length))
             for many in [size for size in ROWS if size <= bucket(ROWS, rows)]:
                 for long in [size for size in LENGTHS if size <= bucket(LENGTHS, length)]:
                     for way in _WAYS[:2]:
                         for _ in range(2):
                             slots.run(rows=min(many, slots.rows), length=long, way=way, bent="no")
 
-    def _request(self, task: Task) -> tuple[_Request, bool]:
-        bends = None if self.refused else bends_of(self._model, task.steps)
+    def _request(
+        self, task: Task, known: dict[int, dict[int, Bend] | None]
+    ) -> tuple[_Request, bool]:
+        """A request, and whether it is written plainly; `known` is what equal steps came to."""
+        if id(task.steps) not in known:
+            known[id(task.steps)] = None if self.refused else bends_of(self._model, task.steps)
+        bends = known[id(task.steps)]
         if bends is None and not self.refused and not self._told:
             self._told = True
             _log.warning(
@@ -203,7 +233,8 @@ class Engine:
                 "written without the decoding engine",
                 self._model.name,
             )
-        return _Request(task, bends or {}), bends is None
+        prompt = array("q", task.row).tobytes(), id(task.steps) if task.steps else 0
+        return _Request(task, bends or {}, prompt), bends is None
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -227,11 +258,16 @@ class Engine:
                 self._look()
         except Exception as error:
             self._fail(error)
+        else:
+            return True
+        # Outside of the handler: the error holds tensors.
+        if self._model.device.type == "cuda":
+            torch.cuda.empty_cache()
         return True
 
     def _fail(self, error: Exception) -> None:
         """Everybody's call fails; what was on the GPU may be spoilt."""
-        if isinstance(error, torch.cuda.OutOfMemoryError):
+        if isinstance(error, torch.OutOfMemoryError):
             error = CallLimitError(
                 f"the GPU has no memory left for writing texts ({_first_line(error)}); lower "
                 f"SEER_CACHE_SHARE (now {self._share:g}), or ask for fewer or shorter texts"
@@ -276,16 +312,17 @@ class Engine:
         slots = self._slots
         if slots is None or not self._active:
             return
-        self._active.sort(key=lambda one: one.slot)
         count = len(self._active)
-        if bucket(ROWS, count) < bucket(ROWS, self._active[-1].slot + 1):
+        last = max(one.slot for one in self._active)
+        pays = max(one.left for one in self._active) >= _PAYS
+        if pays and bucket(ROWS, count) < bucket(ROWS, last + 1):
             taken = {one.slot for one in self._active}
-            free = [slot for slot in range(count) if slot not in taken]
-            for one in self._active:
-                if one.slot >= count:
-                    target = free.pop(0)
-                    slots.move(one.slot, target, one.length)
-                    one.slot = target
+            free = (slot for slot in range(count) if slot not in taken)
+            moved = [one for one in self._active if one.slot >= count]
+            moves = {one.slot: next(free) for one in moved}
+            slots.move(moves, max(one.length for one in moved))
+            for one in moved:
+                one.slot = moves[one.slot]
 
     def _join(self) -> None:
         with self._changed:
@@ -316,71 +353,85 @@ class Engine:
         """Those who are first in line, as many as fit and may be prefilled at once."""
         room = slots.rows - len(self._active)
         group: list[_Request] = []
-        seen: set[Any] = set()
+        seen: set[tuple[bytes, int]] = set()
         longest = 0
         with self._changed:
             while self._waiting and len(group) < room:
                 one = self._waiting[0]
-                key = _prompt_key(one.task)
                 longest = max(longest, len(one.task.row))
                 wide = one.total > slots.length
-                full = longest * len(seen | {key}) > _PREFILL
-                other = group and bool(one.task.steps) != bool(group[0].task.steps)
+                full = longest * (len(seen) + (one.prompt not in seen)) > _PREFILL
+                other = group and one.placed != group[0].placed
                 if wide or other or (group and full):
                     break
-                seen.add(key)
+                seen.add(one.prompt)
                 group.append(self._waiting.popleft())
         return group
 
     def _begin(self, slots: Slots, group: Sequence[_Request]) -> None:
-        starts: dict[Any, list[_Request]] = {}
+        starts: dict[tuple[bytes, int], list[_Request]] = {}
         for one in group:
-            starts.setdefault(_prompt_key(one.task), []).append(one)
+            starts.setdefault(one.prompt, []).append(one)
         same = list(starts.values())
-        ordered = [one for group in same for one in group]
-        longest = max(len(ones[0].task.row) for ones in same)
+        ordered = [one for ones in same for one in ones]
+        changes = None
+        if group[0].placed:
+            longest = max(len(ones[0].task.row) for ones in same)
+            changes = prompt_changes([ones[0].task.steps for ones in same], longest)
         slots.begin(
             [Start(ones[0].task.row, [one.slot for one in ones]) for ones in same],
             [one.task.seed for one in ordered],
             [one.task.settings for one in ordered],
-            prompt_changes([ones[0].task.steps for ones in same], longest),
+            [one.bends for one in ordered],
+            changes,
         )
-        slots.bend({one.slot: one.bends for one in group})
 
     def _room(self) -> Slots | None:
         """Slots with room for the first in line, or None while others must leave first."""
-        need = self._waiting[0].total
-        slots = self._slots
-        if slots is not None and need <= slots.length and len(self._active) < slots.rows:
-            return slots
-        rows = len(self._active) + len(self._waiting)
-        longest = max([need, *(one.total for one in self._active)])
-        if (
-            slots is not None
-            and need <= slots.length
-            and self._shape(rows, longest)
-            <= (
-                slots.rows,
-                slots.length,
+        while self._waiting:
+            need = self._waiting[0].total
+            slots = self._slots
+            if slots is not None and need <= slots.length and len(self._active) < slots.rows:
+                return slots
+            rows = len(self._active) + len(self._waiting)
+            longest = max([need, *(one.total for one in self._active)])
+            shape = self._shape(rows, longest)
+            if slots is not None and need <= slots.length and shape <= (slots.rows, slots.length):
+                return None
+            if self._shape(1, longest)[0] < 1:
+                self._refuse_first(
+                    f"needs more memory than its cache may take ({self._budget / 1e9:.1f} GB);"
+                    f" raise SEER_CACHE_SHARE (now {self._share:g}), or ask for fewer tokens"
+                )
+                continue
+            if shape[0] <= len(self._active):
+                return None
+            try:
+                return self._reshape(*shape)
+            except torch.OutOfMemoryError as error:
+                reason = _first_line(error)
+            # Outside of the handler: the error holds what was made before memory ran out.
+            if self._active:
+                return None
+            try:
+                return self._reshape(1, bucket(LENGTHS, longest))
+            except torch.OutOfMemoryError:
+                pass
+            self._refuse_first(
+                f"finds no memory on the GPU ({reason}); others have taken what the cache may take"
+                f" (SEER_CACHE_SHARE, now {self._share:g}): ask for fewer tokens, or again later"
             )
-        ):
-            return None
-        if self._shape(1, longest)[0] < 1:
-            one = self._waiting.popleft()
-            one.error = CallLimitError(
-                f"a text of {one.total} tokens needs more memory than its cache may take "
-                f"({self._budget / 1e9:.1f} GB); raise SEER_CACHE_SHARE (now {self._share:g}), or "
-                "ask for fewer tokens"
-            )
-            one.over.set()
-            return self._room() if self._waiting else None
-        if self._shape(rows, longest)[0] <= len(self._active):
-            return None
-        return self._reshape(rows, longest)
+        return None
+
+    def _refuse_first(self, why: str) -> None:
+        """Fail the call of the first in line."""
+        one = self._waiting.popleft()
+        one.error = CallLimitError(f"a text of {one.total} tokens {why}")
+        one.over.set()
 
     def _shape(self, rows: int, length: int) -> tuple[int, int]:
         """How many rows of which length the budget allows, if so many of this one are wanted."""
-        size = sum(heads * (key + value) for heads, key, value in self._shapes)
+        size = sum(heads * (key + value) for heads, key, value in self._fit.shapes)
         tokens = self._budget // (size * self._model.net.dtype.itemsize)
         rows = bucket(ROWS, max(rows, _USUAL_ROWS))
         need = bucket(LENGTHS, length)
@@ -390,15 +441,21 @@ class Engine:
         return min(rows, tokens // need), need
 
     def _reshape(self, rows: int, length: int) -> Slots:
-        """Slots of another shape, with the rows that are being written in them."""
-        old, shape = self._slots, self._shape(rows, length)
-        if old is not None and (old.rows, old.length) == shape:
-            return old
-        self._slots = None
-        slots = Slots(self._model, self.graphs, self._shapes, *shape)
-        if old is not None:
+        """Slots of another shape, with the rows that are being written in them.
+
+        Raises:
+            OutOfMemoryError: They do not fit; those that there were are still there, unless nobody
+                used them.
+        """
+        if self._slots is not None and (self._slots.rows, self._slots.length) == (rows, length):
+            return self._slots
+        if not self._active:
+            # Not to have both at once.
+            self._slots = None
+        slots = Slots(self._model, self.graphs, self._fit, rows, length)
+        if self._slots is not None:
             places = {one.slot: (i, one.length) for i, one in enumerate(self._active)}
-            slots.take(old, places)
+            slots.take(self._slots, places)
             for i, one in enumerate(self._active):
                 one.slot = i
         self._slots = slots
@@ -418,7 +475,7 @@ class Engine:
             rows=max(one.slot for one in rows) + 1,
             length=min(max(one.length for one in rows) + 1, slots.length),
             way=_WAYS[max(_WAYS.index(one.task.settings.way) for one in rows)],
-            bent=_bent(rows),
+            bent=most_bent(one.bends for one in rows),
         )
         self._rounds.append(
             _Round(_arriving(written), [(one, one.slot) for one in rows], _mark(written))
@@ -446,7 +503,8 @@ class Engine:
         stops = one.task.settings.stop
         if not stops or len(one.ids) % _EVERY:
             return False
-        tail = one.ids[-(_EVERY + 4 * max(map(len, stops))) :]
+        # Tokens may be single bytes, and the first ones of a piece parts of a character.
+        tail = one.ids[-(2 * _EVERY + max(len(stop.encode()) for stop in stops)) :]
         text = str(self._model.tokenizer.decode(tail, skip_special_tokens=True))
         return any(stop in text for stop in stops)
 
@@ -454,17 +512,6 @@ class Engine:
 def _work(engine: "weakref.ref[Engine]") -> None:
     while (own := engine()) is not None and own.work():
         del own
-
-
-def _bent(rows: Sequence[_Request]) -> Bent:
-    bends = [bend for one in rows for bend in one.bends.values()]
-    if not bends:
-        return "no"
-    return "adding" if all(bend.only for bend in bends) else "all"
-
-
-def _prompt_key(task: Task) -> Any:
-    return tuple(task.row), id(task.steps) if task.steps else 0
 
 
 def _arriving(values: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
@@ -33,6 +33,8 @@ from ._sampling import Choice, Settings
 from ._steering import changes_of, check_steering
 
 _SEEDS = 2**63 - 1
+_TOGETHER = 64
+"""Calls of one function that an engine has at once."""
 
 
 def generate(
@@ -175,18 +177,40 @@ def engine_of(model: Model) -> Engine | None:
     """What writes a model's texts; None for transformers' own loop."""
     if engine_use() == "off":
         return None
-    with model.turn:
-        if model.engine is None:
-            model.engine = Engine(model, end_tokens(model), partial(_write_plainly, model))
+    # Not in turn once there is one: calls that wait in line for it would keep the engine waiting.
+    if model.engine is None:
+        with model.turn:
+            if model.engine is None:
+                model.engine = Engine(model, end_tokens(model), partial(_write_plainly, model))
     return model.engine
 
 
-def calls_join() -> bool:
-    """Whether calls go to an engine one by one as they come; captures ahead what is asked for.
+class Exposed(TypedDict):
+    """Options of `expose`."""
+
+    max_concurrency: int | None
+    timeout: float
+    idempotent: bool
+    stateful: bool
+
+
+def writing() -> Exposed:
+    """How functions that write are exposed; captures ahead what is asked for.
+
+    With an engine, each call goes to it as it comes; without one, calls are collected into batches.
 
     Raises:
         ModelInputError: A variable of the engine has no such value.
     """
+    return {
+        "max_concurrency": _TOGETHER if _calls_join() else None,
+        "timeout": 600,
+        "idempotent": True,
+        "stateful": False,
+    }
+
+
+def _calls_join() -> bool:
     if engine_use() == "off":
         return False
     engines = [engine for model in loaded() if (engine := engine_of(model)) is not None]

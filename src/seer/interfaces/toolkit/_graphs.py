@@ -109,15 +109,23 @@ class Graphs:
                 finally:
                     graph.capture_end()
         except RuntimeError as error:
-            cuda.synchronize()
-            _free_generator(self._device)
-            self._pool = None
+            self._recover()
             self._tell(key, error)
             return False
+        except BaseException:
+            # The call was stopped in the middle: the next one captures again.
+            self._recover()
+            raise
         cuda.current_stream().wait_stream(self._side)
         self.captured += 1
         self.seconds += time.monotonic() - begin
         return graph
+
+    def _recover(self) -> None:
+        cuda: Any = torch.cuda
+        cuda.synchronize()
+        _free_generator(self._device)
+        self._pool = None
 
     def _tell(self, key: Hashable, error: Exception) -> None:
         if not self._failed:

@@ -15,6 +15,10 @@ MAX_TEXTS = 1024
 MAX_TOKENS = 131_072
 """Tokens of all texts of one call together."""
 MAX_SAMPLES = 64
+MAX_STOPS = 16
+"""Texts that end the writing."""
+MAX_STOP = 128
+"""Characters of such a text: it is looked for every few tokens, while others wait."""
 MAX_TOP = 1000
 """Entries in one ranking."""
 MAX_PATCHES = 4096

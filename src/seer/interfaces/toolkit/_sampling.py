@@ -21,7 +21,14 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 from ._graphs import on_device
-from ._limits import MAX_NEW_TOKENS, MAX_TOP, check_count, check_number
+from ._limits import (
+    MAX_NEW_TOKENS,
+    MAX_STOP,
+    MAX_STOPS,
+    MAX_TOP,
+    check_count,
+    check_number,
+)
 
 Way = Literal["greedy", "drawn", "filtered"]
 """What rows of a batch need at most: the likeliest token, a draw, or a draw behind filters."""
@@ -44,7 +51,9 @@ class Settings:
         check_number("top_p", self.top_p, 1e-6, 1)
         check_count("top_k", self.top_k, MAX_TOP, least=0)
         check_number("repetition_penalty", self.repetition_penalty, 0.01, 100)
-        check_count("stop", len(self.stop), 16, least=0)
+        check_count("stop", len(self.stop), MAX_STOPS, least=0)
+        for text in self.stop:
+            check_count("the length of a stop text", len(text), MAX_STOP)
 
     @property
     def way(self) -> Way:
@@ -86,7 +95,9 @@ class Dice:
 
         put(self.seed, [[_signed(seed), _signed(seed >> 32)] for seed in seeds])
         put(self.step, [0] * len(rows))
-        put(self.temperature, [one.temperature for one in settings])
+        # Scores over less than this leave the range of numbers; nothing else is drawn there either.
+        cold = 1e-6
+        put(self.temperature, [0 if t < cold else t for t in (s.temperature for s in settings)])
         put(self.top_p, [one.top_p for one in settings])
         put(self.top_k, [one.top_k for one in settings])
         put(self.penalty, [one.repetition_penalty for one in settings])

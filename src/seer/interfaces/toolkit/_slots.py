@@ -15,7 +15,7 @@ The last slot is a scrap one: what a captured prefill computes for padding goes 
 
 import math
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -75,6 +75,20 @@ def bucket(sizes: Sequence[int], least: int) -> int:
     return next((size for size in sizes if size >= least), sizes[-1])
 
 
+class Unfit(Exception):
+    """A model that cannot be run in slots; the message says why."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What slots need to know of a model."""
+
+    shapes: Sequence[Shape]
+    """Of each layer's cache."""
+    norms: Sequence[Any]
+    """The modules that PyTorch's one kernel for RMS norms can stand in for."""
+
+
 class Slots:
     """The static tensors of rows that are written together.
 
@@ -84,9 +98,7 @@ class Slots:
         logits: Of each row's next token.
     """
 
-    def __init__(
-        self, model: Model, graphs: Graphs, shapes: Sequence[Shape], rows: int, length: int
-    ) -> None:
+    def __init__(self, model: Model, graphs: Graphs, fit: Fit, rows: int, length: int) -> None:
         self.rows = rows
         self.length = length
         self._model = model
@@ -94,7 +106,10 @@ class Slots:
         graphs.forget()
         device, dtype = model.device, model.net.dtype
         self._keys, self._values = (
-            [torch.zeros(rows + 1, s[0], length, s[i], dtype=dtype, device=device) for s in shapes]
+            [
+                torch.zeros(rows + 1, shape[0], length, shape[i], dtype=dtype, device=device)
+                for shape in fit.shapes
+            ]
             for i in (1, 2)
         )
         self.logits = torch.zeros(rows + 1, model.vocabulary, device=device)
@@ -105,6 +120,8 @@ class Slots:
         self._bends: _Bends | None = None
         self._prefills: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
         self._forward = _compiled(model.net)
+        # A compiler makes one kernel of a norm by itself.
+        self._norms = fit.norms if self._forward is model.net else ()
 
     # --- rows come and go ------------------------------------------------------------------------
 
@@ -113,7 +130,8 @@ class Slots:
         starts: Sequence[Start],
         seeds: Sequence[int],
         settings: Sequence[Settings],
-        changes: Changes,
+        bends: Sequence[Mapping[int, Bend]],
+        changes: Changes | None = None,
     ) -> None:
         """Prefill prompts and put rows at their beginning.
 
@@ -121,10 +139,14 @@ class Slots:
             starts: The prompts.
             seeds: For each row of all starts, in order.
             settings: Likewise.
-            changes: Of the prompts, which are padded at the right to the longest of them.
+            bends: Likewise: how the row is changed at some layers, at each token.
+            changes: Of the prompts, which are padded at the right to the longest of them; None
+                where `bends` says it all.
         """
         firsts = [start.rows[0] for start in starts]
-        self._prefill([list(one.prompt) for one in starts], firsts, changes)
+        self._bend(dict(zip([row for start in starts for row in start.rows], bends, strict=True)))
+        bent = "no" if changes is not None else most_bent(bends)
+        self._prefill([list(one.prompt) for one in starts], firsts, changes, bent)
         for start in starts:
             if len(start.rows) > 1:
                 self._copy(start.rows[0], start.rows[1:], len(start.prompt))
@@ -140,22 +162,31 @@ class Slots:
                 if next(penalized):
                     self._dice.see(row, start.prompt)
 
-    def bend(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
-        """Say how rows are changed from now on, by row and layer; what was said is forgotten."""
+    def _bend(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
+        """Note how rows are changed from now on, by row and layer; what was noted is forgotten."""
         if self._bends is None:
             if not any(bends.values()):
                 return
             self._bends = _Bends(self._model, self.rows + 1)
         self._bends.set(bends)
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copy a row that has `length` tokens to another slot."""
-        self._copy(source, [target], length)
-        self._position[target] = self._position[source]
-        for value in vars(self._dice).values():
-            value[target] = value[source]
+    def move(self, moves: Mapping[int, int], length: int) -> None:
+        """Copy rows to other slots.
+
+        Args:
+            moves: By row, where to; to none that is copied itself.
+            length: How many tokens they have at most.
+        """
+        device = self._position.device
+        sources = on_device(list(moves), torch.int64, device)
+        targets = on_device(list(moves.values()), torch.int64, device)
+        for tensor in self._tensors():
+            own = tensor[:, :, :length]
+            own[targets] = own[sources]
+        for value in (self.logits, self._position, *vars(self._dice).values()):
+            value[targets] = value[sources]
         if self._bends is not None:
-            self._bends.move(source, target)
+            self._bends.move(moves)
 
     def take(self, other: "Slots", rows: Mapping[int, tuple[int, int]]) -> None:
         """Take rows over from other slots: by row there, the row here and how many tokens."""
@@ -169,7 +200,7 @@ class Slots:
             if other._bends is not None:
                 if self._bends is None:
                     self._bends = _Bends(self._model, self.rows + 1)
-                self._bends.take(other._bends, source, target)
+                self._bends.take(other._bends, [source], [target])
 
     def _copy(self, source: int, targets: Sequence[int], length: int) -> None:
         where = on_device(targets, torch.int64, self._position.device)
@@ -182,7 +213,13 @@ class Slots:
 
     # --- prefill ---------------------------------------------------------------------------------
 
-    def _prefill(self, prompts: Sequence[list[int]], rows: Sequence[int], changes: Changes) -> None:
+    def _prefill(
+        self,
+        prompts: Sequence[list[int]],
+        rows: Sequence[int],
+        changes: Changes | None,
+        bent: Bent,
+    ) -> None:
         longest = max(map(len, prompts))
         count = len(prompts)
         if not changes:
@@ -202,16 +239,20 @@ class Slots:
             on_device(last, torch.int64, device),
         )
         if changes or count * longest > self._small:
-            self._run_prompts(*given, changes)
+            self._run_prompts(*given, changes, bent)
             return
         held = self._prefills.setdefault((count, longest), given)
         if held is not given:
             for mine, new in zip(held, given, strict=True):
                 mine.copy_(new)
-        self._graphs.run(("prefill", count, longest), partial(self._run_prompts, *held, {}))
+        run = partial(self._run_prompts, *held, None, bent)
+        self._graphs.run(("prefill", count, longest, bent), run)
 
-    def _run_prompts(self, ids: Tensor, rows: Tensor, last: Tensor, changes: Changes) -> None:
+    def _run_prompts(
+        self, ids: Tensor, rows: Tensor, last: Tensor, changes: Changes | None, bent: Bent
+    ) -> None:
         """Run prompts, padded at the right: a token never sees what comes behind it."""
+        made = self._changes(rows, bent) if changes is None else changes
 
         def put(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             size = key.shape[2]
@@ -219,7 +260,12 @@ class Slots:
             self._values[layer][:, :, :size].index_copy_(0, rows, value)
             return key, value
 
-        with torch.no_grad(), changing(self._model, changes), head_at(self._model, last):
+        with (
+            torch.no_grad(),
+            _one_kernel(self._norms),
+            changing(self._model, made),
+            head_at(self._model, last),
+        ):
             logits = self._model.net(
                 input_ids=ids, past_key_values=_Passing(put), use_cache=True
             ).logits
@@ -239,9 +285,15 @@ class Slots:
         most_rows = min(bucket(ROWS, rows), self.rows)
         most = min(bucket(LENGTHS, length), self.length)
         step = partial(self._step, most_rows, most, way, bent)
-        with self._attention(), torch.no_grad():
+        with torch.no_grad():
             self._graphs.run(("step", most_rows, most, way, bent), step)
         return self._written[:, :rows]
+
+    def _changes(self, rows: int | Tensor, bent: Bent) -> Changes:
+        """How the first rows, or these, are changed."""
+        if self._bends is None or bent == "no":
+            return {}
+        return self._bends.changes(rows, only_adding=bent == "adding")
 
     def _step(self, rows: int, length: int, way: Way, bent: Bent) -> None:
         chosen, logprobs = choose(self.logits[:rows], self._dice.first(rows), way)
@@ -256,9 +308,8 @@ class Slots:
             values[every, :, position] = value[:, :, 0]
             return keys[:rows, :, :length], values[:rows, :, :length]
 
-        bends = None if bent == "no" else self._bends
-        changes = {} if bends is None else bends.changes(rows, only_adding=bent == "adding")
-        with changing(self._model, changes):
+        changes = self._changes(rows, bent)
+        with self._attention(), _one_kernel(self._norms), changing(self._model, changes):
             forward = self._model.net if changes else self._forward
             logits = forward(
                 input_ids=chosen[:, None],
@@ -310,45 +361,71 @@ class _Bends:
 
     def __init__(self, model: Model, rows: int) -> None:
         size = (model.layers + 1, rows, 1)
-        self._keep = torch.ones(size, device=model.device)
+        self._keep = torch.ones(*size, 1, device=model.device)
         self._along = torch.zeros(*size, model.width, device=model.device)
         self._add = torch.zeros(*size, model.width, device=model.device)
+        self._bent: set[int] = set()
+        """Rows that are changed at all."""
 
     def set(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
-        where = self._index(list(bends))
-        self._keep[:, where] = 1
-        self._along[:, where] = 0
-        self._add[:, where] = 0
+        if straight := [row for row in bends if row in self._bent]:
+            where = self._index(straight)
+            self._keep[:, where] = 1
+            self._along[:, where] = 0
+            self._add[:, where] = 0
+            self._bent -= set(straight)
         for layer in {layer for own in bends.values() for layer in own}:
             own = {row: of[layer] for row, of in bends.items() if layer in of}
             where = self._index(list(own))
             keep = on_device([[one.keep] for one in own.values()], torch.float32, where.device)
-            self._keep[layer, where] = keep
+            self._keep[layer, where, 0] = keep
             self._along[layer, where, 0] = torch.stack([one.along for one in own.values()])
             self._add[layer, where, 0] = torch.stack([one.add for one in own.values()])
+        self._bent |= {row for row, own in bends.items() if own}
 
-    def _index(self, rows: list[int]) -> Tensor:
-        return on_device(rows, torch.int64, self._keep.device)
+    def _index(self, rows: Sequence[int]) -> Tensor:
+        return on_device(list(rows), torch.int64, self._keep.device)
 
-    def move(self, source: int, target: int) -> None:
-        self.take(self, source, target)
+    def move(self, moves: Mapping[int, int]) -> None:
+        self.take(self, list(moves), list(moves.values()))
 
-    def take(self, other: "_Bends", source: int, target: int) -> None:
-        for name, mine in vars(self).items():
-            mine[:, target] = getattr(other, name)[:, source]
+    def take(self, other: "_Bends", sources: Sequence[int], targets: Sequence[int]) -> None:
+        here, there = self._index(targets), self._index(sources)
+        for mine, its in zip(self._tensors(), other._tensors(), strict=True):
+            mine[:, here] = its[:, there]
+        self._bent -= set(targets)
+        self._bent |= {t for s, t in zip(sources, targets, strict=True) if s in other._bent}
 
-    def changes(self, rows: int, *, only_adding: bool) -> dict[int, Callable[[Tensor], Tensor]]:
+    def _tensors(self) -> list[Tensor]:
+        return [self._keep, self._along, self._add]
+
+    def changes(
+        self, rows: int | Tensor, *, only_adding: bool
+    ) -> dict[int, Callable[[Tensor], Tensor]]:
+        """By layer, the change of the first rows, or of these."""
+
+        def of(tensor: Tensor, layer: int) -> Tensor:
+            return tensor[layer, :rows] if isinstance(rows, int) else tensor[layer][rows]
+
         def change(layer: int, value: Tensor) -> Tensor:
+            add = of(self._add, layer)
             if only_adding:
-                return (value + self._add[layer, :rows]).to(value.dtype)
+                # In float32, rounded once, by one kernel.
+                return torch.add(value, add, out=torch.empty_like(value))
             wide = value.float()
-            along = self._along[layer, :rows]
+            along = of(self._along, layer)
             rest = wide - (wide * along).sum(-1, keepdim=True) * along
-            return (rest * self._keep[layer, :rows, :, None] + self._add[layer, :rows]).to(
-                value.dtype
-            )
+            return (rest * of(self._keep, layer) + add).to(value.dtype)
 
         return {layer: partial(change, layer) for layer in range(len(self._keep))}
+
+
+def most_bent(bends: Iterable[Mapping[int, Bend]]) -> Bent:
+    """How rows are changed at most."""
+    found = [bend for own in bends for bend in own.values()]
+    if not found:
+        return "no"
+    return "adding" if all(bend.only for bend in found) else "all"
 
 
 class _Passing(Cache):
@@ -401,6 +478,53 @@ def changing(model: Model, changes: Changes) -> Generator[None]:
         yield
 
 
+@contextmanager
+def _one_kernel(norms: Sequence[Any]) -> Generator[None]:
+    """While the context lasts, norms are computed by one kernel each instead of seven."""
+    for norm in norms:
+        norm.__dict__["forward"] = partial(_norm, norm)
+    try:
+        yield
+    finally:
+        for norm in norms:
+            del norm.__dict__["forward"]
+
+
+def _norm(module: Any, value: Tensor) -> Tensor:
+    return torch.nn.functional.rms_norm(value, module.weight.shape, module.weight, _epsilon(module))
+
+
+def _epsilon(module: Any) -> float | None:
+    return getattr(module, "variance_epsilon", getattr(module, "eps", None))
+
+
+def find_norms(model: Model) -> list[Any]:
+    """The modules that compute what PyTorch's own RMS norm does, by trying it."""
+    found: list[Any] = []
+    missed: list[Tensor] = []
+    dtype = model.net.dtype
+    for module in model.net.modules():
+        weight = getattr(module, "weight", None)
+        if (
+            type(module).__name__.endswith("RMSNorm")
+            and isinstance(weight, Tensor)
+            and (weight.ndim, weight.dtype) == (1, dtype)
+            and isinstance(_epsilon(module), float)
+            # Whoever has replaced it had a reason.
+            and "forward" not in vars(module)
+        ):
+            size = 4 * weight.numel()
+            value = torch.linspace(-3, 2, size, device=weight.device).sin().reshape(4, -1)
+            with torch.no_grad():
+                own, new = (f(value.to(dtype)).float() for f in (module, partial(_norm, module)))
+            found.append(module)
+            missed.append((own - new).norm() / own.norm())
+    if not found:
+        return []
+    kept = (torch.stack(missed) < _MOST_MISSED).tolist()
+    return [module for module, good in zip(found, kept, strict=True) if good]
+
+
 def _grouped_attention(
     module: Any,
     query: Tensor,
@@ -443,7 +567,7 @@ def cache_shapes(model: Model) -> list[Shape]:
     Raises:
         NotImplementedError: Some layer keeps something else.
     """
-    with model.turn, torch.no_grad():
+    with torch.no_grad():
         kept = DynamicCache()
         model.net(input_ids=probe(model.net)[:, :2], past_key_values=kept, use_cache=True)
     found: list[Shape] = []
@@ -468,50 +592,57 @@ def window_of(model: Model) -> int | None:
     return int(window)
 
 
-def check_slots(model: Model) -> str:
-    """Why a model cannot be run in slots; nothing if it can: checked by writing some tokens."""
+def fit_slots(model: Model) -> Fit:
+    """What slots need to know of a model, checked by writing some tokens.
+
+    Raises:
+        Unfit: It cannot be run in slots.
+    """
     unknown = set(getattr(model.config, "layer_types", None) or ()) - {
         "full_attention",
         "sliding_attention",
     }
     if unknown:
-        return f"layers of {', '.join(sorted(unknown))}"
+        raise Unfit(f"layers of {', '.join(sorted(unknown))}")
     if getattr(model.net, "is_quantized", False):
-        return "its weights are quantised"
+        raise Unfit("its weights are quantised")
     if len({weight.device for weight in model.net.parameters()}) > 1:
-        return "it is spread over several devices"
+        raise Unfit("it is spread over several devices")
     try:
-        missed = _probe_slots(model)
+        with model.turn:
+            fit = Fit(cache_shapes(model), find_norms(model))
+            missed = _probe_slots(model, fit)
     except Exception as error:  # whatever an architecture's own code raises
-        return f"{type(error).__name__}: {error}"
-    return "" if missed < _MOST_MISSED else f"steps differ from a whole run by {missed:.2g}"
+        raise Unfit(f"{type(error).__name__}: {error}") from None
+    if missed >= _MOST_MISSED:
+        raise Unfit(f"steps differ from a whole run by {missed:.2g}")
+    return fit
 
 
 _MOST_MISSED = 0.05
 """Share of the logits that a step may miss of a whole run: rounding stays far below."""
 
 
-def _probe_slots(model: Model) -> float:
+def _probe_slots(model: Model, fit: Fit) -> float:
     """How far the logits after some steps are from those of a whole run."""
     whole = probe(model.net)[0].tolist()
     prompts, rows = [whole[:3], whole[2:9]], [1, 0]
-    with model.turn:
-        slots = Slots(model, Graphs(torch.device("cpu"), "probe"), cache_shapes(model), 2, 32)
-        starts = [Start(p, [r]) for p, r in zip(prompts, rows, strict=True)]
-        slots.begin(starts, [0, 0], [Settings(8)] * 2, {})
-        written: list[list[int]] = [[], []]
-        for _ in range(4):
-            chosen = slots.run(rows=2, length=32, way="greedy", bent="no")[0].tolist()
-            for row, new in enumerate(chosen):
-                written[row].append(int(new))
-        worst = 0.0
-        for prompt, row in zip(prompts, rows, strict=True):
-            ids = torch.tensor([prompt + written[row]], device=model.device)
-            with torch.no_grad():
-                own = model.net(input_ids=ids, use_cache=False).logits[0, -1].float()
-            spread = own - own.mean()
-            missed = float((slots.logits[row] - own).norm() / spread.norm().clamp(min=1e-12))
-            worst = max(worst, missed if math.isfinite(missed) else math.inf)
+    slots = Slots(model, Graphs(torch.device("cpu"), "probe"), fit, 2, 32)
+    starts = [Start(p, [r]) for p, r in zip(prompts, rows, strict=True)]
+    slots.begin(starts, [0, 0], [Settings(8)] * 2, [{}, {}])
+    written: list[list[int]] = [[], []]
+    for _ in range(4):
+        chosen = slots.run(rows=2, length=32, way="greedy", bent="no")[0].tolist()
+        for row, new in enumerate(chosen):
+            written[row].append(int(new))
+    worst = 0.0
+    for prompt, row in zip(prompts, rows, strict=True):
+        ids = torch.tensor([prompt + written[row]], device=model.device)
+        with torch.no_grad():
+            own = model.net(input_ids=ids, use_cache=False).logits[0, -1].float()
+        spread = own - own.mean()
+        missed = float((slots.logits[row] - own).norm() / spread.norm().clamp(min=1e-12))
+        worst = max(worst, missed if math.isfinite(missed) else math.inf)
     return worst
 
 

@@ -134,6 +134,8 @@ def bends_of(model: Model, steps: Sequence[Step]) -> dict[int, Bend] | None:
     it: the prefill makes those.
     """
     found: dict[int, Bend] = {}
+    if not steps:
+        return found
     none = torch.zeros(model.width, device=model.device)
     for step in steps:
         if step.site.stream != "residual":

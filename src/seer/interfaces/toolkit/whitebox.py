@@ -17,7 +17,7 @@ from ._attention import attention
 from ._attribution import attribute
 from ._compare import adapter_norms, compare
 from ._features import sae_direction, sae_features, saes
-from ._generate import calls_join, chat, generate, sample
+from ._generate import chat, generate, sample, writing
 from ._lens import fit_lens, logit_lens
 from ._neighbours import nearest_neurons, nearest_tokens
 from ._patching import patch
@@ -28,25 +28,17 @@ from ._tokens import chat_prompt, next_tokens, tokenize
 
 load_models()
 
-# With an engine, each call goes to it as it comes; without one, calls are collected into batches.
-together = 64 if calls_join() else None
+options = writing()
 # A batch waits for those who have called before, but never for nobody.
 for function in (generate, chat):
-    expose(
-        batch=64,
-        batch_wait=0.02,
-        max_concurrency=together,
-        timeout=600,
-        idempotent=True,
-        stateful=False,
-    )(function)
+    expose(batch=64, batch_wait=0.02, **options)(function)
 for function in (activations, next_tokens, logit_lens, attention, sae_features):
     expose(batch=64, batch_wait=0.02, timeout=120, idempotent=True, stateful=False)(function)
 for function in (models, tokenize, chat_prompt, saes, sae_direction, adapter_norms):
     expose(timeout=120, idempotent=True, stateful=False)(function)
 for function in (attribute, patch, contrast, compare, nearest_tokens, nearest_neurons):
     expose(timeout=600, idempotent=True, stateful=False)(function)
-expose(max_concurrency=together, timeout=600, idempotent=True, stateful=False)(sample)
+expose(**options)(sample)
 # These give or take handles, which live in one copy of the interface.
 expose(batch=64, batch_wait=0.02, timeout=120)(hold_activations)
 for function in (fit_lens, train_probe, apply_probe):
