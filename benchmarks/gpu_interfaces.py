@@ -61,7 +61,16 @@ class Plan:
 class Server:
     """An interface, served without a jail."""
 
-    def __init__(self, folder: Path, name: str, file: Path, model: Path, callers: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        file: Path,
+        model: Path,
+        callers: int,
+        *,
+        restart: str = "never",
+    ) -> None:
         self.folder = folder / name
         self.folder.mkdir()
         sockets = [self.folder / f"{i}.sock" for i in range(callers)]
@@ -73,6 +82,7 @@ class Server:
                 {"name": f"c{i}", "socket": str(s), "budget": {}} for i, s in enumerate(sockets)
             ],
             "models": {"m": str(model)},
+            "restart": restart,
         }
         path = self.folder / "config.json"
         path.write_text(json.dumps(config))

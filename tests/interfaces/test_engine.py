@@ -343,11 +343,10 @@ def test_a_full_gpu_fails_one_call_and_no_other(
     (expected,) = endless.write(tasks_of(llama, 1, 4, []))
     made = type(endless).work.__globals__["Slots"]
 
-    class Full(made):
-        def __init__(self, *_arguments: Any) -> None:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
+    def full(*_arguments: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
 
-    monkeypatch.setitem(type(endless).work.__globals__, "Slots", Full)
+    monkeypatch.setitem(type(endless).work.__globals__, "Slots", full)
     rows = endless._slots.rows
     many = tasks_of(llama, rows + 5, 4, [])
     # Larger slots are not to be had, so some wait until others are written.
