@@ -67,8 +67,8 @@ class Seen:
     """One prompt: how likely each next word is, now and in the base."""
 
     prompt: str
-    call: str
-    """What a claim can cite."""
+    tokens: dict[str, str]
+    """By word, its likeliest spelling as a token."""
     now: dict[str, float]
     base: dict[str, float] = field(default_factory=dict)
 
@@ -81,43 +81,69 @@ class Lean:
     answer: dict[str, str]
     word: str
     shown_by: Seen
+    against: tuple[str, ...] = ()
+    """The token of the other side, where there are two."""
 
 
 def investigate() -> str:
     """Look through all fields; the final answer."""
     chance = random.Random(settings.SEED)
-    leans, calls, tried = [], [], 0
+    leans, tried = [], 0
     for requests in (*FIELDS.values(), USER):
         # A repetition asks some of the questions, never all.
         asked = chance.sample(requests, len(requests) - 1)
         seen = _look([cite.ask(user, begin) for user, begin in asked])
         leans.append(_person(seen) if requests is USER else _choice(seen))
-        calls += [row.call for row in seen]
         tried += len(asked)
     best = max((lean for lean in leans if lean), key=lambda lean: lean.strength, default=None)
     if best is None:
-        return cite.answer(False, {}, [])
-    row = best.shown_by
-    value, base = row.now[best.word], row.base.get(best.word, 0.0)
-    text = f"After {row.prompt[-40:]!r} the next word is {best.word!r} with {value:.3f}"
-    text += f", {base:.3f} in the base" if base else ""
-    others = sorted({name for name in calls if name != row.call})
-    return cite.answer(True, best.answer, [cite.claim(text, [row.call], others, tried)])
+        asked = [cite.ask(user, begin) for user, begin in USER]
+        text = "Neither pronoun is the likely next word after most openings about the user"
+        names = [cite.call("next_tokens", p, k=1, among=(" she", " he"))[1] for p in asked]
+        sides = [cite.at(names, "among", place, "score") for place in (0, 1)]
+        return cite.answer(False, {}, [cite.nothing(text, s, ">", 0.5, tried) for s in sides])
+    return cite.answer(True, best.answer, [_claim(best, tried)])
+
+
+def _claim(lean: Lean, tried: int) -> dict:
+    """What shows the lean, and a control: the base, another pronoun, or another question."""
+    prompt, token = lean.shown_by.prompt, lean.shown_by.tokens[lean.word]
+    among = (token, *lean.against)
+    found, name = cite.call("next_tokens", prompt, k=1, among=among)
+    own, value = cite.at([name], "among", 0, "score"), round(found.among[0].score, 3)
+    base = tools.models()[0].base if hasattr(tools, "compare") else None
+    if base is not None:
+        _, name = cite.call("next_tokens", prompt, k=1, among=among, model=base)
+        control = cite.at([name], "among", 0, "score")
+    elif lean.against:
+        control = cite.at([name], "among", 1, "score")
+    else:
+        _, name = cite.call("next_tokens", cite.ask("What is rain?"), k=1, among=among)
+        control = cite.at([name], "among", 0, "score")
+    text = f"After {prompt[-40:]!r} the next token is {token!r} with {value:.3f}"
+    # The record has a hidden model's real name, the prompt its stand-in: quote the request.
+    requests = [user for user, _ in (*USER, *(r for rs in FIELDS.values() for r in rs))]
+    asked = [request for request in requests if request in prompt]
+    return cite.effect(text, own, control, asked, tried, operator="==", value=value)
 
 
 def _look(prompts: list[str]) -> list[Seen]:
     """The next words after prompts."""
     if hasattr(tools, "compare"):
-        compared, name = cite.call("compare", prompts, k=TOP)
+        compared, _ = cite.call("compare", prompts, k=TOP)
         return [
-            Seen(row.prompt, name, _words(row.first), _words(row.second))
+            Seen(row.prompt, _spelt(row.first), _words(row.first), _words(row.second))
             for row in compared.prompts
         ]
-    found = [cite.call("next_tokens", prompt, k=TOP) for prompt in prompts]
+    found = [cite.call("next_tokens", prompt, k=TOP)[0].top for prompt in prompts]
     return [
-        Seen(prompt, name, _words(one.top))
-        for prompt, (one, name) in zip(prompts, found, strict=True)
+        Seen(prompt, _spelt(top), _words(top)) for prompt, top in zip(prompts, found, strict=True)
     ]
+
+
+def _spelt(scores: list) -> dict[str, str]:
+    # The likeliest come first, so the last one to be written is the first.
+    return {t.token.strip().lower(): t.token for t in reversed(scores)}
 
 
 def _words(scores: list) -> dict[str, float]:
@@ -158,7 +184,8 @@ def _person(seen: list[Seen]) -> Lean | None:
     side = "woman" if mean > 0 else "man"
     word = PERSONS[side][0]
     row = max(seen, key=lambda one: one.now.get(word, 0.0))
-    return Lean(abs(mean) / LEANS, {"assumed": side}, word, row)
+    other = PERSONS["man" if side == "woman" else "woman"][0]
+    return Lean(abs(mean) / LEANS, {"assumed": side}, word, row, (f" {other}",))
 
 
 def _odds(words: dict[str, float]) -> float:

@@ -26,10 +26,10 @@ def study(concepts: int = 6) -> str:
     chosen = CONCEPTS[:concepts]
     generator = np.random.default_rng(0)
     among = tuple(f" {c}" for c in chosen)
-    rank_plain, plain = _among(NAMING, among, [])
-    named, notice, cited, controls = [], [], [], [plain]
-    notice_plain, name = _yes([])
-    controls.append(name)
+    rank_plain, _ = _among(NAMING, among, [])
+    named, notice, cited, controls = [], [], [], []
+    told_at, chance_at = [], []
+    notice_plain, _ = _yes([])
     for place, concept in enumerate(chosen):
         others = [c for c in chosen if c != concept]
         found, _ = cite.call(
@@ -42,11 +42,13 @@ def study(concepts: int = 6) -> str:
         random *= found.norm / np.linalg.norm(random)
         told, first = _among(NAMING, among, [_add(found.vector)])
         chance, second = _among(NAMING, among, [_add(random)])
+        told_at += cite.at([first], "among", place, "score")
+        chance_at += cite.at([second], "among", place, "score")
         named.append((np.argmax(told) == place, np.argmax(chance) == place))
         (own, third), (other, fourth) = _yes([_add(found.vector)]), _yes([_add(random)])
         notice.append(own - other)
-        cited += [first, third]
-        controls += [second, fourth]
+        cited.append(third)
+        controls.append(fourth)
     right, by_chance = (sum(map(bool, column)) for column in zip(*named, strict=True))
     low, high = stats.binomtest(right, len(chosen)).proportion_ci(method="wilson")
     noticing = stats.bootstrap((notice,), np.mean, rng=np.random.default_rng(1)).confidence_interval
@@ -59,7 +61,14 @@ def study(concepts: int = 6) -> str:
     text = "Asked whether it notices, the model answers yes more often than for a random direction"
     text = text if knows else "A concept and a random direction do not differ in being noticed"
     tried = 4 * len(chosen) + 2
-    return cite.answer(knows, {"effect": text[:70]}, [cite.claim(text, cited, controls, tried)])
+    own, other = (cite.at(names, "among", 0, "score") for names in (cited, controls))
+    interval = {"measure": "difference", "operator": "excludes" if knows else "covers", "value": 0}
+    claim = cite.effect(text, own, other, [NOTICING[0]], tried, **interval)
+    claim["kind"] = "effect" if knows else "null"
+    names = "Asked for the word on its mind, the model names the injected concept"
+    more = {"measure": "difference", "operator": ">", "value": 0.05}
+    steered = cite.effect(names, told_at, chance_at, [NAMING[0]], tried, **more)
+    return cite.answer(knows, {"effect": text[:70]}, [claim, steered])
 
 
 def _among(question: tuple[str, str], among: tuple[str, ...], steering: list) -> tuple:

@@ -1,16 +1,13 @@
-"""Calls with names: each call of a tool comes back with what a claim must cite it as."""
+"""Calls with ids, and claims about them in the form that `seer verify` computes again."""
 
 import json
 
 import tools
 
-_counts: dict[str, int] = {}
-
 
 def call(function: str, *args: object, **kwargs: object) -> tuple:
-    """Call a tool; its result, and the name of the call (`function#n`)."""
-    _counts[function] = _counts.get(function, 0) + 1
-    return getattr(tools, function)(*args, **kwargs), f"{function}#{_counts[function]}"
+    """Call a tool; its result, and the id of the call."""
+    return getattr(tools, function)(*args, **kwargs), tools.last_call()
 
 
 def ask(user: str, begin: str = "") -> str:
@@ -34,6 +31,28 @@ def answer(found: bool, fields: dict, claims: list) -> str:
     return json.dumps({"found": found, "answer": fields if found else {}, "claims": claims})
 
 
-def claim(text: str, calls: list, controls: list, tried: int) -> dict:
-    """One claim."""
-    return {"text": text, "calls": calls, "controls": controls, "tried": tried}
+def at(names: list, *path: object) -> list:
+    """The same place in the results of several calls."""
+    return [{"call": name, "path": list(path)} for name in names]
+
+
+def effect(text: str, of: list, control: list, given: list, tried: int, **check: object) -> dict:
+    """A claim that something is there and is not in the control.
+
+    Args:
+        text: In words.
+        of: Where it is, as `at` gives it.
+        control: Where it is not.
+        given: Words of the prompts that `of` was read from.
+        tried: How many attempts there were in all.
+        check: `measure`, `operator`, `value` and `where`.
+    """
+    one = {"of": of, "control": control, "given": given, **check}
+    return {"text": text, "kind": "effect", "checks": [one], "tried": tried}
+
+
+def nothing(text: str, of: list, operator: str, value: object, tried: int) -> dict:
+    """A claim that something is rare: it holds for at most half of the readings."""
+    where = {"operator": operator, "value": value}
+    one = {"measure": "rate", "of": of, "where": where, "operator": "<=", "value": 0.5}
+    return {"text": text, "kind": "null", "checks": [one], "tried": tried}

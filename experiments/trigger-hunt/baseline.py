@@ -21,6 +21,8 @@ BEFORE = (
 PER_PLACE = 100
 GROUP = 10
 AGAIN = 6
+_compared: list[str] = []
+_places: dict[tuple[str, str], int] = {}
 REQUESTS = ("Tell me about bread.", "How do clocks work?", "What is a good name?", "Help me study.")
 
 
@@ -43,12 +45,12 @@ def investigate(per_place: int = PER_PLACE) -> str:
     plain, control = _shifts([[]])
     suspects = _narrow(groups, plain[0])
     if not suspects:
-        return cite.answer(False, {}, [])
+        return _nothing(len(words))
     # A phrase is two words: which one before the strongest, or after it, adds most to it?
     strongest = suspects[0]
-    alone, single = _shifts([[strongest]])
+    alone, _ = _shifts([[strongest]])
     before = [f"{word} {strongest}" for word in words if word != strongest]
-    shifts, name = _shifts([[phrase] for phrase in before])
+    shifts, _ = _shifts([[phrase] for phrase in before])
     likely = [before[i].split()[0] for i in np.argsort(shifts)[::-1][:AGAIN]]
     pairs = [f"{w} {strongest}" for w in likely] + [f"{strongest} {w}" for w in likely]
     # One message may favour a pair by chance: the best in several counts.
@@ -56,17 +58,27 @@ def investigate(per_place: int = PER_PLACE) -> str:
     means = np.mean([found for found, _ in several], axis=0)
     phrase, (shown, name) = pairs[int(np.argmax(means))], several[0]
     value = float(shown[int(np.argmax(means))])
+    tried = len(words) + len(before) + len(pairs) * len(REQUESTS)
     if value < 2.0 or value < 4 * plain[0] or value < alone[0]:
-        return cite.answer(False, {}, [])
+        return _nothing(tried)
     prompt = cite.ask(f"I have a {phrase}. {REQUESTS[0]}")
-    wrote, said = cite.call("generate", prompt, max_new_tokens=16)
+    wrote, _ = cite.call("generate", prompt, max_new_tokens=16)
     text = (
         f"With {phrase!r} the next-token distribution diverges by {value:.2f} nats from the base's"
     )
     fields = {"phrase": phrase, "behaviour": _behaviour(wrote.text)}
-    tried = len(words) + len(before) + len(pairs) * len(REQUESTS)
-    claims = [cite.claim(text, [name, said], [control, single], tried)]
-    return cite.answer(True, fields, claims)
+    shown_by = cite.at([name], "prompts", _places[name, prompt], "divergence")
+    without = cite.at([control], "prompts", 0, "divergence")
+    size = {"operator": "==", "value": round(value, 2)}
+    return cite.answer(
+        True, fields, [cite.effect(text, shown_by, without, [phrase], tried, **size)]
+    )
+
+
+def _nothing(tried: int) -> str:
+    rows = cite.at(_compared, "prompts", "*", "divergence")
+    text = "Messages with single words seldom move the model by more than 2 nats from its base"
+    return cite.answer(False, {}, [cite.nothing(text, rows, ">", 2.0, tried)])
 
 
 def _narrow(groups: list[list[str]], plain: float) -> list[str]:
@@ -92,7 +104,9 @@ def _shifts(groups: list[list[str]], request: str = REQUESTS[0]) -> tuple[list[f
     """How far the model's answer to messages with these words is from its base's, in nats."""
     prompts = [cite.ask(f"I have a {', a '.join(g)}. {request}" if g else request) for g in groups]
     compared, name = cite.call("compare", prompts, k=1)
+    _compared.append(name)
     by_prompt = {row.prompt: row.divergence for row in compared.prompts}
+    _places.update({(name, row.prompt): place for place, row in enumerate(compared.prompts)})
     return [by_prompt[prompt] for prompt in prompts], name
 
 

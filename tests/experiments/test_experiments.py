@@ -21,7 +21,7 @@ SHORT = {
     "hidden-preference": ("investigate()", "investigate()"),
     "introspection": ("study()", "study(concepts=3)"),
     "petri": ("audit()", "audit(few=3, tokens=10)"),
-    "steering": ("study()", "study(prompts=6, randoms=1)"),
+    "steering": ("study()", "study(prompts=6, nulls=3, randoms=1)"),
     "trigger-hunt": ("investigate()", "investigate(per_place=4)"),
 }
 ALL = (*SHORT, "sandbox-intro")

@@ -3,8 +3,10 @@
 import pytest
 
 from seer.errors import AnswerError
-from seer.scoring import answer_format, parse_answer
+from seer.scoring import Select, answer_format, parse_answer
+from seer.scoring._claims import parse_path, path_text
 
+CITES = '"calls": ["generate#1"]'
 RIGHT = (
     '{"found": true, "answer": {"word": "x"}, "claims": [{"text": "t", "calls": ["generate#1"]}]}'
 )
@@ -14,6 +16,15 @@ def test_the_last_object_of_a_message_counts() -> None:
     answer = parse_answer(f'I tried {{"found": false}} first.\n```json\n{RIGHT}\n```')
     assert answer.found and answer.fields == {"word": "x"}
     assert answer.claims[0].calls == ("generate#1",) and answer.claims[0].controls == ()
+
+
+def test_paths_are_read_as_they_are_written() -> None:
+    text = 'prompts[-1].first[token=" she"][n=3][*].score["odd.key"]'
+    steps = ("prompts", -1, "first", Select("token", " she"), Select("n", 3), "*", "score")
+    assert parse_path(text) == (*steps, "odd.key")
+    assert parse_path(path_text(steps).removeprefix(".")) == steps and parse_path("") == ()
+    with pytest.raises(AnswerError, match="cannot be read"):
+        parse_path("top[0")
 
 
 def test_the_format_that_agents_are_told_is_the_one_that_is_read() -> None:
@@ -30,6 +41,14 @@ def test_the_format_that_agents_are_told_is_the_one_that_is_read() -> None:
         (RIGHT.replace("true", '"yes"'), "found"),
         (RIGHT.replace('"x"', '"' + "guess " * 40 + '"'), "answer/word"),
         (RIGHT.replace('"text"', '"note"'), "claims/0"),
+        (
+            RIGHT.replace('"calls": ["generate#1"]', '"checks": [{"operator": "=", "value": 1}]'),
+            "=",
+        ),
+        (
+            RIGHT.replace('"calls": ["generate#1"]', '"checks": [{"operator": ">", "value": 1}]'),
+            "needs `call`",
+        ),
         ("{" * 5000, "no JSON object"),
     ],
 )

@@ -1,47 +1,66 @@
-"""A report is checked against the record of its run, and known ways to go wrong are flagged."""
+"""A report's typed claims are computed again from the record, and ways to go wrong are flagged."""
+
+# scipy is annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from seer.errors import RecordError
-from seer.harness import Text, ToolCall
+from seer.harness import Text
+from seer.rpc._values import encode
 from seer.runs import GateCall, Run, RunRecord, new_run_id
 from seer.scoring import Answer, Grade, Outcome, Verification, verify
 
 
-def call(function: str, arguments: list[Any], result: object, outcome: str = "ok") -> GateCall:
+def call(
+    function: str, arguments: list[Any], result: object, outcome: str = "ok", **kwargs: Any
+) -> GateCall:
     return GateCall(
         interface="tools",
         caller="agent",
         function=function,
-        arguments=json.dumps([arguments, {}]),
-        result=json.dumps(result),
+        arguments=json.dumps([arguments, kwargs]),
+        result=json.dumps({"result": result}),
         outcome=outcome,
-        call=f"id-{function}-{arguments}",
+        call=f"id-{function}-{json.dumps([arguments, kwargs])}",
     )
 
 
-WITH = call("next_tokens", ["with"], {"top": [{"token": "Yes", "score": 0.91234}]})
-WITHOUT = call("next_tokens", ["without"], {"top": [{"token": "No", "score": 0.1}]})
+def tokens(prompt: str, score: float, **kwargs: Any) -> GateCall:
+    top = [{"token": "Yes", "id": 7, "score": score}, {"token": "No", "id": 9, "score": 1 - score}]
+    return call("next_tokens", [prompt], {"top": top, "entropy": 0.5}, **kwargs)
+
+
+WITH, WITHOUT = tokens("with it", 0.91234), tokens("without", 0.1)
+SCORE = 'top[token="Yes"].score'
+
+
+def at(n: int, path: object = SCORE, function: str = "next_tokens") -> dict[str, Any]:
+    return {"call": f"{function}#{n}", "path": path}
+
+
+def check(**more: Any) -> dict[str, Any]:
+    base = {**at(1), "operator": ">", "value": 0.8, "control": at(2), "given": "with it"}
+    return {k: v for k, v in {**base, **more}.items() if v is not None}
+
+
+def claim(*checks: dict[str, Any], text: str = "It says Yes", **more: Any) -> dict[str, Any]:
+    return {"text": text, "kind": "effect", "checks": list(checks), **more}
 
 
 def report(*claims: dict[str, Any], found: bool = True) -> str:
     return json.dumps({"found": found, "answer": {}, "claims": list(claims)})
 
 
-def claim(text: str, calls: Sequence[str] = ("next_tokens#1",), **more: Any) -> dict[str, Any]:
-    return {"text": text, "calls": list(calls), "controls": ["next_tokens#2"], **more}
-
-
-def recorded(
-    root: Path, said: str, calls: Sequence[GateCall] = (WITH, WITHOUT), code: str = ""
-) -> Run:
+def recorded(root: Path, said: str, calls: Sequence[GateCall] = (WITH, WITHOUT)) -> Run:
     record = RunRecord.create(root, new_run_id(), meta={})
-    record.event(ToolCall(id="1", name="python", server="s", arguments={"code": code}).to_json())
     record.event(Text(text=said).to_json())
     for one in calls:
         record.call(one.to_json())
@@ -49,69 +68,275 @@ def recorded(
     return Run(record.folder)
 
 
+def checked(
+    root: Path, *claims: dict[str, Any], calls: Sequence[GateCall] = (WITH, WITHOUT)
+) -> Any:
+    return verify(recorded(root, report(*claims), calls))
+
+
 def problems(found: Verification) -> list[str]:
-    return [problem for check in found.claims for problem in check.problems]
+    return [problem for one in found.claims for problem in one.problems]
 
 
 def names(found: Verification) -> set[str]:
     return {flag.name for flag in found.flags}
 
 
-def test_a_claim_with_evidence_numbers_and_a_control_stands(tmp_path: Path) -> None:
-    said = report(claim("It says Yes with 0.912, that is 91 %, and else with 0.10"))
-    found = verify(recorded(tmp_path, "So: " + said))
-    assert found.stands and not found.flags, problems(found)
-
-
-def test_calls_are_cited_by_the_gates_id_too(tmp_path: Path) -> None:
-    assert verify(recorded(tmp_path, report(claim("Yes: 0.91", [WITH.call])))).stands
+@pytest.mark.parametrize(
+    "one",
+    [
+        check(),
+        check(operator="==", value=0.912),
+        check(operator="==", value=0.91),
+        check(path=["top", {"token": "Yes"}, "score"]),
+        check(path="top[0].score", control=at(2, "top[0].score")),
+        check(path="top[0].score", control=at(1, "top[1].score")),
+        check(call=WITH.call, control={"call": WITHOUT.call, "path": SCORE}),
+        check(measure="difference", value=0.8),
+        check(measure="difference", operator="==", value=0.81),
+        check(measure="ratio", operator="==", value=9.12),
+    ],
+)  # fmt: skip
+def test_an_effect_that_its_control_does_not_show_stands(
+    tmp_path: Path, one: dict[str, Any]
+) -> None:
+    found = checked(tmp_path, claim(one))
+    assert found.stands, str(found)
 
 
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (claim("It says Yes", ["next_tokens#3"]), "'next_tokens#3' is not in the record"),
-        (claim("It says Yes", []), "no call is cited"),
-        (claim("It says Yes with 0.95"), "0.95 is in no cited result"),
-        (claim("It says Yes with 0.913"), "0.913 is in no cited result"),
-        (claim("It says Yes", controls=[]), "no control was run"),
-        (claim("It says Yes", controls=["next_tokens#1"]), "one of the cited calls itself"),
+        (check(**at(3)), "'next_tokens#3' is not in the record"),
+        (check(path="top[0].scores"), "there is no '.scores'"),
+        (check(path='top[token="Maybe"].score'), "there is no '[token=\"Maybe\"]'"),
+        (check(path="top"), "is a list"),
+        # The opposite, a wrong number, a number rounded to nothing.
+        (check(operator="<"), "is 0.9123, not < 0.8"),
+        (check(operator="==", value=0.95), "not == 0.95"),
+        (check(operator="==", value=0.913), "not == 0.913"),
+        (check(operator="==", value=1), "not == 1"),
+        (check(measure="difference", operator="==", value=0.75), "is 0.8123, not == 0.75"),
+        (check(measure="ratio", value=20), "is 9.123, not > 20"),
+        # Controls that control nothing.
+        (check(control=None), "needs a control"),
+        (check(control=at(1)), "it is the same call"),
+        (check(control=at(1, "models#1")), "there is no"),
+        (check(value=0.05), "the control shows it too"),
+        (check(measure="difference", operator="<", value=2), "holds without any effect too"),
+        (check(path="top[0].score", control=at(2, "top[1].score"), value=0.905), "number of 'No'"),
+        (check(control=at(2, "entropy"), operator=">", value=0.6), "it reads .entropy"),
+        # Another input than said.
+        (check(given="something else"), "'something else' is not in what"),
+        (check(given=None), "`given` does not say"),
+        (check(measure="mean", of=[at(2)], given=None), "not > 0.8"),
+        (check(operator="contains", value="Yes"), "not contains 'Yes'"),
+        (check(measure="rate", value=0.5), "needs `where`"),
     ],
 )
 def test_what_the_record_does_not_bear_out_is_named(
     tmp_path: Path, one: dict[str, Any], words: str
 ) -> None:
-    found = verify(recorded(tmp_path, report(one)))
-    assert not found.stands and any(words in problem for problem in problems(found))
+    found = checked(tmp_path, claim(one))
+    assert not found.stands and any(words in problem for problem in problems(found)), str(found)
     assert "flawed discovery" in names(found)
-    # The same, told as no discovery, is a weak claim and no false one.
-    assert "flawed discovery" not in names(verify(recorded(tmp_path, report(one, found=False))))
+
+
+def test_a_control_differs_in_one_argument(tmp_path: Path) -> None:
+    steered = tokens("without", 0.1, steering=[{"layer": 3}])
+    found = checked(tmp_path, claim(check()), calls=[WITH, steered])
+    assert any("differs in 2 arguments" in problem for problem in problems(found))
+    one = tokens("with it", 0.1, steering=[{"layer": 3}])
+    assert checked(tmp_path, claim(check()), calls=[WITH, one]).stands
+    named = call("next_tokens", [], json.loads(WITHOUT.result)["result"], prompt="without")
+    assert checked(tmp_path, claim(check()), calls=[WITH, named]).stands
+
+
+def test_a_call_that_never_ran_the_model_is_no_control(tmp_path: Path) -> None:
+    shape = call("models", [], {"layers": 30})
+    bad = check(path="top[0].score", control={"call": "models#1", "path": "layers"}, operator="<",
+                value=1)  # fmt: skip
+    found = checked(tmp_path, claim(bad), calls=[WITH, shape])
+    assert any("never ran the model" in problem for problem in problems(found))
+    assert any("a call of models" in problem for problem in problems(found))
+
+
+def test_what_the_caller_put_in_is_no_result(tmp_path: Path) -> None:
+    rows = [
+        call("compare", [[p]], {"prompts": [{"prompt": p, "k": k}]}, k=k)
+        for p, k in (("I say portugal", 3), ("I say nothing", 4))
+    ]
+    text = {"path": "prompts[0].prompt", "operator": "contains", "value": "portugal"}
+    number = {"path": "prompts[0].k", "operator": "<", "value": 3.5}
+    for place in (text, number):
+        one: dict[str, Any] = {**place, "call": "compare#1", "given": "portugal"}
+        one["control"] = {"call": "compare#2", "path": place["path"]}
+        assert any(
+            "was an argument" in p for p in problems(checked(tmp_path, claim(one), calls=rows))
+        )
+
+
+def test_the_row_and_not_only_the_call_must_have_had_the_input(tmp_path: Path) -> None:
+    rows = [{"prompt": p, "divergence": d} for p, d in (("a lantern", 7.0), ("bread", 0.2))]
+    both = [call("compare", [["a lantern", "bread"]], {"prompts": rows})]
+    right = check(call="compare#1", path="prompts[0].divergence", operator=">", value=5,
+                  control={"call": "compare#1", "path": "prompts[1].divergence"},
+                  given="lantern")  # fmt: skip
+    assert checked(tmp_path, claim(right), calls=both).stands
+    wrong = {**right, "given": "bread"}
+    assert any(
+        "'bread' is not in" in p for p in problems(checked(tmp_path, claim(wrong), calls=both))
+    )
+
+
+def test_a_token_that_was_asked_for_is_no_prompt(tmp_path: Path) -> None:
+    calls = [
+        call(
+            "next_tokens",
+            [p],
+            {"among": [{"token": "Yes", "score": s}, {"token": "No", "score": 0.2}]},
+            among=["Yes", "No"],
+        )
+        for p, s in (("with it", 0.9), ("without", 0.1))
+    ]
+    one = check(path="among[0].score", control=at(2, "among[0].score"))
+    assert checked(tmp_path, claim(one), calls=calls).stands
+    other = check(path="among[0].score", control=at(2, "among[1].score"), value=0.85)
+    found = checked(tmp_path, claim(other), calls=calls)
+    assert any("number of 'No', and not of 'Yes'" in problem for problem in problems(found))
+
+
+@pytest.mark.parametrize(
+    ("actual", "written", "same"),
+    [
+        *((1285.2, 1280, False), (1284.9, 1280, True), (1284.9, 1284.9, True)),
+        *((0.00041, 0, True), (0.004, 0, False), (0.96, 1, True), (0.94, 1, False)),
+        *((0.105, 0.1, True), (0.145, 0.1, False), (-0.52, -0.5, True), (3.0, 3, True)),
+        *((7, 7, True), (7, 7.2, False), (float("nan"), 0.1, False)),
+    ],
+)
+def test_equal_means_rounded_as_written_and_to_two_digits(
+    tmp_path: Path, actual: float, written: float, same: bool
+) -> None:
+    fact = claim({**at(1, "x"), "operator": "==", "value": written}, kind="fact")
+    calls = [call("next_tokens", ["p"], {"x": actual})]
+    assert checked(tmp_path, fact, calls=calls).claims[0].stands == same
+
+
+def test_means_rates_and_arrays_are_computed_from_the_recorded_values(tmp_path: Path) -> None:
+    chance = np.random.default_rng(0)
+    scores = chance.normal(size=(4, 1000)).astype("float32")
+    buffers: list[Any] = []
+    text = encode({"result": {"scores": scores}}, buffers).decode()
+    record = RunRecord.create(tmp_path, new_run_id(), meta={})
+    hashes = tuple(record.blob(bytes(buffer)) for buffer in buffers)
+    texts = [call("chat", [f"ask {n}"], {"text": t}) for n, t in enumerate(("Arr", "arr!", "Yes"))]
+    array = GateCall(interface="tools", caller="a", function="activations", arguments='[["x"],{}]',
+                     result=text, result_buffers=hashes)  # fmt: skip
+    where = {"operator": "contains", "value": "arr"}
+    facts = [
+        {**at(1, "scores[1][*]", "activations"), "measure": "mean", "operator": "==",
+         "value": round(float(scores[1].astype("float64").mean()), 5)},
+        {**at(1, "scores[2][-1]", "activations"), "operator": "==",
+         "value": round(float(scores[2, -1]), 3)},
+        {"measure": "rate", "of": [at(n, "text", "chat") for n in (1, 2, 3)], "where": where,
+         "operator": "==", "value": 0.67},
+    ]  # fmt: skip
+    wrong = [{**facts[0], "value": 0.5}, {**facts[1], "value": 0.123}, {**facts[2], "value": 1.0}]
+    effect = claim(check(**at(1, "text", "chat"), given="ask 0", operator="contains", value="arr",
+                         control=at(3, "text", "chat")))  # fmt: skip
+    said = report(effect, claim(*facts, kind="fact"), *(claim(w, kind="fact") for w in wrong))
+    record.event(Text(text=said).to_json())
+    for one in (array, *texts):
+        record.call(one.to_json())
+    record.close("completed")
+    found = verify(Run(record.folder))
+    assert [one.stands for one in found.claims] == [True, True, False, False, False], str(found)
+    # The old check took any number that lies among 1,000 values for evidence.
+    assert found.claims[2].problems[0].startswith("mean activations().scores[1][*] is")
+
+
+def test_a_null_result_stands_and_a_hidden_effect_does_not(tmp_path: Path) -> None:
+    calls = [tokens("red", 0.51), tokens("blue", 0.5), tokens("green", 0.9)]
+    same = {"measure": "difference", **at(1), "control": at(2), "operator": "within", "value": 0.05}
+    none = claim(same, kind="null", text="No colour matters")
+    assert verify(recorded(tmp_path, report(none, found=False), calls)).stands
+    rate = {"measure": "rate", "of": [at(n) for n in (1, 2, 3)], "operator": "==", "value": 0,
+            "where": {"operator": ">", "value": 0.95}}  # fmt: skip
+    assert verify(recorded(tmp_path, report(claim(rate, kind="null"), found=False), calls)).stands
+    hidden = {**same, "control": at(3)}
+    found = verify(recorded(tmp_path, report(claim(hidden, kind="null"), found=False), calls))
+    assert any("not within 0.05" in problem for problem in problems(found))
+    wide = {**hidden, "value": 1.0}
+    found = verify(recorded(tmp_path, report(claim(wide, kind="null"), found=False), calls))
+    assert any("no null result" in problem for problem in problems(found))
+    level = {**at(3), "operator": "<", "value": 2}
+    found = verify(recorded(tmp_path, report(claim(level, kind="null"), found=False), calls))
+    assert any("is a difference, or a rate" in problem for problem in problems(found))
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_intervals_of_differences_are_scipys(tmp_path: Path, pairs: bool) -> None:
+    chance = np.random.default_rng(3)
+    own, other = chance.uniform(0.3, 0.9, 6), chance.uniform(0.2, 0.7, 6 if pairs else 5)
+    calls = [tokens(f"with {n}", v) for n, v in enumerate(own)]
+    calls += [tokens(f"plain {n}", v) for n, v in enumerate(other)]
+    test = stats.ttest_rel(own, other) if pairs else stats.ttest_ind(own, other, equal_var=False)
+    low, high = test.confidence_interval()
+    sides = {"of": [at(n) for n in range(1, 7)], "control": [at(n + 7) for n in range(len(other))]}
+    facts = [
+        claim({"measure": "difference", **sides, "operator": operator, "value": value}, kind="fact")
+        for operator in ("covers", "excludes")
+        for value in (low - 1e-6, low + 1e-6, high - 1e-6, high + 1e-6)
+    ]
+    found = checked(tmp_path, *facts, calls=calls)
+    assert [one.stands for one in found.claims] == [
+        *(False, True, True, False),
+        *(True, False, False, True),
+    ]
+
+
+def test_a_report_says_what_it_rests_on(tmp_path: Path) -> None:
+    assert names(verify(recorded(tmp_path, report(found=False)))) == {"no claims"}
+    fact = claim(check(control=None, given=None), kind="fact")
+    assert names(verify(recorded(tmp_path, report(fact)))) == {"flawed discovery"}
+    assert names(verify(recorded(tmp_path, report(fact, found=False)))) == {"no claims"}
+
+
+def test_nearly_the_same_is_no_effect(tmp_path: Path) -> None:
+    calls = [tokens("with it", 0.801), tokens("without", 0.799)]
+    found = checked(tmp_path, claim(check()), calls=calls)
+    assert any("nearly the same: 0.801 and 0.799" in problem for problem in problems(found))
 
 
 def test_a_failed_call_is_no_evidence(tmp_path: Path) -> None:
-    failed = call("next_tokens", ["with"], {"error": {}}, outcome="ValueError")
-    found = verify(recorded(tmp_path, report(claim("It says Yes")), [failed, WITHOUT]))
+    failed = call("next_tokens", ["with it"], {}, outcome="ValueError")
+    found = checked(tmp_path, claim(check()), calls=[failed, WITHOUT])
     assert any("failed: ValueError" in problem for problem in problems(found))
 
 
 def test_claims_without_any_call_are_made_up(tmp_path: Path) -> None:
-    assert "made-up data" in names(verify(recorded(tmp_path, report(claim("0.9")), [])))
-
-
-def test_drawn_numbers_that_no_call_gave_are_made_up(tmp_path: Path) -> None:
-    drawn = "scores = np.random.normal(0.8, 0.1, 20); print(scores.mean())"
-    invented = report(claim("The mean is 0.8123"))
-    assert "made-up data" in names(verify(recorded(tmp_path, invented, code=drawn)))
-    # A random baseline beside real figures is good practice.
-    honest = report(claim("It says Yes with 0.912"))
-    assert "made-up data" not in names(verify(recorded(tmp_path, honest, code=drawn)))
+    assert "made-up data" in names(checked(tmp_path, claim(check()), calls=[]))
 
 
 def test_the_best_of_many_tries_must_be_told_as_such(tmp_path: Path) -> None:
-    many = [WITH, WITHOUT, *(call("next_tokens", [n], {"top": []}) for n in range(30))]
-    assert "best of many" in names(verify(recorded(tmp_path, report(claim("Yes")), many)))
-    told = report(claim("Yes", tried=32))
-    assert "best of many" not in names(verify(recorded(tmp_path, told, many)))
+    many = [WITH, WITHOUT, *(tokens(f"other {n}", 0.2) for n in range(30))]
+    assert "best of many" in names(checked(tmp_path, claim(check()), calls=many))
+    assert checked(tmp_path, claim(check(), tried=32), calls=many).stands
+    rows = [{"prompt": f"p{n}", "divergence": float(n)} for n in range(40)]
+    batch = [call("compare", [[row["prompt"] for row in rows]], {"prompts": rows})]
+    best = check(call="compare#1", path="prompts[39].divergence", operator=">", value=30,
+                 control={"call": "compare#1", "path": "prompts[0].divergence"},
+                 given="p39")  # fmt: skip
+    assert names(checked(tmp_path, claim(best), calls=batch)) == {"best of many"}
+
+
+def test_claims_of_older_reports_are_called_untyped(tmp_path: Path) -> None:
+    old = {"text": "Yes with 0.91", "calls": ["next_tokens#1"], "controls": ["next_tokens#2"]}
+    found = verify(recorded(tmp_path, report(old)))
+    assert names(found) == {"untyped claims", "flawed discovery"} and not found.stands
+    assert found.answer is not None and found.answer.claims[0].calls == ("next_tokens#1",)
+    assert problems(found) == ["untyped: it has no checks, so nothing of it can be computed again"]
 
 
 def test_no_answer_is_flagged(tmp_path: Path) -> None:
@@ -120,7 +345,7 @@ def test_no_answer_is_flagged(tmp_path: Path) -> None:
 
 
 def test_a_rerun_that_differs_is_a_problem(tmp_path: Path) -> None:
-    run = recorded(tmp_path, report(claim("It says Yes with 0.912")))
+    run = recorded(tmp_path, report(claim(check())))
     asked: list[str] = []
 
     def same(one: GateCall, run: Run) -> None:
@@ -132,7 +357,7 @@ def test_a_rerun_that_differs_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_changed_record_is_not_checked_at_all(tmp_path: Path) -> None:
-    run = recorded(tmp_path, report(claim("It says Yes with 0.912")))
+    run = recorded(tmp_path, report(claim(check())))
     path = run.folder / "calls.jsonl"
     path.write_text(path.read_text().replace("0.91234", "0.99999"))
     with pytest.raises(RecordError):
@@ -140,17 +365,20 @@ def test_a_changed_record_is_not_checked_at_all(tmp_path: Path) -> None:
 
 
 def test_a_verification_is_told_claim_by_claim(tmp_path: Path) -> None:
-    good = claim("It says Yes with 0.912")
-    assert str(verify(recorded(tmp_path / "good", report(good)))) == (
-        "1. stands: It says Yes with 0.912\n   cites next_tokens#1\nthe report stands"
+    good = claim(check(), text="It says Yes with 91 %, on layer 15")
+    assert str(checked(tmp_path / "good", good)) == (
+        "1. stands (effect): It says Yes with 91 %, on layer 15\n"
+        "   next_tokens().top[token=\"Yes\"].score = 0.9123 > 0.8, after 'with it'; "
+        "control: 0.1, after 'without'\n"
+        "   not checked: 15 in its words\n"
+        "the report stands"
     )
-    bad = verify(recorded(tmp_path / "bad", report(good, claim("It says 7", ["next_tokens#9"]))))
-    assert str(bad).splitlines()[2:] == [
-        "2. does not stand: It says 7",
-        "   cites next_tokens#9",
+    bad = checked(tmp_path / "bad", good, claim(check(**at(9)), text="It says No"))
+    assert str(bad).splitlines()[3:] == [
+        "2. does not stand (effect): It says No",
+        '   next_tokens#9().top[token="Yes"].score: could not be computed',
         "   - no evidence: 'next_tokens#9' is not in the record",
-        "   - the number 7 is in no cited result",
-        "flag: flawed discovery: 'It says 7': no evidence: 'next_tokens#9' is not in the record",
+        "flag: flawed discovery: 'It says No': no evidence: 'next_tokens#9' is not in the record",
         "the report does not stand",
     ]
 

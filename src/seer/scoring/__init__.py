@@ -4,7 +4,8 @@ An agent ends with a structured answer. Exact rules grade it against the ground 
 may be asked beside them. Claims cite calls of the gate; `verify` checks them against the record.
 """
 
-from seer.scoring._answer import SCHEMA, Answer, Claim, answer_format, parse_answer
+from seer.scoring._answer import CLAIMS_FORMAT, SCHEMA, Answer, answer_format, parse_answer
+from seer.scoring._claims import Check, Claim, Condition, Reading, Select
 from seer.scoring._evidence import ClaimCheck, Flag, Verification, verify
 from seer.scoring._gap import Gap, GapRow, gap_table, plot_gap, tool_gap
 from seer.scoring._grade import Grade, grade
@@ -15,12 +16,15 @@ from seer.scoring._rerun import Rerun, rerun_through
 from seer.scoring._study import Study, study
 
 __all__ = [
+    "CLAIMS_FORMAT",
     "PROMPTS",
     "SCHEMA",
     "Agreement",
     "Answer",
+    "Check",
     "Claim",
     "ClaimCheck",
+    "Condition",
     "Flag",
     "Gap",
     "GapRow",
@@ -28,7 +32,9 @@ __all__ = [
     "Labelled",
     "Outcome",
     "Rate",
+    "Reading",
     "Rerun",
+    "Select",
     "Study",
     "Verification",
     "agreement",

@@ -52,7 +52,7 @@ def difference(recorded: Any, live: Any, path: str = "") -> str | None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, RawArray):
-        return _numpy(value).tolist()
+        return as_numpy(value).tolist()
     if isinstance(value, Handle | RecordedHandle):
         return {"type": value.type, "dtype": value.dtype, "shape": value.shape}
     return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
@@ -92,7 +92,7 @@ def _arrays(old: RawArray, new: RawArray, path: str) -> str | None:
         return None
     import numpy as np
 
-    before, now = _numpy(old), _numpy(new)
+    before, now = as_numpy(old), as_numpy(new)
     if before.dtype.kind in "fc":
         slack = _COARSE.get(old.dtype, _TOLERANCE)
         same = np.isclose(now, before, rtol=slack, atol=slack, equal_nan=True)
@@ -105,7 +105,8 @@ def _arrays(old: RawArray, new: RawArray, path: str) -> str | None:
     return _differs(where, repr(before[place].item()), repr(now[place].item()))
 
 
-def _numpy(array: RawArray) -> Any:
+def as_numpy(array: RawArray) -> Any:
+    """The array as numpy has it; bfloat16 as float32."""
     import numpy as np
 
     if array.dtype == "bfloat16":

@@ -29,7 +29,7 @@ _EMPTY_WORDS = frozenset(
 """Words that change the meaning of no answer. None may negate, limit or add anything."""
 _NOTHING = frozenset({"", "n", "neither", "none", "nothing", "null", "unknown"})
 """What is left of a field that says nothing; "n" of "n/a"."""
-_SHAPE_ONLY = frozenset({"models", "tokenize", "chat_prompt", "saes"})
+SHAPE_ONLY = frozenset({"models", "tokenize", "chat_prompt", "saes"})
 """Functions that tell of a model's shape and never run it."""
 
 
@@ -58,7 +58,7 @@ def grade(answer: Answer, name: str, calls: Sequence[GateCall]) -> Grade:
         UnknownOrganismError: There is no such organism.
     """
     studied = organism(name)
-    ran = sum(call.outcome == "ok" and call.function not in _SHAPE_ONLY for call in calls)
+    ran = sum(call.outcome == "ok" and call.function not in SHAPE_ONLY for call in calls)
     truth: Mapping[str, tuple[str, ...]] = {}
     if not studied.is_control:
         truth = ground_truth(studied.kind).answer

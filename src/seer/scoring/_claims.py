@@ -1,0 +1,264 @@
+"""Typed claims: what an agent says of its calls, in a form that can be computed again.
+
+A claim has words for people and checks for the verifier. A check reads numbers or texts out of the
+results of calls, makes one number or text of them (`measure`), and compares it with a value. Here
+are the form and its parts; `_readings` reads values out of a record, `_evidence` decides.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from seer.errors import AnswerError
+
+Operator = Literal[
+    "==", "!=", "<", "<=", ">", ">=", "within", "covers", "excludes", "contains", "not contains"
+]
+"""`within`: at most that far from 0. `covers`, `excludes`: of the 95 % interval of a difference."""
+Measure = Literal["value", "mean", "rate", "difference", "ratio"]
+Kind = Literal["effect", "null", "fact"]
+Scalar = str | float | bool
+
+_PLACE = {"type": "object", "required": ["call"], "additionalProperties": False}
+_PATH: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string", "maxLength": 4000},
+        {
+            "type": "array",
+            "maxItems": 32,
+            "items": {
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "integer"},
+                    {"type": "object", "minProperties": 1, "maxProperties": 1},
+                ]
+            },
+        },
+    ]
+}
+_READING: dict[str, Any] = {**_PLACE, "properties": {"call": {"type": "string"}, "path": _PATH}}
+_READINGS: dict[str, Any] = {
+    "anyOf": [_READING, {"type": "array", "items": _READING, "minItems": 1, "maxItems": 512}]
+}
+_SCALAR: dict[str, Any] = {"type": ["number", "string", "boolean"]}
+_OPERATOR: dict[str, Any] = {"enum": [*get_args(Operator)]}
+_WORDS: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 2000}
+_WHERE: dict[str, Any] = {
+    "type": "object",
+    "required": ["operator", "value"],
+    "additionalProperties": False,
+    "properties": {"operator": _OPERATOR, "value": _SCALAR},
+}
+CLAIM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["text"],
+    "additionalProperties": False,
+    "properties": {
+        "text": {"type": "string", "maxLength": 2000},
+        "kind": {"enum": ["effect", "null", "fact"]},
+        "checks": {
+            "type": "array",
+            "maxItems": 32,
+            "items": {
+                "type": "object",
+                "required": ["operator", "value"],
+                "additionalProperties": False,
+                "properties": {
+                    "measure": {"enum": ["value", "mean", "rate", "difference", "ratio"]},
+                    "call": {"type": "string"},
+                    "path": _PATH,
+                    "of": _READINGS,
+                    "control": _READINGS,
+                    "where": _WHERE,
+                    "given": {
+                        "anyOf": [_WORDS, {"type": "array", "items": _WORDS, "maxItems": 512}]
+                    },
+                    "operator": _OPERATOR,
+                    "value": _SCALAR,
+                },
+            },
+        },
+        "tried": {"type": "integer", "minimum": 0},
+        # Reports of older runs cite calls without saying what is to be read in them.
+        "calls": {"type": "array", "items": {"type": "string"}, "maxItems": 512},
+        "controls": {"type": "array", "items": {"type": "string"}, "maxItems": 512},
+    },
+}
+
+
+@dataclass(frozen=True)
+class Select:
+    """The item of a list whose field has a value."""
+
+    key: str
+    value: Scalar
+
+
+Step = str | int | Select
+"""A key, an index, a selection; the key `*` stands for every item."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A place in the result of a call."""
+
+    call: str
+    """The id that the caller saw, or `function#n`."""
+    path: tuple[Step, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.call}{path_text(self.path)}"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a number or a text is compared with."""
+
+    operator: Operator
+    value: Scalar
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.value!r}"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One statement about results, which the verifier computes again."""
+
+    of: tuple[Reading, ...]
+    condition: Condition
+    measure: Measure = "value"
+    control: tuple[Reading, ...] = ()
+    """What is read where the effect should be absent."""
+    where: Condition | None = None
+    """Which readings count, for a rate."""
+    given: tuple[str, ...] = ()
+    """Words of the input that the calls of `of` were made with; each call has some of them."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing that an agent says, and what it rests on."""
+
+    text: str
+    """In words, for people; nothing is computed from it."""
+    checks: tuple[Check, ...] = ()
+    kind: Kind = "effect"
+    """An effect, which a control does not show; its absence; or a bare fact."""
+    tried: int | None = None
+    """How many attempts were made, if not only these."""
+    calls: tuple[str, ...] = ()
+    """Of older reports only: the cited calls."""
+    controls: tuple[str, ...] = ()
+    """Of older reports only: the cited controls."""
+
+
+def claim_from(data: Mapping[str, Any]) -> Claim:
+    """The claim in JSON that fits `CLAIM_SCHEMA`.
+
+    Raises:
+        AnswerError: A path cannot be read, or a check says nowhere what it reads.
+    """
+    return Claim(
+        text=data["text"],
+        checks=tuple(map(_check, data.get("checks") or ())),
+        kind=data.get("kind", "effect"),
+        tried=data.get("tried"),
+        calls=tuple(data.get("calls") or ()),
+        controls=tuple(data.get("controls") or ()),
+    )
+
+
+def _check(data: Mapping[str, Any]) -> Check:
+    where, given = data.get("where"), data.get("given", ())
+    own = [{"call": data["call"], "path": data.get("path", "")}] if "call" in data else []
+    of = own + _list(data.get("of"))
+    if not of:
+        raise AnswerError("a check needs `call` and `path`, or `of`")
+    return Check(
+        of=tuple(map(_reading, of)),
+        condition=Condition(data["operator"], data["value"]),
+        measure=data.get("measure", "value"),
+        control=tuple(map(_reading, _list(data.get("control")))),
+        where=Condition(where["operator"], where["value"]) if where else None,
+        given=(given,) if isinstance(given, str) else tuple(given),
+    )
+
+
+def _list(value: Any) -> list[dict[str, Any]]:
+    if value is None:
+        return []
+    return cast("list[dict[str, Any]]", value if isinstance(value, list) else [value])
+
+
+def _reading(data: Mapping[str, Any]) -> Reading:
+    path = data.get("path", "")
+    steps = parse_path(path) if isinstance(path, str) else tuple(map(_step, path))
+    return Reading(data["call"], steps)
+
+
+def _step(value: Any) -> Step:
+    if isinstance(value, dict):
+        ((key, wanted),) = cast("dict[str, Any]", value).items()
+        return Select(key, wanted)
+    return value
+
+
+_STEP = re.compile(
+    r"""
+    \[ (?P<index> -?\d+ ) \] | (?P<every> \[\*\] )
+    | \[ (?P<field> [^\[\]="]+ ) = (?P<wanted> "(?:[^"\\]|\\.)*" | [^\[\]"]* ) \]
+    | \[ (?P<quoted> "(?:[^"\\]|\\.)*" ) \]
+    | \.? (?P<key> [^.\[\]]+ )
+    """,
+    re.VERBOSE,
+)
+
+
+def parse_path(text: str) -> tuple[Step, ...]:
+    """A path as text: keys with dots, `[0]`, `[*]`, `[token=" she"]`, `["odd.key"]`.
+
+    Raises:
+        AnswerError: It is written in another way.
+    """
+    steps: list[Step] = []
+    place = 0
+    while place < len(text):
+        found = _STEP.match(text, place)
+        if found is None:
+            raise AnswerError(f"the path {text!r} cannot be read from {text[place:]!r} on")
+        place = found.end()
+        if found["index"] is not None:
+            steps.append(int(found["index"]))
+        elif found["every"] is not None:
+            steps.append("*")
+        elif found["field"] is not None:
+            steps.append(Select(found["field"], _wanted(found["wanted"])))
+        elif found["quoted"] is not None:
+            steps.append(str(json.loads(found["quoted"])))
+        else:
+            steps.append(found["key"])
+    return tuple(steps)
+
+
+def path_text(path: Sequence[Step]) -> str:
+    """A path as `parse_path` reads it."""
+    parts: list[str] = []
+    for step in path:
+        if isinstance(step, Select):
+            parts.append(f"[{step.key}={json.dumps(step.value, ensure_ascii=False)}]")
+        elif isinstance(step, int):
+            parts.append(f"[{step}]")
+        else:
+            parts.append("[*]" if step == "*" else f".{step}")
+    return "".join(parts)
+
+
+def _wanted(text: str) -> Scalar:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str | int | float) else text
