@@ -222,6 +222,21 @@ async def test_functions_are_tools_with_real_schemas(client: Client) -> None:
     assert (await call(client, "add", a=1, b=1)).structured_content == {"result": 2}
 
 
+async def test_a_caller_sees_the_ids_of_its_calls_on_request(client: Client) -> None:
+    late = asyncio.create_task(call(client, "sleep", seconds=0.3))
+    await call(client, "add", a=1)
+    await late
+    await call(client, "fail", text="way")
+    listed = (await call(client, "lab_calls", last=3)).structured_content["result"]
+    assert {one["function"] for one in listed} == {"sleep", "add", "fail"}
+    assert json.loads(listed[-1]["arguments"]) in ([["way"], {}], [[], {"text": "way"}])
+    # Ids of one connection count up, in the order in which the calls were made.
+    tags, numbers = zip(*(one["call"].split("-") for one in listed), strict=True)
+    assert len({*tags}) == 1 and len({*numbers}) == 3
+    (last,) = (await call(client, "lab_calls", last=1)).structured_content["result"]
+    assert last == listed[-1]
+
+
 async def test_bad_arguments_and_exceptions_are_answers(client: Client) -> None:
     bad = await call(client, "add", a="x")
     assert bad.is_error
@@ -373,7 +388,9 @@ async def test_a_client_is_answered_while_the_interface_loads(
 
         def before(client: RawClient) -> int:
             client.initialize()
-            assert listed(client) == (set() if known is None else {*known.functions, "lab_result"})
+            assert listed(client) == (
+                set() if known is None else {*known.functions, "lab_result", "lab_calls"}
+            )
             return client.request("tools/call", {"name": "add", "arguments": {"a": 40}})
 
         def after(client: RawClient, early: int) -> None:

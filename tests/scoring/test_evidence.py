@@ -14,7 +14,7 @@ from scipy import stats
 
 from seer.errors import RecordError
 from seer.harness import Text
-from seer.rpc._values import encode
+from seer.rpc.values._codec import encode
 from seer.runs import GateCall, Run, RunRecord, new_run_id
 from seer.scoring import Answer, Grade, Outcome, Verification, verify
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from seer.errors import ArgumentError, GateError, RemoteError
 from seer.mcp._tools import Caller, Tool, ToolFailure, ToolResult, typed_tool
@@ -19,10 +20,23 @@ from seer.rpc.interface._schema import Function, Schema
 from seer.rpc.library._json_schema import description, output_schema, to_call, tool_schema
 
 _KEPT = 50
+_KEPT_IDS = 10_000
+_SHOWN = 300
+"""Characters of a call's arguments in a list of calls."""
 _KEPT_HANDLES = 1000
 _KEEP_ALIVE = 1.0
 _MOST_BYTES = 1 << 30
 """Of a stream, whose items are collected in this process before they are shown."""
+
+
+class _Made(NamedTuple):
+    """A call that was made, as its caller may cite it."""
+
+    call: str
+    """The id at the gate, which is in the record."""
+    function: str
+    arguments: str
+    session: str
 
 
 class FunctionTools:
@@ -45,15 +59,19 @@ class FunctionTools:
         self._handles: OrderedDict[str, Handle] = OrderedDict()
         """What was shown to the agent; a handle that nobody holds is let go by the gate."""
         # Several clients refuse two servers that have a tool of the same name.
-        name = f"{schema.name}_result"
-        while name in schema.functions:
-            name += "_"
-        self._result_name = name
+        self._result_name = self._free_name("result")
+        self._made: deque[_Made] = deque(maxlen=_KEPT_IDS)
 
     def tools(self) -> list[Tool]:
-        """A tool for each function, and one to get results later."""
+        """A tool for each function, one to get results later, and one for the ids of calls."""
         found = [self._tool(function) for function in self._schema.functions.values()]
-        return [*found, self._result_tool()]
+        return [*found, self._result_tool(), self._calls_tool()]
+
+    def _free_name(self, ending: str) -> str:
+        name = f"{self._schema.name}_{ending}"
+        while name in self._schema.functions:
+            name += "_"
+        return name
 
     async def aclose(self) -> None:
         """Cancel what still runs."""
@@ -103,6 +121,24 @@ class FunctionTools:
         get_result.__name__ = self._result_name
         return typed_tool(get_result, read_only=True)
 
+    def _calls_tool(self) -> Tool:
+        async def get_calls(caller: Caller, last: int = 10) -> ToolResult:
+            """List your latest calls with their ids, by which the claims of a report cite them.
+
+            Args:
+                last: How many calls to list.
+            """
+            own = [made for made in self._made if made.session == caller.session]
+            shown = [
+                {"call": made.call, "function": made.function, "arguments": made.arguments}
+                for made in own[-max(1, last) :]
+            ]
+            text = json.dumps(shown, indent=1, ensure_ascii=False)
+            return ToolResult(text=text, structured={"result": shown})
+
+        get_calls.__name__ = self._free_name("calls")
+        return typed_tool(get_calls, read_only=True)
+
     async def _call(
         self,
         call_id: str,
@@ -133,6 +169,9 @@ class FunctionTools:
             return ToolResult(text=f"{type(error).__name__}: {error}", failed=True)
         finally:
             self._items.pop(call_id, None)
+            told = json.dumps([args, kwargs], default=str, ensure_ascii=False)
+            short = told if len(told) <= _SHOWN else f"{told[:_SHOWN]}..."
+            self._made.append(_Made(self._gate.last_call(), function.name, short, session))
         return await ValueText(call_id, self._save_for(session), self._keep).result(value)
 
     def _keep(self, handle: Handle) -> None:

@@ -91,8 +91,9 @@ _EXAMPLE = (
 )
 CLAIMS_FORMAT = """\
 A claim has `text` for people, and `checks` that are computed again from the recorded results:
-- `call`: the id that the library's last_call() gives right after a call (over MCP, the `call` of a
-  result), or function#n, the n-th call of that function, counted from 1, for calls made in order.
+- `call`: the id that the library's last_call() gives right after a call (over MCP, the tool
+  NAME_calls lists them), or function#n, the n-th call of that function, counted from 1, for calls
+  that were made one after another.
 - `path`: where in the result: "text", "top[0].score", "first[token=\\" she\\"].score", "scores[*]".
 - `operator` and `value`: ==, !=, <, <=, >, >= for numbers (== as rounded, two digits at least),
   "within" (at most that far from 0), "contains" and "not contains" for texts; "covers" and

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from seer.errors import RecordError
-from seer.rpc._arrays import RawArray
+from seer.rpc.values._arrays import RawArray
 from seer.runs import GateCall, Run
 from seer.runs._call_values import result_of
 from seer.scoring._claims import Reading, Scalar, Select, Step, path_text
