@@ -4,8 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+from seer.events import ToolInfo
 from seer.harness._agent import AgentRequest
-from seer.harness._events import ToolInfo
 from seer.harness._seat import Seat
 from seer.harness.agents._claude_conversation import Conversation
 

@@ -21,6 +21,7 @@ ORDER = [
     "mcp",
     "execution",
     "runs",
+    "events",
     "environment",
     "workspace",
     "rpc",

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from seer._redact import register_secrets
 from seer.environment import SandboxConfig, ScopedSandbox
+from seer.events import parse_event
 from seer.harness import Call, Expect, Scripted, Step, run_agent
 from seer.runs import GateCall, Tracing
 
@@ -100,7 +101,7 @@ async def test_a_run_its_turns_and_its_tools_are_spans(spans: InMemorySpanExport
 def test_a_call_of_the_gate_is_a_span_with_its_times(spans: InMemorySpanExporter) -> None:
     tracing = Tracing()
     started = {"type": "run_started", "time": 90.0, "provider": "p", "model": "m", "run_id": "r"}
-    tracing.event(started)
+    tracing.event(parse_event(started))
     call = GateCall(
         interface="tools",
         caller="lab-1",
@@ -171,7 +172,7 @@ TURN = [
 
 def play(tracing: Tracing) -> None:
     for event in [STARTED, *TURN]:
-        tracing.event(event)
+        tracing.event(parse_event(event))
 
 
 def test_spans_follow_the_conventions(spans: InMemorySpanExporter) -> None:
@@ -202,7 +203,7 @@ def test_a_gate_call_told_of_later_lies_under_the_tool_call_it_was_made_in(
 ) -> None:
     tracing = Tracing()
     for event in [STARTED, *TURN[:-1]]:
-        tracing.event(event)
+        tracing.event(parse_event(event))
     times = {"tools": 95.0, "before": 91.0}
     for name, time in times.items():
         tracing.call(
@@ -217,7 +218,7 @@ def test_a_gate_call_told_of_later_lies_under_the_tool_call_it_was_made_in(
                 run=0.5,
             )
         )
-    tracing.event(TURN[-1])
+    tracing.event(parse_event(TURN[-1]))
     found = {span.name: span for span in spans.get_finished_spans()}
     tool, root = found["execute_tool add"], found["invoke_agent claude"]
     assert tool.context is not None and root.context is not None

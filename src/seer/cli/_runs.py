@@ -146,15 +146,13 @@ def _show_transcript(run: "Run") -> None:
         ToolCall,
         ToolResult,
         UserMessage,
-        event_from_json,
     )
 
     meta = run.meta
     say(
         f"run {run.run_id}: {run.status}, {meta.get('provider')} {meta.get('model') or ''}".rstrip()
     )
-    for recorded in run.events():
-        event = event_from_json(recorded)
+    for event in run.typed_events():
         if isinstance(event, RunStarted):
             say(f"\n> {_indented(event.task)}")
         elif isinstance(event, UserMessage):

@@ -1,10 +1,7 @@
 """Run an agent of any vendor, see what it does as typed events, and keep it within limits."""
 
 from seer.errors import AgentProcessError, ScriptError, ToolServerError
-from seer.harness._agent import Agent, AgentRequest, agent_names, check_agent
-from seer.harness._approval import Answer, Approve, Policy
-from seer.harness._control import control_run
-from seer.harness._events import (
+from seer.events import (
     AnswerEnd,
     AnswerFinished,
     ApprovalAsked,
@@ -31,6 +28,9 @@ from seer.harness._events import (
     Waiting,
     event_from_json,
 )
+from seer.harness._agent import Agent, AgentRequest, agent_names, check_agent
+from seer.harness._approval import Answer, Approve, Policy
+from seer.harness._control import control_run
 from seer.harness._limits import Limits, Price
 from seer.harness._run import AgentRun, run_agent
 from seer.harness._seat import Seat

@@ -20,7 +20,7 @@ from seer.harness._limits import Limits, Price
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    from seer.harness._events import Event
+    from seer.events import Event
     from seer.harness._seat import Seat
 
 

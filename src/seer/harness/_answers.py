@@ -3,7 +3,7 @@
 One table for all vendors, because their words do not collide.
 """
 
-from seer.harness._events import AnswerEnd, AnswerFinished, ErrorKind
+from seer.events import AnswerEnd, AnswerFinished, ErrorKind
 
 _WORDS: dict[AnswerEnd, tuple[str, ...]] = {
     "stop": ("stop", "end_turn", "stop_sequence", "completed", "STOP", "eos", "eos_token"),

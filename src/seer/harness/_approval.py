@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias, cast
 
 from seer.errors import ConfigError, MissingExtraError
-from seer.harness._events import ApprovalAsked, ApprovalGiven, Event, ToolCall
+from seer.events import ApprovalAsked, ApprovalGiven, Event, ToolCall
 from seer.harness.terminal._terminal import LineTerminal, Terminal, open_terminal
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections import deque
 
-from seer.harness._events import Event
+from seer.events import Event
 
 
 class Channel:

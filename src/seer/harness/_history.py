@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from seer.harness._events import Event, RunStarted, Text, ToolCall, ToolResult, UserMessage
+from seer.events import Event, RunStarted, Text, ToolCall, ToolResult, UserMessage
 
 _OPENING = (
     "You continue work that is under way. Below is everything that happened so far; the tools are "

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seer.errors import ConfigError
-from seer.harness._events import LimitName, Usage
+from seer.events import LimitName, Usage
 
 
 @dataclass(frozen=True, kw_only=True)

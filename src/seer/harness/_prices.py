@@ -3,7 +3,7 @@
 The list is part of the installed package; nothing is fetched.
 """
 
-from seer.harness._events import Usage
+from seer.events import Usage
 
 
 def cost_of(usage: Usage, model: str | None, vendor: str) -> float | None:

@@ -11,8 +11,8 @@ from typing import Any, cast
 from seer._redact import register_secrets
 from seer._settings import dotenv_file, read_dotenv
 from seer.errors import SeerError
+from seer.events import Event, FinishReason, RunFinished, raw_json
 from seer.harness._agent import Agent, AgentRequest
-from seer.harness._events import Event, FinishReason, RunFinished, raw_json
 from seer.harness._request import SessionLike
 from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
@@ -110,10 +110,10 @@ class Recording:
 
     def event(self, event: Event) -> None:
         """Write one event."""
-        data = event.to_json()
-        self._tracing.event(data)
+        self._tracing.event(event)
         if self._record is None or self._broken:
             return
+        data = event.to_json()
         if event.raw is not None and (raw := raw_json(event.raw)) is not None:
             data["raw"] = raw
         try:

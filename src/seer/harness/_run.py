@@ -19,11 +19,7 @@ from seer._redact import Redactor
 from seer._sync import background_loop
 from seer.console import is_watched
 from seer.errors import ConfigError, ScriptError
-from seer.harness._agent import Agent, AgentRequest
-from seer.harness._approval import Approve, Policy, find_policy, read_policies
-from seer.harness._channel import Channel
-from seer.harness._control import control_door
-from seer.harness._events import (
+from seer.events import (
     ErrorKind,
     Event,
     FinishReason,
@@ -31,6 +27,10 @@ from seer.harness._events import (
     RunStarted,
     TextDelta,
 )
+from seer.harness._agent import Agent, AgentRequest
+from seer.harness._approval import Approve, Policy, find_policy, read_policies
+from seer.harness._channel import Channel
+from seer.harness._control import control_door
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._record import Recording
 from seer.harness._request import (

@@ -16,9 +16,7 @@ from typing import Any, TypeVar
 import anyio
 
 from seer.errors import ConfigError, visible
-from seer.harness._answers import problem_of
-from seer.harness._approval import Approvals, Policy
-from seer.harness._events import (
+from seer.events import (
     AnswerFinished,
     ApprovalGiven,
     ErrorEvent,
@@ -37,6 +35,8 @@ from seer.harness._events import (
     UserMessage,
     Waiting,
 )
+from seer.harness._answers import problem_of
+from seer.harness._approval import Approvals, Policy
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._toolbox import ToolBox, ToolOutcome
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
-from seer.harness._events import Block, ImageBlock, TextBlock, ToolInfo
+from seer.events import Block, ImageBlock, TextBlock, ToolInfo
 from seer.harness._servers import ServerLink, ServerSpec, reason_of
 
 if TYPE_CHECKING:

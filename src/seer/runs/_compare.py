@@ -9,19 +9,32 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seer.events import (
+    ErrorEvent,
+    Event,
+    LimitReached,
+    RunFinished,
+    RunStarted,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    UserMessage,
+)
 from seer.runs._reader import Run
 
-_KEPT: Mapping[str, tuple[str, ...]] = {
-    "run_started": ("task",),
-    "user_message": ("text",),
-    "text": ("text",),
-    "thinking": ("text",),
-    "tool_call": ("name", "arguments"),
-    "tool_result": ("name", "content", "is_error"),
-    "limit_reached": ("limit",),
-    "error": ("kind", "message"),
-    "run_finished": ("reason",),
+_COMPARED: Mapping[type[Event], tuple[str, ...]] = {
+    RunStarted: ("task",),
+    UserMessage: ("text",),
+    Text: ("text",),
+    Thinking: ("text",),
+    ToolCall: ("name", "arguments"),
+    ToolResult: ("name", "content", "is_error"),
+    LimitReached: ("limit",),
+    ErrorEvent: ("kind", "message"),
+    RunFinished: ("reason",),
 }
+"""The fields that are compared, by class of event; other events are left out."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,8 @@ def compare_runs(left: Run, right: Run) -> Comparison:
 
 def steps(run: Run) -> Iterator[Step]:
     """What was said and done in a run, in order."""
-    for position, event in enumerate(run.events()):
-        kept = _KEPT.get(event.get("type", ""))
-        if kept is not None:
-            yield Step(position, event["type"], {name: event.get(name) for name in kept})
+    for position, event in enumerate(run.typed_events()):
+        names = _COMPARED.get(type(event))
+        if names is not None:
+            data = event.to_json()
+            yield Step(position, event.type, {name: data[name] for name in names})

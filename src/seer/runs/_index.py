@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from seer.errors import ConfigError, RecordError
+from seer.events import ToolCall, parse_event
 from seer.runs._places import runs_root
 from seer.runs._reader import Run, read_meta, status_of
 from seer.runs._record import Status
@@ -379,9 +380,10 @@ def _counts(folder: Path) -> dict[str, int]:
     turns = tools = calls = 0
     run = Run(folder)
     try:
-        for _, event in run.lines("events"):
-            turns = max(turns, int(event.get("turn") or 0))
-            tools += event.get("type") == "tool_call"
+        for _, line in run.lines("events"):
+            event = parse_event(line)
+            turns = max(turns, event.turn)
+            tools += isinstance(event, ToolCall)
         calls = sum(1 for _ in run.lines("calls"))
     except RecordError as error:
         logger.info("%s: %s", folder, error)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from seer.errors import ConfigError, MissingExtraError, RecordError, RunNotFoundError
+from seer.events import Event, parse_event
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._chain import read_chain
 from seer.runs._places import runs_root
@@ -51,6 +52,16 @@ class Run:
             RecordError: The record was changed after it was written.
         """
         yield from self._lines("events.jsonl", verify=verify)
+
+    def typed_events(self, *, verify: bool = True) -> Iterator[Event]:
+        """The events, up to the last complete one.
+
+        An event that this version of Seer does not know comes as an `UnknownEvent`.
+
+        Raises:
+            RecordError: The record was changed after it was written.
+        """
+        return map(parse_event, self.events(verify=verify))
 
     def calls(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
         """The calls of the gate, up to the last complete one.

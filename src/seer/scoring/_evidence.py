@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from seer.errors import AnswerError
-from seer.harness import Text, event_from_json
+from seer.events import Text
 from seer.runs import GateCall, Run
 from seer.scoring._answer import Answer, parse_answer
 from seer.scoring._claims import Check, Claim, Condition, Reading, Scalar, Select, Step, path_text
@@ -105,7 +105,7 @@ def verify(run: Run, *, rerun: Rerun | None = None) -> Verification:
     """
     run.verify()
     calls = [GateCall.from_json(line) for line in run.calls()]
-    events = (event_from_json(event) for event in run.events())
+    events = run.typed_events()
     said = [event.text for event in events if isinstance(event, Text)]
     try:
         answer = parse_answer(said[-1] if said else "")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from seer._settings import setting
 from seer.errors import SecretMissingError
+from seer.events import ErrorKind
 from seer.harness._agent import Agent, AgentRequest, require
-from seer.harness._events import ErrorKind
 from seer.harness._seat import Seat
 from seer.harness.agents._claude_conversation import Conversation
 from seer.harness.confinement._confine import Confinement, confined

@@ -13,9 +13,7 @@ from typing import Any, cast
 
 import anyio
 
-from seer.harness._agent import AgentRequest
-from seer.harness._answers import end_of
-from seer.harness._events import (
+from seer.events import (
     AnswerFinished,
     Block,
     ErrorKind,
@@ -29,6 +27,8 @@ from seer.harness._events import (
     ToolResult,
     Usage,
 )
+from seer.harness._agent import AgentRequest
+from seer.harness._answers import end_of
 from seer.harness._history import with_history
 from seer.harness._prices import cost_of
 from seer.harness._seat import RunOver, Seat

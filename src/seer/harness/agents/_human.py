@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from seer.errors import ConfigError
+from seer.events import ImageBlock, Text, ToolInfo
 from seer.harness._agent import Agent, AgentRequest
-from seer.harness._events import ImageBlock, Text, ToolInfo
 from seer.harness._seat import RunOver, Seat
 from seer.harness._toolbox import ToolOutcome
 from seer.harness.terminal._terminal import Terminal, open_terminal

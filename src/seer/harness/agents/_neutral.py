@@ -16,9 +16,7 @@ import anyio
 
 from seer._settings import setting
 from seer.errors import SecretMissingError
-from seer.harness._agent import Agent, AgentRequest, require
-from seer.harness._answers import end_of
-from seer.harness._events import (
+from seer.events import (
     AnswerFinished,
     ErrorKind,
     ImageBlock,
@@ -30,6 +28,8 @@ from seer.harness._events import (
     ToolResult,
     Usage,
 )
+from seer.harness._agent import Agent, AgentRequest, require
+from seer.harness._answers import end_of
 from seer.harness._prices import cost_of
 from seer.harness._seat import RunOver, Seat
 from seer.harness.agents._neutral_history import to_messages

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from seer.harness._events import Event, RunStarted, Text, ToolCall, ToolResult, UserMessage
+from seer.events import Event, RunStarted, Text, ToolCall, ToolResult, UserMessage
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage

@@ -19,8 +19,7 @@ from typing import Any, Self
 
 from seer._redact import Redactor
 from seer.errors import ConfigError, visible
-from seer.harness._agent import Agent, AgentRequest, find_agent
-from seer.harness._events import (
+from seer.events import (
     AnswerFinished,
     ApprovalGiven,
     Block,
@@ -34,9 +33,9 @@ from seer.harness._events import (
     ToolResult,
     Usage,
     UserMessage,
-    event_from_json,
     raw_json,
 )
+from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._seat import RunOver, Seat
 from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run, siblings
@@ -367,7 +366,7 @@ async def _go_on(agent: Agent, run: Run, request: AgentRequest, seat: Seat) -> N
 
 def recorded_events(run: Run) -> list[Event]:
     """The events of a recorded run."""
-    return [event_from_json(data) for data in run.events()]
+    return list(run.typed_events())
 
 
 class _Differs(Exception):

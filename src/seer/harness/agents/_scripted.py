@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 from seer.errors import ConfigError, ScriptError
+from seer.events import Text, Thinking, Usage
 from seer.harness._agent import Agent, AgentRequest
-from seer.harness._events import Text, Thinking, Usage
 from seer.harness._seat import Seat
 from seer.harness._toolbox import ToolOutcome
 

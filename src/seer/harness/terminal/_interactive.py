@@ -4,9 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seer.harness._agent import Agent
-from seer.harness._approval import Approve, ask_person
-from seer.harness._events import (
+from seer.events import (
     ApprovalAsked,
     Event,
     RunFinished,
@@ -14,6 +12,8 @@ from seer.harness._events import (
     ToolCall,
     Waiting,
 )
+from seer.harness._agent import Agent
+from seer.harness._approval import Approve, ask_person
 from seer.harness._limits import Limits, Price
 from seer.harness._request import SessionLike
 from seer.harness._run import AgentRun, run_agent

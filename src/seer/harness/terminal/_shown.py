@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from seer.console import say
-from seer.harness._events import (
+from seer.events import (
     ApprovalGiven,
     ErrorEvent,
     Event,

@@ -6,12 +6,14 @@ and follows Inspect's version, so that a copy of the format here would go stale.
 `inspect`.
 """
 
+import base64
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
+from seer import events as seer_events
 from seer._sync import run_sync
 from seer.errors import ConfigError, MissingExtraError
 from seer.runs._calls import GateCall
@@ -91,7 +93,14 @@ _STOPS: dict[str, StopReason] = {
     "length": "max_tokens",
     "refused": "content_filter",
 }
-_ANSWER = {"text", "thinking", "tool_call", "usage", "answer_finished"}
+_Answer: TypeAlias = (
+    seer_events.Text
+    | seer_events.Thinking
+    | seer_events.ToolCall
+    | seer_events.Usage
+    | seer_events.AnswerFinished
+)
+"""Events that belong to an answer of the model."""
 _ENDINGS = (".eval", ".json")
 _NAME_PARTS = str.maketrans("_/:+", "----")
 
@@ -139,7 +148,7 @@ def _file_name(log: EvalLog) -> str:
 def _log(run: Run) -> EvalLog:
     meta = run.meta
     status = run.status
-    transcript = _Transcript(run.run_id, meta, list(run.events()))
+    transcript = _Transcript(run.run_id, meta, list(run.typed_events()))
     transcript.add_calls(map(GateCall.from_json, run.calls()))
     began, ended = meta["created"], meta.get("ended")
     usage = {transcript.model: transcript.usage} if transcript.usage is not None else {}
@@ -199,7 +208,7 @@ class _Transcript:
     """
 
     def __init__(
-        self, run_id: str, meta: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
+        self, run_id: str, meta: Mapping[str, Any], events: Sequence[seer_events.Event]
     ) -> None:
         self._run_id = run_id
         self.model = str(meta.get("model") or meta.get("provider") or "none")
@@ -211,27 +220,37 @@ class _Transcript:
         self._events: list[tuple[float, Event]] = []
         self._tools: list[ToolInfo] = []
         self._spans: dict[str, tuple[float, float]] = {}
-        self._calls: dict[str, Mapping[str, Any]] = {}
-        self._answers: dict[int, list[Mapping[str, Any]]] = {}
-        self._results = {event["id"]: event for event in events if event["type"] == "tool_result"}
-        for event in events:
-            if event["type"] in _ANSWER:
-                self._answers.setdefault(event["turn"], []).append(event)
-        handlers: dict[str, Callable[[Mapping[str, Any]], None]] = {
-            "run_started": self._run_started,
-            "user_message": self._user_message,
-            "tool_call": self._tool_call,
-            "tool_result": self._tool_result,
-            "limit_reached": self._limit_reached,
-            "error": self._error,
+        self._answers: dict[int, list[_Answer]] = {}
+        self._results = {
+            event.id: event for event in events if isinstance(event, seer_events.ToolResult)
         }
+        for event in events:
+            if isinstance(event, _Answer):
+                self._answers.setdefault(event.turn, []).append(event)
         last = self._began
         for event in events:
-            if event["type"] in _ANSWER and event["turn"] in self._answers:
-                self._answer(self._answers.pop(event["turn"]), asked=last)
-            if event["type"] in handlers:
-                handlers[event["type"]](event)
-            last = event["time"]
+            if isinstance(event, _Answer) and event.turn in self._answers:
+                self._answer(self._answers.pop(event.turn), asked=last)
+            self._take(event)
+            last = event.time
+
+    def _take(self, event: seer_events.Event) -> None:
+        match event:
+            case seer_events.RunStarted():
+                self._run_started(event)
+            case seer_events.UserMessage():
+                self._say(ChatMessageUser(content=event.text, source="operator"))
+            case seer_events.ToolCall():
+                self._tool_call(event)
+            case seer_events.ToolResult():
+                self._tool_result(event)
+            case seer_events.LimitReached():
+                self._limit_reached(event)
+            case seer_events.ErrorEvent():
+                error = _error(f"{event.kind}: {event.message}")
+                self._add(event.time, ErrorEvent(error=error))
+            case _:
+                pass
 
     def add_calls(self, calls: Iterable[GateCall]) -> None:
         """Put each call of the gate into the tool call during which it came in."""
@@ -249,33 +268,30 @@ class _Transcript:
         """All events by time."""
         return [event for _, event in sorted(self._events, key=lambda item: item[0])]
 
-    def _run_started(self, event: Mapping[str, Any]) -> None:
-        self.model = event.get("model") or self.model
-        self._tools = [_tool(tool) for tool in event["tools"]]
-        if event["system_prompt"]:
-            self._say(ChatMessageSystem(content=event["system_prompt"]))
-        if event["task"]:
-            self._say(ChatMessageUser(content=event["task"], source="input"))
+    def _run_started(self, event: seer_events.RunStarted) -> None:
+        self.model = event.model or self.model
+        self._tools = [_tool(tool) for tool in event.tools]
+        if event.system_prompt:
+            self._say(ChatMessageSystem(content=event.system_prompt))
+        if event.task:
+            self._say(ChatMessageUser(content=event.task, source="input"))
 
-    def _user_message(self, event: Mapping[str, Any]) -> None:
-        self._say(ChatMessageUser(content=event["text"], source="operator"))
-
-    def _answer(self, parts: Sequence[Mapping[str, Any]], *, asked: float) -> None:
+    def _answer(self, parts: Sequence[_Answer], *, asked: float) -> None:
         content: list[Content] = []
         calls: list[ToolCall] = []
         stop: StopReason | None = None
         used: ModelUsage | None = None
         for part in parts:
-            match part["type"]:
-                case "text":
-                    content.append(ContentText(text=part["text"]))
-                case "thinking":
-                    content.append(ContentReasoning(reasoning=part["text"]))
-                case "tool_call":
-                    calls.append(ToolCall(part["id"], part["name"], dict(part["arguments"])))
-                case "answer_finished":
-                    stop = _STOPS.get(part["reason"], "unknown")
-                case _:
+            match part:
+                case seer_events.Text():
+                    content.append(ContentText(text=part.text))
+                case seer_events.Thinking():
+                    content.append(ContentReasoning(reasoning=part.text))
+                case seer_events.ToolCall():
+                    calls.append(ToolCall(part.id, part.name, dict(part.arguments)))
+                case seer_events.AnswerFinished():
+                    stop = _STOPS.get(part.reason, "unknown")
+                case seer_events.Usage():
                     used = _sum(used, _usage(part))
         if not content and not calls and stop is None:
             self.usage = _sum(self.usage, used)
@@ -285,7 +301,7 @@ class _Transcript:
             content=content, tool_calls=calls or None, model=self.model, source="generate"
         )
         self._say(message)
-        ended = parts[-1]["time"]
+        ended = parts[-1].time
         choice = ChatCompletionChoice(
             message=message, stop_reason=stop or ("tool_calls" if calls else "stop")
         )
@@ -305,50 +321,44 @@ class _Transcript:
         )
         self._add(asked, event)
 
-    def _tool_call(self, event: Mapping[str, Any]) -> None:
+    def _tool_call(self, event: seer_events.ToolCall) -> None:
         """The span of the call, and the tool event with what came back."""
-        result = self._results.get(event["id"])
-        began = event["time"]
-        ended = result["time"] if result else None
-        span = f"{self._run_id}-tool-{event['seq']}"
-        name = event["name"]
+        result = self._results.get(event.id)
+        began = event.time
+        ended = result.time if result else None
+        span = f"{self._run_id}-tool-{event.seq}"
         self._spans[span] = (began, ended or float("inf"))
-        self._add(began, SpanBeginEvent(id=span, name=name, type="tool", span_id=span))
+        self._add(began, SpanBeginEvent(id=span, name=event.name, type="tool", span_id=span))
         self._add(
             began,
             ToolEvent(
-                id=event["id"],
-                function=name,
-                arguments=dict(event["arguments"]),
-                result=[_content(block) for block in result["content"]] if result else "",
+                id=event.id,
+                function=event.name,
+                arguments=dict(event.arguments),
+                result=[_content(block) for block in result.content] if result else "",
                 error=_tool_error(result),
                 completed=_time(ended) if ended else None,
-                working_time=result.get("seconds") if result else None,
+                working_time=result.seconds if result else None,
             ),
         )
         if ended is not None:
             self._add(ended, SpanEndEvent(id=span, span_id=span))
 
-    def _tool_result(self, event: Mapping[str, Any]) -> None:
+    def _tool_result(self, event: seer_events.ToolResult) -> None:
         self._say(
             ChatMessageTool(
-                content=[_content(block) for block in event["content"]],
-                tool_call_id=event["id"],
-                function=event["name"],
+                content=[_content(block) for block in event.content],
+                tool_call_id=event.id,
+                function=event.name,
                 error=_tool_error(event),
             )
         )
 
-    def _limit_reached(self, event: Mapping[str, Any]) -> None:
-        kind = _LIMITS.get(event["limit"], "custom")
-        why = event["message"]
-        self.limit = EvalSampleLimit(type=kind, limit=event["allowed"], reason=why)
-        limit = SampleLimitEvent(type=kind, message=why, limit=event["allowed"])
-        self._add(event["time"], limit)
-
-    def _error(self, event: Mapping[str, Any]) -> None:
-        error = _error(f"{event['kind']}: {event['message']}")
-        self._add(event["time"], ErrorEvent(error=error))
+    def _limit_reached(self, event: seer_events.LimitReached) -> None:
+        kind = _LIMITS.get(event.limit, "custom")
+        self.limit = EvalSampleLimit(type=kind, limit=event.allowed, reason=event.message)
+        limit = SampleLimitEvent(type=kind, message=event.message, limit=event.allowed)
+        self._add(event.time, limit)
 
     def _say(self, message: ChatMessage) -> None:
         # The same record gives the same log, and data frames of many logs go by these ids.
@@ -362,16 +372,16 @@ class _Transcript:
         self._events.append((when, event))
 
 
-def _usage(event: Mapping[str, Any]) -> ModelUsage:
+def _usage(event: seer_events.Usage) -> ModelUsage:
     """What one answer used; unlike Seer, Inspect does not count cached tokens as input."""
-    read, written = event["cache_read_tokens"], event["cache_write_tokens"]
+    read, written = event.cache_read_tokens, event.cache_write_tokens
     return ModelUsage(
-        input_tokens=max(event["input_tokens"] - read - written, 0),
-        output_tokens=event["output_tokens"],
-        total_tokens=event["input_tokens"] + event["output_tokens"],
+        input_tokens=max(event.input_tokens - read - written, 0),
+        output_tokens=event.output_tokens,
+        total_tokens=event.input_tokens + event.output_tokens,
         input_tokens_cache_read=read or None,
         input_tokens_cache_write=written or None,
-        total_cost=event["cost_usd"],
+        total_cost=event.cost_usd,
     )
 
 
@@ -381,12 +391,12 @@ def _sum(left: ModelUsage | None, right: ModelUsage | None) -> ModelUsage | None
     return left + right
 
 
-def _tool(tool: Mapping[str, Any]) -> ToolInfo:
-    schema: Mapping[str, Any] = tool.get("input_schema") or {}
+def _tool(tool: seer_events.ToolInfo) -> ToolInfo:
+    schema = tool.input_schema
     properties: Mapping[str, Any] = schema.get("properties") or {}
     return ToolInfo(
-        name=tool["name"],
-        description=tool.get("description") or tool["name"],
+        name=tool.name,
+        description=tool.description or tool.name,
         parameters=ToolParams(
             properties={name: _parameter(value) for name, value in properties.items()},
             required=schema.get("required") or [],
@@ -402,19 +412,17 @@ def _parameter(schema: Any) -> ToolParam:
         return ToolParam(description=json.dumps(schema))
 
 
-def _content(block: Mapping[str, Any]) -> ContentText | ContentImage:
-    if block["type"] == "image":
-        return ContentImage(image=f"data:{block['mime_type']};base64,{block['data']}")
-    return ContentText(text=block["text"])
+def _content(block: seer_events.Block) -> ContentText | ContentImage:
+    if isinstance(block, seer_events.ImageBlock):
+        data = base64.b64encode(block.data).decode("ascii")
+        return ContentImage(image=f"data:{block.mime_type};base64,{data}")
+    return ContentText(text=block.text)
 
 
-def _tool_error(result: Mapping[str, Any] | None) -> ToolCallError | None:
+def _tool_error(result: seer_events.ToolResult | None) -> ToolCallError | None:
     if result is None:
         return ToolCallError("cancelled", "the run has no result of this call")
-    if not result["is_error"]:
-        return None
-    text = "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
-    return ToolCallError("unknown", text)
+    return ToolCallError("unknown", result.text) if result.is_error else None
 
 
 def _results(score: Any, *, completed: bool) -> EvalResults:

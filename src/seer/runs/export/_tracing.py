@@ -8,16 +8,32 @@ in the record, and in spans only where the conventions' own variable asks for th
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seer._redact import Redactor
+from seer.events import (
+    AnswerFinished,
+    ErrorEvent,
+    Event,
+    LimitReached,
+    RunFinished,
+    RunStarted,
+    Text,
+    TextBlock,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from seer.runs._calls import GateCall
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram
     from opentelemetry.trace import Span, Tracer
+
+AnswerPart: TypeAlias = Text | Thinking | ToolCall | Usage | AnswerFinished
+"""An event that belongs to an answer of the model."""
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _PROVIDERS = {"claude": "anthropic", "gemini": "gcp.gemini"}
@@ -34,7 +50,7 @@ _CLOCKS = 0.05
 
 @dataclass
 class _Turn:
-    """An answer of the model; its span ends with the last that was heard of it."""
+    """An answer of the model; its span ends with the last event of the answer."""
 
     number: int
     span: "Span"
@@ -42,12 +58,12 @@ class _Turn:
     ended: int
     parts: list[dict[str, Any]]
     model: str
-    usage: Mapping[str, Any] | None = None
+    usage: Usage | None = None
 
 
 @dataclass
 class _Tool:
-    """A tool call; calls of the gate may be told of after it has ended."""
+    """A tool call; calls of the gate may be reported after it has ended."""
 
     name: str
     span: "Span"
@@ -56,7 +72,7 @@ class _Tool:
 
 
 class Tracing:
-    """The spans of one run, made from its events in their JSON form."""
+    """The spans of one run, made from its events."""
 
     def __init__(self) -> None:
         self._tracer: Tracer | None = _tracer()
@@ -73,26 +89,28 @@ class Tracing:
         self._content = wanted in {"true", "span_only", "span_and_event"}
         self._redact = Redactor().redact
 
-    def event(self, data: Mapping[str, Any]) -> None:
+    def event(self, event: Event) -> None:
         """Take one event."""
         if self._tracer is None:
             return
-        now = _nanoseconds(data["time"])
-        kind = data["type"]
-        if kind == "run_started":
-            self._start(data, now)
-        elif self._run is None:
+        now = _nanoseconds(event.time)
+        if isinstance(event, RunStarted):
+            self._start(event, now)
+        if (run := self._run) is None:
             return
-        elif kind in {"text", "thinking", "tool_call", "usage", "answer_finished"}:
-            self._within_turn(data, now)
-        elif kind == "tool_result":
-            self._end_tool(data, now)
-        elif kind == "error":
-            self._run.add_event("error", {"error.type": data["kind"]}, timestamp=now)
-        elif kind == "limit_reached":
-            self._run.add_event("seer.limit", {"seer.limit": data["limit"]}, timestamp=now)
-        elif kind == "run_finished":
-            self._finish(data, now)
+        match event:
+            case Text() | Thinking() | ToolCall() | Usage() | AnswerFinished():
+                self._within_turn(event, now)
+            case ToolResult():
+                self._end_tool(event, now)
+            case ErrorEvent():
+                run.add_event("error", {"error.type": event.kind}, timestamp=now)
+            case LimitReached():
+                run.add_event("seer.limit", {"seer.limit": event.limit}, timestamp=now)
+            case RunFinished():
+                self._finish(event, now)
+            case _:
+                pass
         self._quiet_since = now
 
     def call(self, call: GateCall) -> None:
@@ -136,90 +154,92 @@ class Tracing:
         chosen = named or fits
         return chosen[-1].span if chosen else None
 
-    def _start(self, data: Mapping[str, Any], now: int) -> None:
+    def _start(self, event: RunStarted, now: int) -> None:
         from opentelemetry.trace import SpanKind
 
         assert self._tracer is not None
-        provider = str(data["provider"])
         self._common = {
-            "gen_ai.provider.name": _PROVIDERS.get(provider, provider),
-            "gen_ai.request.model": str(data.get("model") or provider),
+            "gen_ai.provider.name": _PROVIDERS.get(event.provider, event.provider),
+            "gen_ai.request.model": event.model or event.provider,
         }
-        for tool in cast("list[dict[str, Any]]", data.get("tools") or []):
-            self._descriptions[tool["name"]] = tool["description"]
+        for tool in event.tools:
+            self._descriptions[tool.name] = tool.description
         self._run = self._tracer.start_span(
-            f"invoke_agent {provider}",
+            f"invoke_agent {event.provider}",
             kind=SpanKind.CLIENT,
             start_time=now,
             attributes={
                 **self._common,
                 "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.agent.name": provider,
-                "gen_ai.conversation.id": data["run_id"],
-                "seer.session": str(data.get("session") or ""),
+                "gen_ai.agent.name": event.provider,
+                "gen_ai.conversation.id": event.run_id,
+                "seer.session": event.session or "",
             },
         )
-        self._say(self._run, "gen_ai.system_instructions", [_text(data.get("system_prompt"))])
-        asked = [{"role": "user", "parts": [_text(data.get("task"))]}]
+        self._say(self._run, "gen_ai.system_instructions", [_text(event.system_prompt)])
+        asked = [{"role": "user", "parts": [_text(event.task)]}]
         self._say(self._run, "gen_ai.input.messages", asked)
 
-    def _within_turn(self, data: Mapping[str, Any], now: int) -> None:
+    def _within_turn(self, event: AnswerPart, now: int) -> None:
         turn = self._turn
-        if turn is None and data["turn"] == self._answered:
+        if turn is None and event.turn == self._answered:
             # Agents that make their calls one by one go on after the first result.
-            if data["type"] == "tool_call":
-                self._start_tool(data, now)
+            if isinstance(event, ToolCall):
+                self._start_tool(event, now)
             return
-        if turn is None or turn.number != data["turn"]:
+        if turn is None or turn.number != event.turn:
             self._end_turn()
-            # The vendor was asked when the agent had last been heard of.
+            # The vendor was asked right after the event before this one.
             started = self._quiet_since or now
             model = self._common["gen_ai.request.model"]
             span = self._child(f"chat {model}", started)
             span.set_attributes({**self._common, "gen_ai.operation.name": "chat"})
-            turn = self._turn = _Turn(data["turn"], span, started, now, [], model)
+            turn = self._turn = _Turn(event.turn, span, started, now, [], model)
         turn.ended = now
-        if data["type"] == "usage":
-            turn.usage = data
-            turn.span.set_attributes({name: data.get(key) or 0 for key, name in _COUNTS.items()})
-            if data["cost_usd"] is not None:
-                turn.span.set_attribute("seer.cost_usd", data["cost_usd"])
-        elif data["type"] == "answer_finished":
-            turn.model = data["model"] or turn.model
-            turn.span.set_attribute("gen_ai.response.model", turn.model)
-            reason = data["vendor_reason"] or data["reason"]
-            turn.span.set_attribute("gen_ai.response.finish_reasons", [reason])
-        elif data["type"] == "tool_call":
-            turn.parts.append({"type": "tool_call", "id": data["id"], "name": data["name"]})
-            self._start_tool(data, now)
-        elif data["type"] == "text":
-            turn.parts.append(_text(data["text"]))
+        match event:
+            case Usage():
+                turn.usage = event
+                turn.span.set_attributes({_COUNTS[key]: n for key, n in _counts(event).items()})
+                if event.cost_usd is not None:
+                    turn.span.set_attribute("seer.cost_usd", event.cost_usd)
+            case AnswerFinished():
+                turn.model = event.model or turn.model
+                turn.span.set_attribute("gen_ai.response.model", turn.model)
+                reason = event.vendor_reason or event.reason
+                turn.span.set_attribute("gen_ai.response.finish_reasons", [reason])
+            case ToolCall():
+                turn.parts.append({"type": "tool_call", "id": event.id, "name": event.name})
+                self._start_tool(event, now)
+            case Text():
+                turn.parts.append(_text(event.text))
+            case Thinking():
+                pass
 
-    def _start_tool(self, data: Mapping[str, Any], now: int) -> None:
-        span = self._child(f"execute_tool {data['name']}", now)
+    def _start_tool(self, event: ToolCall, now: int) -> None:
+        span = self._child(f"execute_tool {event.name}", now)
         span.set_attributes(
             {
                 "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": data["name"],
+                "gen_ai.tool.name": event.name,
                 "gen_ai.tool.type": "function",
-                "gen_ai.tool.call.id": data["id"],
-                "gen_ai.tool.description": self._descriptions.get(data["name"], ""),
+                "gen_ai.tool.call.id": event.id,
+                "gen_ai.tool.description": self._descriptions.get(event.name, ""),
             }
         )
-        self._say(span, "gen_ai.tool.call.arguments", data["arguments"])
-        self._tools[data["id"]] = _Tool(data["name"], span, data["time"])
+        self._say(span, "gen_ai.tool.call.arguments", event.to_json()["arguments"])
+        self._tools[event.id] = _Tool(event.name, span, event.time)
 
-    def _end_tool(self, data: Mapping[str, Any], now: int) -> None:
+    def _end_tool(self, event: ToolResult, now: int) -> None:
         self._end_turn()
-        tool = self._tools.get(data["id"])
+        tool = self._tools.get(event.id)
         if tool is None or tool.ended is not None:
             return
-        if data["is_error"]:
+        if event.is_error:
             tool.span.set_attribute("error.type", "tool_error")
             _fail(tool.span, "the tool failed")
-        given = [part["text"] for part in data["content"] if part["type"] == "text"]
-        self._say(tool.span, "gen_ai.tool.call.result", given)
-        tool.ended = data["time"]
+        texts = [block.text for block in event.content if isinstance(block, TextBlock)]
+        self._say(tool.span, "gen_ai.tool.call.result", texts)
+        tool.ended = event.time
         tool.span.end(now)
 
     def _end_turn(self) -> None:
@@ -242,23 +262,24 @@ class Tracing:
         seconds.record((turn.ended - turn.started) / 1e9, common)
         if turn.usage is None:
             return
-        for key in _COUNTS:
-            self._totals[key] += turn.usage.get(key) or 0
+        counts = _counts(turn.usage)
+        for key, count in counts.items():
+            self._totals[key] += count
         for kind in ("input", "output"):
-            tokens.record(turn.usage[f"{kind}_tokens"], {**common, "gen_ai.token.type": kind})
+            tokens.record(counts[f"{kind}_tokens"], {**common, "gen_ai.token.type": kind})
 
-    def _finish(self, data: Mapping[str, Any], now: int) -> None:
+    def _finish(self, event: RunFinished, now: int) -> None:
         assert self._run is not None
         self._end_turn()
         for tool in self._tools.values():
             if tool.ended is None:
-                tool.ended = data["time"]
+                tool.ended = event.time
                 tool.span.end(now)
-        self._run.set_attribute("seer.reason", data["reason"])
+        self._run.set_attribute("seer.reason", event.reason)
         self._run.set_attributes({name: self._totals[key] for key, name in _COUNTS.items()})
-        if data["reason"] == "error":
+        if event.reason == "error":
             self._run.set_attribute("error.type", "error")
-            _fail(self._run, data["message"])
+            _fail(self._run, event.message)
         self._run.end(now)
 
     def _say(self, span: "Span", name: str, value: object) -> None:
@@ -297,8 +318,18 @@ def _instruments() -> "tuple[Histogram, Histogram]":
     )
 
 
-def _text(text: object) -> dict[str, Any]:
-    return {"type": "text", "content": str(text or "")}
+def _counts(usage: Usage) -> dict[str, int]:
+    """The token counts of an answer, by the names of `_COUNTS`."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+    }
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "content": text}
 
 
 def _fail(span: "Span", message: str) -> None:

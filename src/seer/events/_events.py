@@ -1,9 +1,9 @@
 """What an agent does, as typed events that are the same for every vendor.
 
-Events are plain frozen data with a JSON form (`to_json`, `event_from_json`). They carry no
-behaviour: limits, recording and printing are done by those who watch them go by. `raw` keeps the
-vendor's own message beside the neutral one and is not part of the JSON form, because it has no
-shape that anyone could rely on; `raw_json` renders it where it can be rendered.
+Events are plain frozen data with a JSON form: `to_json` writes it, `parse_event` reads it. They
+have no behaviour of their own; the packages above enforce limits, record and print. `raw` keeps
+the vendor's own message. It is not part of the JSON form, because its shape differs from vendor to
+vendor; `raw_json` renders it where that is possible.
 """
 
 import base64
@@ -84,7 +84,7 @@ class ToolInfo:
 
     name: str
     """The name the agent uses; unique in a run."""
-    server: str
+    server: str = ""
     """The MCP server that has it."""
     description: str = ""
     input_schema: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
@@ -135,9 +135,9 @@ class RunStarted(Event):
 
     run_id: str
     provider: str
-    model: str | None
-    system_prompt: str = field(repr=False)
-    task: str
+    model: str | None = None
+    system_prompt: str = field(default="", repr=False)
+    task: str = ""
     tools: tuple[ToolInfo, ...] = field(default=(), repr=False)
     session: str | None = None
     limits: Mapping[str, float | None] = field(default_factory=dict[str, float | None])
@@ -218,7 +218,7 @@ class ToolCall(Event):
 
     id: str
     name: str
-    server: str | None
+    server: str | None = None
     """None: no such tool was offered, so the call will be refused."""
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -381,6 +381,24 @@ class RunFinished(Event):
         return f"{self.reason} after {self.turns} turns, {self.seconds:.1f} s{cost}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class UnknownEvent(Event):
+    """A recorded event that this version of Seer cannot read, kept as it was recorded."""
+
+    type: ClassVar[str] = "unknown"
+
+    data: Mapping[str, Any]
+    """The event's JSON form."""
+
+    def summary(self) -> str:
+        """What happened, in a few words."""
+        return str(self.data.get("type"))
+
+    def to_json(self) -> dict[str, Json]:
+        """The JSON form as it was recorded."""
+        return dict(self.data)
+
+
 _CLASSES: dict[str, type[Event]] = {
     cls.type: cls
     for cls in (
@@ -404,12 +422,12 @@ _CLASSES: dict[str, type[Event]] = {
 
 
 def event_from_json(data: Mapping[str, Any]) -> Event:
-    """The event that `to_json` rendered.
+    """The event that `to_json` rendered; see `parse_event` for events of other versions of Seer.
 
-    Unknown fields are ignored, so that records of a later version open.
+    Unknown fields are ignored.
 
     Raises:
-        ValueError: `data` is no event: an unknown type, or a field is missing or malformed.
+        ValueError: The type is unknown, or a field is missing or malformed.
     """
     cls = _CLASSES.get(str(data.get("type")))
     if cls is None:
@@ -422,6 +440,22 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
         return cls(**values)
     except TypeError as error:
         raise ValueError(f"{cls.type} event is incomplete: {error}") from error
+
+
+def parse_event(data: Mapping[str, Any]) -> Event:
+    """The event of a record, which another version of Seer may have written.
+
+    An event that cannot be read becomes an `UnknownEvent`, so that the rest of its record opens.
+    """
+    try:
+        return event_from_json(data)
+    except ValueError:
+        place = {name: data[name] for name in ("seq", "time", "turn") if _is_number(data.get(name))}
+        return UnknownEvent(data=data, **place)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def raw_json(value: object) -> Json:
@@ -437,8 +471,12 @@ def _parse(name: str, value: Any) -> Any:
         if name == "content":
             return tuple(_block(item) for item in value)
         if name == "tools":
-            return tuple(ToolInfo(**item) for item in value)
-    except (TypeError, KeyError, binascii.Error) as error:
+            known = {item.name for item in dataclasses.fields(ToolInfo)}
+            return tuple(
+                ToolInfo(**{key: part for key, part in item.items() if key in known})
+                for item in value
+            )
+    except (TypeError, KeyError, AttributeError, binascii.Error) as error:
         raise ValueError(f"{name} is malformed: {error}") from error
     return value
 
