@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from seer.environment import SandboxConfig, ScopedSandbox
-from seer.mcp import _function_tools, _open
+from seer.tools import _functions, _sets
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
 
@@ -53,7 +53,7 @@ async def ask(config: dict[str, Any], tool: str, **arguments: Any) -> str:
 async def test_a_stream_without_end_fills_the_memory_of_the_server(
     config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_function_tools, "_MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(_functions, "_MOST_BYTES", 1_000_000)
     said = await ask(config, "blocks", count=10**9)
     assert "was stopped after 97 items" in said and "is_error=True" in said
     assert "is_error=True" not in await ask(config, "blocks", count=3)
@@ -63,7 +63,7 @@ async def test_results_that_are_saved_fill_the_disk_of_the_host(
     config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    room = [_open.SPARE + 100_000]
+    room = [_sets.SPARE + 100_000]
 
     def usage(_: object) -> _Usage:
         return _Usage(free=room[0])

@@ -307,8 +307,8 @@ def test_a_cancelled_call_is_never_answered(client: RawClient, served: Served) -
 def test_progress_grows_and_ends_with_the_result(
     client: RawClient, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seer.mcp._function_tools._KEEP_ALIVE", 0.2)
-    monkeypatch.setattr("seer.mcp._waiting._PAUSE", 0.1)
+    monkeypatch.setattr("seer.tools._functions._KEEP_ALIVE", 0.2)
+    monkeypatch.setattr("seer.tools._session._PAUSE", 0.1)
     params = {
         "name": served.slow_tool,
         "arguments": served.slow,

@@ -294,7 +294,7 @@ async def test_a_cancelled_call_stops_the_function(client: Client) -> None:
 async def test_a_call_beyond_patience_can_be_fetched_later(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seer.mcp._function_tools.PATIENCE", 0.3)
+    monkeypatch.setattr("seer.tools._functions.PATIENCE", 0.3)
     early = await call(client, "sleep", seconds=1.5)
     assert early.structured_content["status"] == "running"
     result_id = early.structured_content["result_id"]
@@ -374,7 +374,7 @@ async def test_a_client_is_answered_while_the_interface_loads(
     scoped: ScopedSandbox, interface: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Codex waits 30 s for `initialize`, `claude -p` 5 s, and a model may take longer."""
-    monkeypatch.setattr("seer.mcp._tools._LIST_PATIENCE", 0.2)
+    monkeypatch.setattr("seer.tools._tool._LIST_PATIENCE", 0.2)
     library: Any = await scoped.aserve(interface)
     served = library.gate
 

@@ -18,7 +18,7 @@ from seer._sync import on_loop
 from seer.errors import ConfigError
 from seer.mcp._http import HttpDoor
 from seer.mcp._open import open_door
-from seer.mcp._tools import Caller, LoadingTools, ToolFailure, ToolResult, ToolSet, typed_tool
+from seer.tools._tool import Caller, LoadingTools, ToolFailure, ToolResult, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
 
@@ -198,7 +198,7 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
     transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Since 2026-07-28 a client is told of changes on a stream that it asked for, only."""
-    monkeypatch.setattr("seer.mcp._tools._LIST_PATIENCE", 0.1)
+    monkeypatch.setattr("seer.tools._tool._LIST_PATIENCE", 0.1)
     loaded = threading.Event()
 
     async def load() -> ToolSet:
@@ -233,7 +233,7 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
 async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("seer.mcp._tools._LIST_PATIENCE", 0.1)
+    monkeypatch.setattr("seer.tools._tool._LIST_PATIENCE", 0.1)
     loaded = threading.Event()
 
     async def load() -> ToolSet:

@@ -19,6 +19,7 @@ ORDER = [
     "inspect",
     "harness",
     "mcp",
+    "tools",
     "execution",
     "runs",
     "events",

@@ -11,12 +11,9 @@ from inspect_ai.util import sandbox
 from seer._sync import run_sync
 from seer.environment.serving._served import Served
 from seer.errors import ConfigError
-from seer.mcp._function_tools import FunctionTools
-from seer.mcp._open import save_for
-from seer.mcp._tools import Tool as SeerTool
-from seer.mcp._tools import ToolFailure
-from seer.mcp._values import Save
 from seer.rpc.client import Gate, connect
+from seer.tools import FunctionTools, Save, ToolFailure, save_for
+from seer.tools import Tool as SeerTool
 from seer.workspace import Library
 
 

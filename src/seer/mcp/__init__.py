@@ -1,9 +1,8 @@
-"""The MCP servers that agents work through: sessions and exposed functions as typed tools."""
+"""MCP servers for the tools of this process, over pipes and HTTP, and clients' configurations."""
 
 from seer.mcp._clients import CLIENTS, TOKEN_VARIABLE, http_config, stdio_config
 from seer.mcp._door import Door
 from seer.mcp._open import (
-    ServedInterface,
     open_http_door,
     open_interface_door,
     open_loading_door,
@@ -15,7 +14,6 @@ __all__ = [
     "CLIENTS",
     "TOKEN_VARIABLE",
     "Door",
-    "ServedInterface",
     "http_config",
     "load_sdk",
     "open_http_door",

@@ -18,7 +18,7 @@ from seer._loopback import HOST, LoopbackServer, has_token, refusal
 from seer._redact import register_secrets
 from seer.mcp._sdk import load_server
 from seer.mcp._streams import LINE_LIMIT
-from seer.mcp._tools import ToolSource
+from seer.tools._tool import ToolSource
 
 PATH = "/mcp"
 _MAX_SESSIONS = 256

@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Protocol, cast
 
 from seer.mcp._streams import Pipes
-from seer.mcp._tools import ToolSource
+from seer.tools._tool import ToolSource
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

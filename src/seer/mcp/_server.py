@@ -1,7 +1,7 @@
 """A set of tools as a server of the MCP SDK: for one client over its pipes, for many over HTTP.
 
-Importing the SDK takes more than a second, so only this module imports it (see `_sdk`): when a
-first client comes, or before that on a thread of its own, and once per process.
+Importing the SDK takes more than a second. Only this module imports it at the top, and `_sdk` loads
+this module when the first client connects, or before that on a thread of its own.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
-import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -39,9 +37,8 @@ from seer.mcp._lines import (
     read_line,
 )
 from seer.mcp._streams import Pipes
-from seer.mcp._tools import ToolResult, ToolSet, ToolSource
-
-logger = logging.getLogger(__name__)
+from seer.tools import ToolResult, ToolSet, ToolSource, call_tool
+from seer.tools._tool import failed_result, sendable
 
 Context = ServerRequestContext[Any, Any]
 _KEEP_ALIVE = 1.0
@@ -130,34 +127,26 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
         tasks.start_soon(announce, found, context)
         return found
 
-    async def call_tool(
+    async def answer_call(
         context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         caller = _Caller(context, session)
         try:
             tools = await _loaded(source, caller)
-            tool = tools.by_name.get(params.name)
-            if tool is None:
-                known = ", ".join(tools.by_name)
-                raise MCPError(
-                    INVALID_PARAMS, f"there is no tool {params.name!r:.100}; there are: {known}"
-                )
-            return _content(await tool.handler(params.arguments or {}, caller))
-        except MCPError:
-            raise
-        except (SeerError, LookupError, ValueError) as error:
-            return _failure(str(error))
         except Exception as error:
             # The edge of the process: an agent gets an answer whatever went wrong.
-            logger.exception("tool %r failed", params.name)
-            return _failure(f"internal error: {type(error).__name__}: {error}")
+            return _content(failed_result(params.name, error))
+        try:
+            return _content(await call_tool(tools, params.name, params.arguments or {}, caller))
+        except LookupError as error:
+            raise MCPError(INVALID_PARAMS, str(error.args[0])) from None
 
     return _Server(
         source.name,
         version=seer.__version__,
         instructions=source.instructions or None,
         on_list_tools=list_tools,
-        on_call_tool=call_tool,
+        on_call_tool=answer_call,
         on_subscriptions_listen=ListenHandler(changes),
     )
 
@@ -190,35 +179,19 @@ class _Caller:
         return bool(meta) and (meta or {}).get("progress_token") is not None
 
     async def report(self, seconds: float, message: str) -> None:
-        await self._context.session.report_progress(seconds, None, _whole(message) or None)
+        await self._context.session.report_progress(seconds, None, sendable(message) or None)
 
 
 def _content(result: ToolResult) -> types.CallToolResult:
-    blocks: list[types.ContentBlock] = [types.TextContent(text=_whole(result.text))]
+    blocks: list[types.ContentBlock] = [types.TextContent(text=result.text)]
     for image in result.images:
         data = base64.b64encode(image.data).decode()
         blocks.append(types.ImageContent(data=data, mime_type=image.mime))
     return types.CallToolResult(
         content=blocks,
         is_error=result.failed,
-        structured_content=None if result.structured is None else _whole_values(result.structured),
+        structured_content=None if result.structured is None else dict(result.structured),
     )
-
-
-def _failure(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=_whole(text))], is_error=True)
-
-
-def _whole(text: str) -> str:
-    """The text with one mark in place of each half character, which no message can hold."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
-
-
-def _whole_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for values, of which few hold half characters."""
-    text = json.dumps(values, ensure_ascii=False)
-    whole = _whole(text)
-    return dict(values) if whole == text else json.loads(whole)
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ from datetime import date, time, timedelta
 from typing import Any, cast
 
 from seer.execution import Image
-from seer.mcp._tools import ToolResult
 from seer.rpc.client import Handle
+from seer.tools._tool import ToolResult
 
 Save = Callable[[str, bytes], Awaitable[str]]
 """Keeps a file for the agent that called; takes a name and content, returns where it is."""

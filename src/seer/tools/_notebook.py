@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from seer.execution import CellInfo, NotebookSession
-from seer.mcp._common_tools import checked_wait, common_tools
-from seer.mcp._tools import Caller, Tool, ToolResult, typed_tool
-from seer.mcp._waiting import PATIENCE, Progress, render, wait_for
+from seer.tools._session import (
+    PATIENCE,
+    Progress,
+    checked_wait,
+    common_tools,
+    render,
+    wait_for,
+)
+from seer.tools._tool import Caller, Tool, ToolResult, typed_tool
 
 _SHOWN = 2000
 """Characters of one cell in a listing."""

@@ -1,17 +1,21 @@
-"""What a tool is: a name, words, a schema, and something to call. No protocol here."""
+"""What a tool is: a name, a description, a schema, and something to call. No protocol here."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import inspect
+import json
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, get_type_hints
 
 from seer.errors import SeerError
 from seer.execution import Image
+
+logger = logging.getLogger(__name__)
 
 _LIST_PATIENCE = 20.0
 """Seconds; a client waits thirty for a server to come up."""
@@ -143,6 +147,47 @@ class LoadingTools:
     async def ready(self) -> ToolSet:
         """See `ToolSource`."""
         return await asyncio.shield(self._loading)
+
+
+async def call_tool(
+    tools: ToolSet, name: str, arguments: Mapping[str, Any], caller: Caller
+) -> ToolResult:
+    """Call a tool; whatever goes wrong in it is a result, because the agent needs an answer.
+
+    Lone surrogates in the result are replaced, because no message to an agent can hold them.
+
+    Raises:
+        LookupError: There is no such tool.
+    """
+    tool = tools.by_name.get(name)
+    if tool is None:
+        raise LookupError(f"there is no tool {name!r:.100}; there are: {', '.join(tools.by_name)}")
+    try:
+        result = await tool.handler(arguments, caller)
+    except Exception as error:
+        return failed_result(name, error)
+    structured = None if result.structured is None else _sendable_values(result.structured)
+    return replace(result, text=sendable(result.text), structured=structured)
+
+
+def failed_result(name: str, error: Exception) -> ToolResult:
+    """What an agent is told of an error in a tool, or in making the tool ready."""
+    text = str(error)
+    if not isinstance(error, (SeerError, LookupError, ValueError)):
+        logger.error("tool %r failed", name, exc_info=error)
+        text = f"internal error: {type(error).__name__}: {error}"
+    return ToolResult(text=sendable(text), failed=True)
+
+
+def sendable(text: str) -> str:
+    """The text with each lone surrogate replaced by a question mark."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _sendable_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    text = json.dumps(values, ensure_ascii=False)
+    clean = sendable(text)
+    return dict(values) if clean == text else json.loads(clean)
 
 
 def typed_tool(function: Callable[..., Awaitable[ToolResult]], *, read_only: bool = False) -> Tool:

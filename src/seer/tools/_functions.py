@@ -12,12 +12,12 @@ from contextlib import aclosing
 from typing import Any, NamedTuple, cast
 
 from seer.errors import ArgumentError, GateError, RemoteError
-from seer.mcp._tools import Caller, Tool, ToolFailure, ToolResult, typed_tool
-from seer.mcp._values import Save, ValueText
-from seer.mcp._waiting import PATIENCE
 from seer.rpc.client import Gate, Handle
 from seer.rpc.interface._schema import Function, Schema
 from seer.rpc.library._json_schema import description, output_schema, to_call, tool_schema
+from seer.tools._session import PATIENCE
+from seer.tools._tool import Caller, Tool, ToolFailure, ToolResult, typed_tool
+from seer.tools._values import Save, ValueText
 
 _KEPT = 50
 _KEPT_IDS = 10_000

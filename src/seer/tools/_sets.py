@@ -1,0 +1,132 @@
+"""The tools of a session, and of a served interface."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+from seer.execution import CliSession, LocalSession, NotebookSession, Session, open_sessions
+from seer.rpc.client import connect
+from seer.rpc.interface._schema import Schema
+from seer.tools._functions import FunctionTools
+from seer.tools._notebook import notebook_tools
+from seer.tools._python import python_tools
+from seer.tools._shell import shell_tools
+from seer.tools._tool import LoadingTools, Tool, ToolFailure, ToolSet
+from seer.tools._values import Save
+from seer.workspace import Gate
+
+Closer = Callable[[], Awaitable[None]]
+
+SPARE = 512 << 20
+"""Bytes that saved results leave free on the disk of this machine."""
+
+
+class ServedInterface(Gate, Protocol):
+    """A served interface: what it offers, and a way to become its caller."""
+
+    @property
+    def schema(self) -> Schema:
+        """All its functions."""
+        ...
+
+
+def session_tools(session: Session) -> ToolSet:
+    """The tools of a session."""
+    return ToolSet(
+        name=session.name, tools=_tools_of(session), instructions=session.model_info_text
+    )
+
+
+async def interface_tools(served: ServedInterface) -> tuple[ToolSet, list[Closer]]:
+    """The tools of a served interface, which all call as one caller and share its budget.
+
+    Returns:
+        The tools, and what to close after their use, in this order.
+
+    Raises:
+        GateError: The gate gives no caller.
+    """
+    schema = served.schema
+    socket = await served.open_caller(f"{schema.name}-mcp")
+    functions = FunctionTools(schema, connect(schema.name, socket.address), save_for)
+    tools = ToolSet(name=schema.name, tools=functions.tools(), instructions=schema.doc)
+    return tools, [functions.aclose, socket.aclose]
+
+
+def loading_tools(
+    name: str, known: Schema | None, loading: Awaitable[ServedInterface]
+) -> tuple[LoadingTools, Closer]:
+    """The tools of an interface that is still being loaded.
+
+    Args:
+        name: What agents call the server.
+        known: The interface's schema when it was last served, to list its tools by meanwhile.
+        loading: Gives the interface.
+
+    Returns:
+        The tools, and what to close after their use.
+    """
+    closers: list[Closer] = []
+
+    async def load() -> ToolSet:
+        tools, to_close = await interface_tools(await loading)
+        closers.extend(to_close)
+        return tools
+
+    async def close() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        for closer in closers:
+            await closer()
+
+    earlier = None
+    if known is not None:
+        # For their descriptions alone: calls wait for the interface itself.
+        tools = FunctionTools(known, connect(known.name, ""), save_for).tools()
+        earlier = ToolSet(name=name, tools=tools, instructions=known.doc)
+    task = asyncio.create_task(load())
+    # A failure is reported to the clients that wait for the tools.
+    task.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return LoadingTools(name, earlier, task), close
+
+
+def save_for(session_id: str) -> Save:
+    """Keep files where the agent of this session can open them, or else in the person's folder.
+
+    Only the agent's own session gets the files: another open session may be another agent's.
+    """
+
+    async def save(name: str, data: bytes) -> str:
+        # Named by its content, so that no server overwrites another's file, and a replay gives
+        # the same answer.
+        named = f"{hashlib.sha256(data).hexdigest()[:12]}-{name}"
+        for session in open_sessions():
+            if session.session_id == session_id and session.kind != "cli":
+                await session.awrite_file(f"results/{named}", data)
+                return f"{f'results/{named}'!r} in the workspace"
+        folder = (Path("outputs") / "results").absolute()
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free - len(data) < SPARE:
+            raise ToolFailure(
+                f"the result of {len(data):,} bytes is not saved: less than {SPARE >> 20} MiB "
+                "would be free on the disk of the machine that serves this tool"
+            )
+        await asyncio.to_thread((folder / named).write_bytes, data)
+        return str(folder / named)
+
+    return save
+
+
+def _tools_of(session: Session) -> list[Tool]:
+    if isinstance(session, CliSession):
+        return shell_tools(session)
+    if isinstance(session, NotebookSession):
+        return notebook_tools(session)
+    if isinstance(session, LocalSession):
+        return python_tools(session)
+    raise TypeError(f"no tools are known for a session of kind {session.kind!r}")
