@@ -1,7 +1,7 @@
-"""Seer: give an AI agent a model to study, whole or through chosen functions only.
+"""Seer gives an AI agent a model to study: a whole machine, or only the functions that you choose.
 
-The names of the tutorials can be used from here: `seer.Sandbox`, `seer.run_agent`. Each is imported
-when it is first used, so that `import seer` costs nothing.
+The main names are available here, such as `seer.Sandbox` and `seer.run_agent`. Each is imported on
+its first use, so `import seer` takes almost no time.
 """
 
 TYPE_CHECKING = False
@@ -43,7 +43,7 @@ __all__ = [
 __version__ = "0.1.0"
 __distribution__ = "seer-interp"
 
-_HOMES = {
+_PACKAGES = {
     "environment": (
         *("ExecutionMode", "ModelConfig", "RepoConfig"),
         *("Sandbox", "SandboxConfig", "ScopedSandbox"),
@@ -56,7 +56,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    for package, names in _HOMES.items():
+    for package, names in _PACKAGES.items():
         if name in names:
             import importlib
 

@@ -1,4 +1,4 @@
-"""Unix sockets at paths of any length: the kernel takes no more than 107 bytes of one."""
+"""Unix sockets at paths of any length. The kernel accepts addresses of at most 107 bytes."""
 
 import os
 from collections.abc import Generator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def address(path: Path) -> Generator[str]:
-    """A short address of the socket at `path`, to bind or connect to; valid within the block."""
+    """A short address for the socket at `path`, to bind or connect to within the block."""
     folder = os.open(path.parent, os.O_PATH | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

@@ -1,6 +1,7 @@
-"""Another project on the package index is called `seer`, and installs a module `seer` too.
+"""Detects another project that is called `seer` and also installs a module `seer`.
 
-Installed after Seer it replaces `seer/__init__.py`. Importing this module fails where it has.
+If that project is installed after Seer, it replaces `seer/__init__.py`. Importing this module then
+raises `ImportError` with the remedy.
 """
 
 import seer

@@ -1,4 +1,4 @@
-"""End something in steps: every step is tried, and an end that failed can be repeated."""
+"""Ends a sandbox or session in steps. Every step is tried, and a failed end can be repeated."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,26 +9,26 @@ Step = Callable[[], Awaitable[None]]
 
 
 class Ending:
-    """One way to end something, shared by all who ask for it.
+    """Ends something once, however many callers ask for it.
 
-    Those who ask while it runs wait for the same attempt. A caller that is cancelled stops
-    waiting; the attempt goes on. After one that failed, asking again starts another.
+    Callers that ask during an attempt wait for that attempt. A caller that is cancelled stops
+    waiting, and the attempt continues. After a failed attempt, the next call starts a new one.
     """
 
     def __init__(self, end: Callable[[], Awaitable[None]]) -> None:
-        """Describe it.
+        """Create it without ending anything yet.
 
         Args:
-            end: Ends what is still there; called again after a failure.
+            end: Ends everything that still exists; called again after a failure.
         """
         self._end = end
         self._attempt: asyncio.Task[None] | None = None
 
     async def __call__(self) -> None:
-        """End it, or wait for the attempt that runs; raises what the attempt raises."""
+        """Start an attempt, or wait for the one that runs. Raises what the attempt raises."""
         if self._attempt is None or self._attempt.done():
             self._attempt = asyncio.create_task(self._run())
-            # A caller that was cancelled does not look at the result.
+            # Retrieves the exception, in case every caller was cancelled and none reads it.
             self._attempt.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._attempt)
 
@@ -37,10 +37,10 @@ class Ending:
 
 
 async def run_all(what: str, steps: Iterable[Step]) -> None:
-    """Run every step, also after one that failed.
+    """Run every step, even after one has failed.
 
     Raises:
-        EndingError: Several failed; a single failure is raised as it is.
+        EndingError: Several steps failed. A single failure is raised unchanged.
     """
     failures: list[Exception] = []
     for step in steps:
@@ -52,4 +52,4 @@ async def run_all(what: str, steps: Iterable[Step]) -> None:
         raise failures[0]
     if failures:
         told = "; ".join(f"{type(error).__name__}: {error}" for error in failures)
-        raise EndingError(f"{what} did not end in order: {told}", failures)
+        raise EndingError(f"{what} did not end cleanly: {told}", failures)

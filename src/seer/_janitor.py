@@ -1,8 +1,8 @@
-"""Removes what a process that was killed could not remove itself: its transient files and folders.
+"""Removes the temporary files and folders of a process after that process has ended.
 
-A tiny process beside the one that owns them: it waits at a pipe for its owner's end, which comes
-whatever the owner dies of. A script of the standard library alone, and also a module: what tells
-a live folder from a leftover stands here once.
+This is a script that runs in a small process of its own. It reads a pipe from the owner of the
+files; the pipe closes when the owner ends, even if the owner is killed. It uses only the standard
+library. It is also a module, so that one place decides whether a folder is still in use.
 """
 
 import fcntl
@@ -13,12 +13,12 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-_PATIENCE = 10.0
-"""Seconds; what still writes into a folder at its owner's end stops within moments."""
+_RETRY_SECONDS = 10.0
+"""How long removal is repeated, because other processes may write to a folder a little longer."""
 
 
 def sweep(root: str) -> None:
-    """Remove folders in `root` whose process has ended without doing so."""
+    """Remove the folders in `root` whose owner has ended."""
     with locked(root), os.scandir(root) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False) and not _is_alive(entry.path):
@@ -27,7 +27,7 @@ def sweep(root: str) -> None:
 
 @contextmanager
 def locked(root: str) -> Generator[None]:
-    """Keep other processes from sweeping a folder that is only half made."""
+    """Keep other processes from removing a folder in `root` before its owner has locked it."""
     lock = open_lock(root)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -37,7 +37,7 @@ def locked(root: str) -> Generator[None]:
 
 
 def open_lock(folder: str) -> int:
-    """The file whose lock a folder's owner holds as long as it lives."""
+    """Open the file that the owner of a folder keeps locked as long as it lives."""
     return os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
@@ -45,7 +45,7 @@ def _is_alive(folder: str) -> bool:
     try:
         lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
-        return False  # has none, was killed while making it, or is just now removing it
+        return False  # the owner was killed before it made the lock, or is removing the folder
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -62,10 +62,10 @@ def _remove(path: str) -> None:
 
 
 def main() -> None:
-    """Read paths from standard input, each with a zero byte behind it; at its end remove them."""
-    # What follows the last zero byte was cut off, and so is no path of the owner's.
+    """Read paths from standard input, each followed by a zero byte; at the end, remove them."""
+    # Bytes after the last zero byte are an incomplete path.
     paths = {os.fsdecode(path) for path in sys.stdin.buffer.read().split(b"\0")[:-1]}
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _RETRY_SECONDS
     while time.monotonic() < until:
         paths = {path for path in paths if os.path.lexists(path)}
         if not paths:

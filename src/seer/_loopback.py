@@ -1,8 +1,9 @@
-"""A web server on this machine's loopback address, and who may talk to it.
+"""A web server on the loopback address, and the checks on its requests.
 
-Other users of the machine and, through the user's own browser, every web site can knock there. So a
-request must name a loopback host (a rebound DNS name does not), must not come from another origin,
-and carries a token in its `Authorization` header, which no other site can make a browser send.
+Other users of the machine can connect to it, and so can every web site through the user's browser.
+So a request must name a loopback host, which defeats DNS rebinding. It must not come from another
+origin. And it must have a token in its `Authorization` header, which another site cannot make a
+browser send.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
-"""Names of this machine. The port is not checked: a forwarded one differs."""
+"""Names of this machine. The port is not checked, because a forwarded port differs."""
 
 
 class LoopbackServer:
-    """An application on a port of loopback, from `open` to `close`."""
+    """An application on a loopback port, from `open` to `close`."""
 
     def __init__(self, port: int, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
         self.port = port
@@ -38,7 +39,7 @@ class LoopbackServer:
 
         Args:
             app: The application.
-            port: Where to listen; 0 picks a free port.
+            port: The port to listen on; 0 picks a free port.
 
         Raises:
             ConfigError: The port is in use.
@@ -64,13 +65,13 @@ class LoopbackServer:
         return cls(int(listener.getsockname()[1]), server, serving)
 
     async def close(self) -> None:
-        """End it, and every connection after a moment."""
+        """Stop the server. Open connections have two seconds to finish."""
         self._server.should_exit = True
         await self._serving
 
 
 def refusal(headers: Headers) -> tuple[int, str] | None:
-    """The status and the words for a request that another site may have caused; else None."""
+    """The status and message for a request that another site may have caused; else None."""
     hosts = headers.getlist("host")
     if len(hosts) != 1 or _name(hosts[0]) not in HOSTS:
         return 421, f"Host {hosts!r} is not this machine; use the address that Seer printed"
@@ -88,7 +89,7 @@ def has_token(headers: Headers, token: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """A `Host` without its port, in one form."""
+    """The host name of a `Host` header, in lower case and without the port."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()
 
@@ -101,6 +102,6 @@ def _listen(port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
-        reason = f"cannot be listened on: {error.strerror}"
-        raise ConfigError("port", port, f"{reason}; 0 picks a free one") from error
+        reason = f"cannot listen on this port: {error.strerror}"
+        raise ConfigError("port", port, f"{reason}; use 0 for a free port") from error
     return listener

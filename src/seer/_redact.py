@@ -1,12 +1,11 @@
-"""Secret values that this process knows, and texts and bytes without them.
+"""Removes secret values from text and bytes before they are written.
 
-Whoever learns a secret (a token of the configuration, a key of a vendor) says so with
-`register_secrets`; whoever writes something down passes it through a `Redactor`, which knows all
-of them, also those that are registered later. This is a last line: values are not meant to come
-this far.
+Code that learns a secret (a token of the configuration, a vendor's key) calls `register_secrets`.
+Code that writes records passes everything through a `Redactor`, which knows all registered
+secrets, including those that are registered later. This is the last line of defence: secrets
+should not get this far.
 
-Not a defence against an agent that hides what it prints: only forms that a value commonly takes
-are found.
+This finds only the common forms of a value. It does not stop an agent that encodes a secret.
 """
 
 import base64
@@ -18,9 +17,9 @@ from collections.abc import Iterable, Iterator
 
 MARK = "[redacted]"
 _SHORTEST = 4
-"""Shorter values would also match ordinary text; replacing them would only destroy it."""
+"""Shorter values are not replaced, because they also occur in ordinary text."""
 _EDGE = 6
-"""How much of a value must stand at the edge of a text to be taken for a part of it."""
+"""How many characters of a value, at the edge of a text, count as a part of that value."""
 _CHUNK = 4 << 20
 
 _lock = threading.Lock()
@@ -28,22 +27,22 @@ _registered: set[str] = set()
 
 
 def register_secrets(values: Iterable[str]) -> None:
-    """Note values that no record may hold. They are remembered as long as this process lives."""
+    """Register values that no record may contain, for the lifetime of this process."""
     with _lock:
         _registered.update(value for value in values if value)
 
 
 def known_secrets() -> frozenset[str]:
-    """All that were registered so far."""
+    """All values that have been registered."""
     with _lock:
         return frozenset(_registered)
 
 
 class Redactor:
-    """Replaces secret values, in every form in which they are likely to appear.
+    """Replaces secret values in all their common forms.
 
     Args:
-        values: Secrets beside those that are registered.
+        values: Secrets in addition to the registered ones.
     """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
@@ -51,15 +50,15 @@ class Redactor:
         self._forms = _Forms(self._own | known_secrets())
 
     def redact(self, text: str, /) -> str:
-        """The text with every secret replaced by a mark.
+        """Replace every secret in the text by a mark.
 
-        So are the beginning of a secret at its end and the end of one at its beginning: texts
-        come in pieces, and a secret may stand across two of them.
+        Text comes in pieces, and a secret may be split over two of them. So the first part of a
+        secret at the end of the text is also replaced, and the last part at its beginning.
         """
         return self._current().redact(text)
 
     def redact_bytes(self, data: bytes, /) -> bytes:
-        """The bytes with every secret covered by asterisks; the length stays what it is."""
+        """Overwrite every secret in the bytes with asterisks. The length does not change."""
         return self._current().redact_bytes(data)
 
     def _current(self) -> "_Forms":
@@ -73,7 +72,7 @@ class Redactor:
 
 
 class _Forms:
-    """The forms of a set of values, ready to be looked for."""
+    """The forms of a set of values, compiled for searching."""
 
     def __init__(self, values: frozenset[str]) -> None:
         self.values = values
@@ -162,7 +161,7 @@ def _forms(value: str) -> set[str]:
 def _in_base64(value: str) -> Iterator[str]:
     raw = value.encode("utf-8", "surrogatepass")
     for shift in range(3):
-        # In base64 a value looks different at each of three offsets; its inner part is stable.
+        # A value has a different base64 form at each of three offsets; the inner part is constant.
         encoded = base64.b64encode(b"\0" * shift + raw).decode("ascii")
         inner = encoded[(0, 2, 3)[shift] : len(encoded) - 4]
         if len(inner) >= _SHORTEST + 4:
@@ -173,6 +172,6 @@ def _in_base64(value: str) -> Iterator[str]:
 def _encodings(value: str) -> Iterator[bytes]:
     for part in {value, *value.splitlines()}:
         if len(part) >= _SHORTEST:
-            # Arrays of texts hold four bytes for a character.
+            # Numpy arrays of text have four bytes per character.
             for encoding in ("utf-8", "utf-16-le", "utf-32-le"):
                 yield part.encode(encoding, "surrogatepass")

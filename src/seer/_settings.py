@@ -1,7 +1,7 @@
-"""Variables of a project: in the environment, and in the nearest `.env` of the project.
+"""Settings from the environment, or from the nearest `.env` file of the project.
 
-A file lies in the current folder, or above it up to the project's root, which `.git` or
-`pyproject.toml` marks. Outside a project only the current folder is looked in.
+The file is in the current folder or in a folder above it, up to the project's root. `.git` or
+`pyproject.toml` marks the root. Outside a project, only the current folder is searched.
 """
 
 import os
@@ -13,7 +13,7 @@ _ROOT_MARKS = (".git", "pyproject.toml")
 
 
 def dotenv_file() -> Path | None:
-    """The nearest `.env`; None where there is none."""
+    """The nearest `.env` file; None if there is none."""
     here = Path.cwd()
     folders = [here, *here.parents]
     ends = [i for i, f in enumerate(folders) if any((f / mark).exists() for mark in _ROOT_MARKS)]
@@ -24,12 +24,12 @@ def dotenv_file() -> Path | None:
 
 
 def read_dotenv(file: Path | None) -> dict[str, str]:
-    """What a file sets to some value. A `$` in a value stands for itself."""
+    """The variables of a file that have a value. A `$` in a value is not expanded."""
     if file is None or not file.is_file():
         return {}
     return {name: value for name, value in dotenv_values(file, interpolate=False).items() if value}
 
 
 def setting(name: str) -> str | None:
-    """The value of a variable in the environment, else in `.env`; None where it has none."""
+    """The value of a variable in the environment, else in `.env`; None if it is in neither."""
     return os.environ.get(name) or read_dotenv(dotenv_file()).get(name)

@@ -1,11 +1,11 @@
-"""The one door between blocking code, any event loop, and the async core.
+"""Runs Seer's coroutines from blocking code and from any event loop.
 
-All of Seer's asynchronous work runs on one background loop thread. Blocking methods enter it with
-`run_sync`, their `a`-prefixed twins with `on_loop`; so both kinds can be mixed on one object, and
-both work in plain scripts, in notebooks and inside a running event loop.
+All of Seer's asynchronous work runs on one background event loop, in a thread of its own. Blocking
+methods submit to it with `run_sync`, and their `a`-prefixed twins with `on_loop`. So one object can
+be used both ways, and both work in scripts, in notebooks and inside a running event loop.
 
-A fork gets a background loop of its own: threads do not survive a fork, and the parent's loop must
-not be touched, because both processes share the descriptor that it waits on.
+A forked process gets a new background loop. Threads do not survive a fork, and the child must not
+touch the parent's loop, because both processes share the descriptor that the loop waits on.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from seer.errors import HostResourceError, SeerError
 
 T = TypeVar("T")
 
-_LACKS = {
-    errno.EMFILE: "this process has no file descriptor left; raise its limit (ulimit -n)",
-    errno.ENFILE: "this host has no file descriptor left",
-    errno.ENOSPC: "a disk of this host is full; make room on it",
-    errno.EDQUOT: "this user's disk quota is used up; make room",
-    errno.EROFS: "a file system of this host cannot be written; set XDG_CACHE_HOME, XDG_STATE_HOME "
-    "or TMPDIR to a folder on another",
+_SHORTAGES = {
+    errno.EMFILE: "this process has no file descriptors left; raise its limit (ulimit -n)",
+    errno.ENFILE: "this host has no file descriptors left",
+    errno.ENOSPC: "a disk of this host is full; free some space",
+    errno.EDQUOT: "this user's disk quota is used up; free some space",
+    errno.EROFS: "a file system of this host is read-only; set XDG_CACHE_HOME, XDG_STATE_HOME or "
+    "TMPDIR to a folder on another file system",
 }
 
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _of_parents: list[asyncio.AbstractEventLoop] = []
-"""Loops of the processes that this one was forked from; kept, because collecting one closes it."""
+"""Loops of parent processes before a fork. Kept, because garbage collection would close them."""
 _caller: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar(
     "seer_calling_loop", default=None
 )
@@ -53,7 +53,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def _forget_parent() -> None:
-    """In a fork: begin without a loop. The parent's may have held the lock."""
+    """In a forked process: start without a loop, and with a new lock that nobody holds."""
     global _lock, _loop
     _lock = threading.Lock()
     if _loop is not None:
@@ -65,12 +65,12 @@ os.register_at_fork(after_in_child=_forget_parent)
 
 
 def calling_loop() -> asyncio.AbstractEventLoop | None:
-    """On the background loop: the event loop in which the running call was made, if in one."""
+    """On the background loop: the event loop of the caller, or None for a blocking call."""
     return _caller.get()
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    """At the end of the process: let what still runs on the loop end in order, for a moment."""
+    """At exit: cancel the tasks on the loop, and give them two seconds to clean up."""
 
     async def cancel_all() -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -86,13 +86,13 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 @contextmanager
 def _resources_named() -> Generator[None]:
-    """Raise a lack of this host's resources as what it is, wherever in Seer it showed."""
+    """Raise `HostResourceError` for an `OSError` that means that this host lacks a resource."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, SeerError) or error.errno not in _LACKS:
+        if isinstance(error, SeerError) or error.errno not in _SHORTAGES:
             raise
-        typed = HostResourceError(f"{_LACKS[error.errno]} ({error})")
+        typed = HostResourceError(f"{_SHORTAGES[error.errno]} ({error})")
         typed.errno = error.errno  # with a filename too, OSError would replace the message
         raise typed from error
 
@@ -103,13 +103,15 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     Ctrl-C cancels the coroutine and waits until its clean-up has ended.
 
     Raises:
-        RuntimeError: When called on the background loop itself, which would deadlock.
+        RuntimeError: The caller is on the background loop itself, which would deadlock.
     """
     loop = background_loop()
     calling = _running_loop()
     if calling is loop:
         coroutine.close()
-        raise RuntimeError("a blocking method was called on Seer's own loop; await its twin")
+        raise RuntimeError(
+            "a blocking method was called on Seer's own event loop; await its `a`-prefixed twin"
+        )
     ended = threading.Event()
 
     async def guarded() -> T:
@@ -134,7 +136,7 @@ async def on_loop(coroutine: Coroutine[Any, Any, T], *, settle: bool = False) ->
 
     Args:
         coroutine: What to run. Cancelling the caller cancels it.
-        settle: Whether a caller that is cancelled waits until the coroutine's clean-up has ended.
+        settle: Whether a cancelled caller waits until the coroutine's clean-up has ended.
     """
     loop = background_loop()
     calling = asyncio.get_running_loop()

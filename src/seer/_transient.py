@@ -1,7 +1,7 @@
-"""Folders that belong to this process and go with it, whatever it dies of.
+"""Temporary folders that are removed when this process ends, even if it is killed.
 
-Each is removed by whoever made it. What this process did not remove before its end, the janitor
-does (`_janitor`), a small process that is started with the first of them.
+The code that makes a folder removes it. A small process, the janitor (`_janitor`), removes folders
+that still exist when this process ends. It starts with the first folder.
 """
 
 import contextlib
@@ -18,20 +18,20 @@ from seer import _janitor
 
 
 class TransientFolder:
-    """A folder for this user alone; use it as a context manager, or call `remove`.
+    """A folder that only this user can read. Use it as a context manager, or call `remove`.
 
     Attributes:
-        name: Its name, of the prefix and a random part.
-        path: Where it is.
+        name: Its name: the prefix and a random part.
+        path: Its path.
     """
 
     def __init__(self, prefix: str, *, inside: Path | None = None) -> None:
-        """Make it.
+        """Create the folder.
 
         Args:
-            prefix: What its name begins with.
-            inside: The folder that it shall be in; where temporary files are by default. Renamed
-                there, once it is complete, it lasts.
+            prefix: The beginning of its name.
+            inside: The parent folder; by default the system's folder for temporary files. To keep
+                the folder when it is complete, rename it within the parent.
         """
         self.name = f"{prefix}-{secrets.token_hex(6)}"
         if inside is None:
@@ -49,15 +49,15 @@ class TransientFolder:
         self.remove()
 
     def folder(self, name: str, mode: int = 0o700) -> Path:
-        """A folder in it, made if it is not there."""
+        """A subfolder, created if it does not exist."""
         path = self.path / name
         path.mkdir(mode=mode, exist_ok=True)
         return path
 
     def remove(self) -> None:
-        """Remove the folder and all in it; blocks. Removing twice is harmless.
+        """Remove the folder with its content. This blocks; removing twice is harmless.
 
-        In a fork of the process that made it this does nothing: the folder is the parent's.
+        In a fork of the process that made the folder, this does nothing.
         """
         if self._process != os.getpid():
             return
@@ -66,7 +66,7 @@ class TransientFolder:
 
 
 def remove_at_end(path: Path) -> None:
-    """Have a file or folder removed when this process has ended without doing so."""
+    """Let the janitor remove a file or folder if it still exists when this process ends."""
     _watcher.add(path)
 
 
@@ -81,8 +81,9 @@ class _Watcher:
         self._paths: set[bytes] = set()
 
     def forget_parent(self) -> None:
-        """In a fork: the paths are the parent's to keep, and so is its janitor, which waits for the
-        last end of the pipe to be closed.
+        """In a forked process: close the pipe of the parent's janitor, and start without paths.
+
+        The janitor waits until the last copy of the pipe is closed, and the paths are the parent's.
         """
         if self._pipe >= 0:
             os.close(self._pipe)
@@ -100,7 +101,7 @@ class _Watcher:
             self._paths.discard(os.fsencode(path))
 
     def _tell(self, paths: Iterable[bytes]) -> bool:
-        """Name paths to the janitor; False if it was killed."""
+        """Send paths to the janitor. Returns False if the janitor was killed."""
         try:
             for path in paths:
                 os.write(self._pipe, path + b"\0")
@@ -115,8 +116,8 @@ class _Watcher:
             os.close(self._pipe)
         reader, self._pipe = os.pipe()
         try:
-            # Its own session, no environment and no output: it outlives its owner by moments,
-            # and nobody who waits for the owner's output waits for it.
+            # The janitor outlives its owner by a moment. It has its own session and no output, so
+            # a program that reads the owner's output to its end does not wait for the janitor.
             self._pid = os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-I", "-S", _janitor.__file__],

@@ -1,15 +1,15 @@
 """Every exception that Seer raises, and the filter that their messages pass.
 
-This module imports nothing of Seer, because a copy of it travels with the gate's client into jails
-where the rest of Seer is absent. Leaves also inherit the builtin that fits, so `except
-TimeoutError` and `except ValueError` work as a reader would expect.
+This module imports no other part of Seer, because the gate's client needs a copy of it in jails
+where the rest of Seer is absent. Most exceptions also inherit a fitting builtin exception, so
+`except TimeoutError` and `except ValueError` catch them.
 
-Messages say what happened, with the value, and then what to do.
+A message says what happened, with the value, and then what to do.
 """
 
-# Everything that acts on a terminal or hides what a line says: C0 but tab and newline, DEL, C1,
-# lone surrogates (which some locales print as raw bytes), marks that reorder or break lines, and
-# invisible letters. The joiners U+200C and U+200D stay: Persian, Hindi and emoji need them.
+# Characters that control a terminal or hide part of a line: C0 except tab and newline, DEL, C1,
+# lone surrogates (which some locales print as raw bytes), characters that reorder or break lines,
+# and invisible characters. The joiners U+200C and U+200D stay: Persian, Hindi and emoji need them.
 _UNSAFE = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -17,18 +17,18 @@ _UNSAFE = (
 
 
 def visible(text: str, *, as_json: bool = False) -> str:
-    """The text with each character that could act on a terminal written as an escape.
+    """Replace each character that could control a terminal by an escape.
 
-    It is the one filter for text that an agent, a model or a package wrote; `seer.console`
-    applies it to all that it prints.
+    This is the one filter for text that an agent, a model or a package wrote. `seer.console`
+    applies it to everything that it prints.
 
     Args:
         text: Any text; newlines and tabs stay.
-        as_json: Whether the text is a JSON document; it then stays one, of the same value.
+        as_json: Whether the text is a JSON document. The result is then JSON of the same value.
     """
     if text.isascii() and text.isprintable():
         return text
-    import re  # here: a client in a jail rarely prints anything, and must start fast
+    import re  # imported on use: a client in a jail must start fast, and rarely gets here
 
     if as_json:
         import json
@@ -39,10 +39,10 @@ def visible(text: str, *, as_json: bool = False) -> str:
 
 
 class SeerError(Exception):
-    """The root of all exceptions raised by Seer."""
+    """The base class of all exceptions that Seer raises."""
 
     def __str__(self) -> str:
-        # A message may quote a sandbox's output, and Python prints tracebacks as they are.
+        # A message may quote a sandbox's output, and Python prints tracebacks unfiltered.
         return visible(super().__str__())
 
 
@@ -76,46 +76,46 @@ class SecretMissingError(SeerError, LookupError):
 
 
 class HostResourceError(SeerError, OSError):
-    """This host lacks room, file descriptors or a folder that can be written; see `errno`."""
+    """This host has no free disk space, file descriptors or writable folder; see `errno`."""
 
 
 # --- machines ----------------------------------------------------------------------------------
 
 
 class ProviderError(SeerError):
-    """A provider could not do what was asked; the message carries the provider's own words."""
+    """A provider could not do what was asked; the message quotes the provider."""
 
 
 class HostUnreachableError(ProviderError, ConnectionError):
-    """A host elsewhere cannot be reached, or the connection to it broke."""
+    """A remote host cannot be reached, or the connection to it broke."""
 
 
 class HostRefusedError(ProviderError, PermissionError):
-    """A host elsewhere is there, but its key is not the known one, or it accepts none of ours."""
+    """A remote host has another key than the known one, or accepts none of your keys."""
 
 
 class HostUnsuitableError(ProviderError):
-    """A host elsewhere lacks what a machine on it needs; the message says how to add it."""
+    """A remote host lacks something that a machine needs; the message says how to add it."""
 
 
 class HostFullError(ProviderError, OSError):
-    """A disk of a host elsewhere is full."""
+    """A disk of a remote host is full."""
 
 
 class CapacityError(ProviderError):
-    """No GPU was free, or to be rented, within `start_timeout`."""
+    """No GPU became free, or could be rented, within `start_timeout`."""
 
 
 class CredentialsError(ProviderError, PermissionError):
-    """A provider's credentials are missing, or it refuses them."""
+    """A provider's credentials are missing, or the provider refuses them."""
 
 
 class QuotaError(ProviderError):
-    """The account may not have one more machine: its limit is reached, or its money is used up."""
+    """The account may not start another machine: its limit is reached, or its credit is used up."""
 
 
 class UnknownGpuError(ProviderError, LookupError):
-    """A provider has no GPU of this name; the message names those it has."""
+    """A provider has no GPU of this name; the message lists the GPUs that it has."""
 
 
 class ImageBuildError(ProviderError):
@@ -135,7 +135,7 @@ class StartError(SeerError):
 
 
 class SandboxNotFoundError(SeerError, LookupError):
-    """No live sandbox has this id; the message says how it ended, where that is known."""
+    """No live sandbox has this id; the message says how it ended, if that is known."""
 
 
 class SandboxLostError(SeerError, ConnectionError):
@@ -143,7 +143,7 @@ class SandboxLostError(SeerError, ConnectionError):
 
 
 class PreemptedError(SandboxLostError):
-    """The provider took the machine away, for a higher bidder or for maintenance."""
+    """The provider took the machine away, for example for a higher bidder or for maintenance."""
 
 
 class SandboxStateError(SeerError, RuntimeError):
@@ -151,15 +151,15 @@ class SandboxStateError(SeerError, RuntimeError):
 
 
 class EndingError(SeerError, ExceptionGroup[Exception]):
-    """Several steps of ending a sandbox or a session failed; all of them were tried.
+    """Several steps of ending a sandbox or a session failed; all steps were tried.
 
     Attributes:
-        exceptions: What each of them raised.
+        exceptions: The exceptions of the steps that failed.
     """
 
 
 class SandboxPausedError(SandboxStateError):
-    """The sandbox is paused, so nothing in it can answer; `resume()` lets it go on."""
+    """The sandbox is paused, so nothing in it can answer; `resume()` continues it."""
 
 
 class UserUnsupportedError(ProviderError):
@@ -215,7 +215,7 @@ class ModelError(SeerError):
 
 
 class PackageError(SeerError):
-    """A package environment could not be built; the message carries the resolver's own words."""
+    """A package environment could not be built; the message quotes the resolver."""
 
 
 class RepoError(SeerError):
@@ -230,11 +230,11 @@ class SnapshotError(SeerError):
 
 
 class IsolationError(SeerError):
-    """A boundary could not be set up, so nothing was started."""
+    """A jail could not be set up, so nothing was started."""
 
 
 class IsolationUnavailableError(IsolationError):
-    """No jail backend works on this machine; the message says why, and what to do."""
+    """No jail backend works on this machine; the message says why and what to do."""
 
 
 class PathEscapeError(IsolationError, PermissionError):
@@ -245,11 +245,11 @@ class PathEscapeError(IsolationError, PermissionError):
 
 
 class RunControlError(SeerError, ConnectionError):
-    """A running run could not be reached from outside, or refused what was asked of it."""
+    """A run could not be reached from another process, or refused the request."""
 
 
 class ToolServerError(SeerError, ConnectionError):
-    """A tool server did not start, or died; the message names it and carries its last words."""
+    """A tool server did not start, or died; the message names it and quotes its last output."""
 
 
 class ScriptError(SeerError, AssertionError):
@@ -268,14 +268,14 @@ class RecordError(SeerError, OSError):
 
 
 class RunNotFoundError(SeerError, LookupError):
-    """There is no run of this name, or several fit it."""
+    """No run has this name, or several match it."""
 
 
 class ReplayDivergenceError(SeerError, AssertionError):
-    """A replayed program did something else than the recorded one.
+    """A replayed program did something other than the recorded one.
 
     Attributes:
-        recorded: What the record holds at this point; empty when it holds nothing more.
+        recorded: What the record has at this point; empty at the end of the record.
         found: What the program did.
     """
 
@@ -292,10 +292,10 @@ class ServeError(SeerError):
     """An interface file could not be served.
 
     Attributes:
-        message: What is wrong, without the place.
+        message: What is wrong, without file and line.
         file: The interface file.
-        line: The line at fault, or None where there is none.
-        remote_traceback: The traceback from the sandbox, where there is one.
+        line: The line with the error, or None if no line is known.
+        remote_traceback: The traceback from the sandbox; empty if there is none.
     """
 
     def __init__(
@@ -314,7 +314,7 @@ class GateError(SeerError):
 
 
 class ProtocolError(GateError):
-    """A peer spoke the wrong protocol, the wrong version of it, or broke its limits."""
+    """A peer used another protocol or another version of it, or exceeded its limits."""
 
 
 class UnknownFunctionError(GateError, AttributeError):
@@ -322,15 +322,15 @@ class UnknownFunctionError(GateError, AttributeError):
 
 
 class ArgumentError(GateError, TypeError):
-    """An argument does not fit the function's hints; the message names the parameter."""
+    """An argument does not fit the function's type hints; the message names the parameter."""
 
 
 class ResultError(GateError, TypeError):
-    """A function returned something that cannot be sent; the message names the path in it."""
+    """A function returned a value that cannot be sent; the message says where in the result."""
 
 
 class BudgetExceededError(GateError):
-    """A budget is used up; the message says which, and how much it was."""
+    """A budget is used up; the message says which one, and its size."""
 
 
 class DeadlineExceededError(GateError, TimeoutError):
@@ -344,26 +344,26 @@ class CallCancelledError(GateError):
 class StillRunningError(GateError):
     """An earlier call of this caller was stopped and its function still runs.
 
-    No other call of the caller is started until it ends. The call was not executed.
+    Until that function ends, no other call of the caller starts. The new call was not executed.
     """
 
 
 class CallLostError(GateError, ConnectionError):
-    """The interface died during the call; whether it had an effect is not known."""
+    """The interface died during the call; it is not known whether the call had an effect."""
 
 
 class InterfaceRestartedError(GateError, ConnectionError):
-    """The interface was started again, so its module state is gone. The call was not executed."""
+    """The interface restarted, so its module state is gone. The call was not executed."""
 
 
 class InterfaceDiedError(GateError, ConnectionError):
-    """The interface is not running any more; the message says how it ended."""
+    """The interface no longer runs; the message says how it ended."""
 
 
 class GateBusyError(GateError):
-    """The gate, or its host, has no room for this now; the message says of what. Try again.
+    """The gate or its host has reached a limit, which the message names. Try again later.
 
-    What may have run out: connections, descriptors, memory, or what one caller may leave unread.
+    Limits are: connections, descriptors, memory, and the unread replies of one caller.
     """
 
 
@@ -372,14 +372,14 @@ class HandleError(GateError, LookupError):
 
 
 class RemoteError(SeerError):
-    """An exposed function raised.
+    """An exposed function raised an exception.
 
-    Raised as a subclass that also inherits the builtin exception of the same name, where there
-    is one, so that `except ValueError` works.
+    If a builtin exception has the same name, the instance also inherits that builtin, so that
+    `except ValueError` works.
 
     Attributes:
         type_name: The name of the exception's class in the sandbox.
-        remote_traceback: The traceback from the sandbox; empty where tracebacks are off.
+        remote_traceback: The traceback from the sandbox; empty if tracebacks are off.
     """
 
     type_name: str = ""
@@ -390,12 +390,12 @@ class RemoteError(SeerError):
 
 
 class ModelInputError(SeerError, ValueError):
-    """What was asked of a model does not fit it (a layer it has not, a text without tokens ...)."""
+    """An argument does not fit the model, such as a layer that the model does not have."""
 
 
 class CallLimitError(ModelInputError):
-    """More was asked than one call may do; the message names the limit and how to ask for less."""
+    """A call asks for more than one call may do; the message names the limit and what to change."""
 
 
 class AnswerError(SeerError, ValueError):
-    """A final answer is missing, or not of the form that can be graded."""
+    """A final answer is missing, or has a form that cannot be graded."""

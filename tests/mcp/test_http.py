@@ -418,7 +418,7 @@ async def test_a_cancelled_call_is_cancelled_here(door: HttpDoor, mode: str) -> 
 async def test_closing_the_door_ends_calls_and_frees_the_port(door: HttpDoor) -> None:
     port = urlsplit(door.url).port or 0
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
-    with pytest.raises(ConfigError, match=f"port={port}: cannot be listened on"):
+    with pytest.raises(ConfigError, match=f"port={port}: cannot listen on this port"):
         await on_loop(HttpDoor.open(tools, port=port, token=TOKEN))
     raw = Raw(door)
     await asyncio.to_thread(raw.initialize)

@@ -150,7 +150,7 @@ def test_a_syntax_error_names_the_file_and_the_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up.py", "a//b.py", "./a.py", "", "a\0.py"])
 def test_files_outside_of_the_library_are_refused(path: str) -> None:
-    with pytest.raises(ConfigError, match="plain relative path"):
+    with pytest.raises(ConfigError, match="a relative path such as"):
         Library(name="a", files={"a.py": b"", path: b""})
 
 
@@ -160,11 +160,11 @@ def test_a_library_without_its_own_module_is_refused() -> None:
 
 
 def test_missing_sources_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no .py file"):
+    with pytest.raises(ConfigError, match="is not a .py file"):
         Library.from_file(tmp_path / "none.py")
     with pytest.raises(ConfigError, match="from_directory"):
         Library.from_file(tmp_path)
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         Library.from_directory(tmp_path / "none")
     with pytest.raises(ConfigError, match="has no .py file"):
         Library.from_directory(tmp_path)
@@ -183,7 +183,7 @@ def test_a_folder_of_many_files_points_to_local_dirs(
     (tmp_path / "a.py").write_text("")
     (tmp_path / "b.bin").write_bytes(b"12345678")
     monkeypatch.setattr("seer.workspace._library.MAX_BYTES", 4)
-    with pytest.raises(ConfigError, match="local_dirs"):
+    with pytest.raises(ConfigError, match="leave large data out"):
         Library.from_directory(tmp_path, name="big")
 
 

@@ -82,11 +82,11 @@ def test_paths_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         Workspace(local_files=[tmp_path / "none"])
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(ConfigError, match="is not a folder"):
         Workspace(local_dirs=[tmp_path / "file"])
-    with pytest.raises(ConfigError, match="plain relative path"):
+    with pytest.raises(ConfigError, match="a relative path such as"):
         Workspace(local_files=[(tmp_path / "file", "../up")])
-    with pytest.raises(ConfigError, match="holds no SKILL.md"):
+    with pytest.raises(ConfigError, match="has no SKILL.md"):
         Workspace(skill_dirs=[tmp_path])
 
 

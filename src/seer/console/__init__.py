@@ -1,7 +1,7 @@
-"""What a person sees in a terminal. The only importer of rich, and the only place that prints.
+"""Terminal output. This package is the only one that imports rich, and the only one that prints.
 
-Agents, models and packages write much of what is shown, so every text passes one filter here:
-`visible`, which writes control characters as escapes.
+Agents, models and packages write much of the text that is shown. So every text passes the filter
+`visible`, which replaces control characters by escapes.
 """
 
 from seer.console._output import (
@@ -13,13 +13,13 @@ from seer.console._output import (
     say_json,
     table,
 )
-from seer.console._progress import Phase, Progress, current_phase, progress
+from seer.console._progress import Phase, Phases, current_phase, progress
 from seer.console._status import status_line
 from seer.errors import visible
 
 __all__ = [
     "Phase",
-    "Progress",
+    "Phases",
     "confirm",
     "current_phase",
     "filtered_output",

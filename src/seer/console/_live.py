@@ -1,4 +1,4 @@
-"""The moving display on a terminal. All undertakings of one process share it."""
+"""The live progress display on a terminal. All tasks of one process share it."""
 
 import threading
 from collections.abc import Generator
@@ -29,7 +29,7 @@ _users = 0
 
 
 class _Field(ProgressColumn):
-    """Shows a field that is a `Text`: rich reads no markup in it."""
+    """Shows a field that is a `Text`, so that rich does not interpret markup in it."""
 
     def __init__(self, name: str, column: Column | None = None) -> None:
         super().__init__(column or Column(no_wrap=True))
@@ -61,7 +61,7 @@ class _Live(Display):
         return self._rich.add_task(
             "",
             total=None,
-            words=Text.assemble((self._title, "dim"), " ", name),
+            label=Text.assemble((self._title, "dim"), " ", name),
             detail=Text(""),
             counts=False,
             mark=Text(" "),
@@ -89,7 +89,7 @@ class _Live(Display):
 
 @contextmanager
 def live_display(title: str, file: TextIO) -> Generator[Display]:
-    """Join the moving display; it ends with the last undertaking that uses it."""
+    """Use the shared live display. It starts with its first user and ends with its last."""
     global _shared, _users
     with _lock:
         if _shared is None:
@@ -111,7 +111,7 @@ def _make(file: TextIO) -> RichProgress:
     return RichProgress(
         SpinnerColumn(finished_text=" "),
         _Field("mark"),
-        _Field("words"),
+        _Field("label"),
         _OnlyBytes(BarColumn(bar_width=24)),
         _OnlyBytes(DownloadColumn()),
         _OnlyBytes(TransferSpeedColumn()),

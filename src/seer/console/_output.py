@@ -1,4 +1,4 @@
-"""Lines, tables and questions. All text passes the filter on its way out."""
+"""Prints lines and tables, and asks questions. All text passes the filter `visible`."""
 
 import contextlib
 import json
@@ -11,17 +11,17 @@ from typing import Any, TextIO, cast
 from seer.errors import visible
 
 _NARROWEST = 9
-"""Characters of a column that is made as narrow as possible, with what separates it."""
+"""The smallest width of a column, in characters, including its separator."""
 
 
 def say(text: object = "", *, file: TextIO | None = None, end: str = "\n", style: str = "") -> None:
-    """Print a text, with what could act on a terminal made visible.
+    """Print a text, with control characters replaced by escapes.
 
     Args:
-        text: The text, or what has one; it may be hostile.
-        file: Where to print; standard output by default.
-        end: What follows it.
-        style: How it looks on a terminal, in rich's words: `dim`, `red`.
+        text: Any object; its `str` is printed. It may be hostile.
+        file: The stream; standard output by default.
+        end: Printed after the text.
+        style: A style of rich for terminals, such as `dim` or `red`.
     """
     stream = sys.stdout if file is None else file
     if style and stream.isatty():
@@ -36,7 +36,7 @@ def say(text: object = "", *, file: TextIO | None = None, end: str = "\n", style
 
 
 def is_watched() -> bool:
-    """Whether a person sees what happens: standard error is a terminal, and `SEER_QUIET` is off."""
+    """Whether a person watches: standard error is a terminal, and `SEER_QUIET` is not set."""
     return sys.stderr.isatty() and os.environ.get("SEER_QUIET", "") in ("", "0")
 
 
@@ -47,7 +47,7 @@ def say_json(value: object) -> None:
 
 
 def confirm(question: str) -> bool:
-    """Ask on standard error; only `y` or `yes` on standard input agrees."""
+    """Ask a question on standard error. Only the answer `y` or `yes` on standard input is True."""
     say(f"{question} [y/N] ", file=sys.stderr, end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -61,16 +61,16 @@ def table(
     shorten: Collection[str] = (),
     colours: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a table; numbers are aligned to the right.
+    """Print a table. Numbers are aligned to the right.
 
     Args:
         columns: The headings.
         rows: One sequence of cells per row.
-        title: A line above it.
-        file: Where to print; standard output by default.
-        shorten: Columns whose cells are cut on a narrow terminal, so that each row is one line;
-            without any, cells are wrapped.
-        colours: How a cell is coloured on a terminal, by its whole text: `error` -> `red`.
+        title: A line above the table.
+        file: The stream; standard output by default.
+        shorten: Columns whose cells are cut on a narrow terminal, so that each row is one line.
+            Without such columns, cells are wrapped.
+        colours: The colour of a cell on a terminal, by its whole text: `error` -> `red`.
     """
     from rich import box
     from rich.console import Console
@@ -78,13 +78,13 @@ def table(
     from rich.text import Text
 
     stream = sys.stdout if file is None else file
-    # As plain text: a cell with brackets in it is no markup.
+    # `Text` below keeps rich from interpreting brackets in a cell as markup.
     cells = [[visible(str(cell)) for cell in row] for row in rows]
     rendered = Table(
         title=Text(visible(title)) if title else None, box=box.SIMPLE_HEAD, title_justify="left"
     )
     widths = _widths(columns, cells)
-    # Without a terminal nothing is cut: a log has no width.
+    # A log has no width, so nothing is cut there.
     width = None if stream.isatty() else max(80, 4 + sum(widths))
     console = Console(file=cast("TextIO", FittingStream(stream)), width=width)
     if shorten:
@@ -104,7 +104,7 @@ def table(
 
 
 def log_to_terminal(level: int) -> None:
-    """Show the log of this process on standard error."""
+    """Write the log of this process to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_VisibleFormatter("%(levelname)s %(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
@@ -112,7 +112,7 @@ def log_to_terminal(level: int) -> None:
 
 @contextlib.contextmanager
 def filtered_output() -> Generator[None]:
-    """Within the block, also what other code prints in this process passes the filter."""
+    """Within the block, everything that this process prints passes the filter."""
     with (
         contextlib.redirect_stdout(cast("TextIO", _FilteredStream(sys.stdout))),
         contextlib.redirect_stderr(cast("TextIO", _FilteredStream(sys.stderr))),
@@ -121,7 +121,7 @@ def filtered_output() -> Generator[None]:
 
 
 class FittingStream:
-    """A text stream that writes letters which its encoding lacks as escapes, and never fails."""
+    """A text stream that writes characters outside its encoding as escapes, instead of failing."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -130,7 +130,7 @@ class FittingStream:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text; returns its length."""
+        """Write a text, and return its length."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
@@ -158,7 +158,7 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _fitted(widths: list[int], room: int, may_shrink: list[bool]) -> list[int]:
-    """The widths, with the widest of those that may shrink made smaller until all have room."""
+    """Make the widest shrinkable columns narrower until all columns fit."""
     found = list(widths)
     while sum(found) > room:
         index = max((i for i, may in enumerate(may_shrink) if may), key=lambda i: found[i])

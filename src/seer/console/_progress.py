@@ -1,8 +1,8 @@
-"""Progress of something that takes a while and has phases.
+"""Shows the progress of a task that has phases, such as the start of a sandbox.
 
-On a terminal there is a live line per phase, with a bar, bytes and rate where bytes are counted;
-elsewhere one plain line when a phase ends. `SEER_PROGRESS` (`auto`, `live`, `plain`, `off`)
-overrides the choice. Everything goes to standard error, so that a program's output stays its own.
+A terminal shows one live line per phase, with a bar, bytes and rate if the phase counts bytes. A
+log gets one line when a phase ends. `SEER_PROGRESS` (`auto`, `live`, `plain`, `off`) overrides the
+choice. The output goes to standard error, so it does not mix with a program's own output.
 """
 
 import os
@@ -21,7 +21,7 @@ Mode = Literal["auto", "live", "plain", "off"]
 
 
 class Phase:
-    """One phase that is under way. Its methods may be called from any thread."""
+    """A phase that is running. Its methods may be called from any thread."""
 
     def __init__(self, name: str, display: "Display") -> None:
         self.name = name
@@ -34,26 +34,26 @@ class Phase:
 
     @property
     def seconds(self) -> float:
-        """How long the phase has been under way."""
+        """How long the phase has been running."""
         return time.monotonic() - self._began
 
     def say(self, detail: str) -> None:
-        """Show what the phase is doing just now."""
+        """Show what the phase is doing now."""
         self.detail = visible(" ".join(detail.split()))
         self._display.refresh(self._key, self)
 
     def bytes(self, done: int, total: int) -> None:
-        """Show how many bytes have come, of how many."""
+        """Show how many bytes are done, and how many there are in total."""
         self.done, self.total = done, total
         self._display.refresh(self._key, self)
 
     def end(self, *, failed: bool) -> None:
-        """Show that the phase is over. `Progress.phase` calls this."""
+        """Show that the phase is over. `Phases.phase` calls this."""
         self._display.close(self._key, self, failed=failed)
 
 
-class Progress:
-    """The phases of one undertaking."""
+class Phases:
+    """The phases of one task."""
 
     def __init__(self, display: "Display") -> None:
         self._display = display
@@ -78,7 +78,10 @@ _CURRENT: ContextVar[Phase | None] = ContextVar("seer_phase", default=None)
 
 
 def current_phase() -> Phase | None:
-    """The phase within which the caller runs, for those who wait far below it; None outside."""
+    """The phase in which the caller runs; None outside of phases.
+
+    Code deep below the phase uses it to report what it waits for.
+    """
     return _CURRENT.get()
 
 
@@ -87,7 +90,7 @@ class Display(ABC):
 
     @abstractmethod
     def open(self, name: str) -> int:
-        """Show a new phase; the number stands for it from now on."""
+        """Show a new phase, and return a key for it."""
 
     @abstractmethod
     def refresh(self, key: int, phase: Phase) -> None:
@@ -118,7 +121,7 @@ class _Plain(Display):
         return 0
 
     def refresh(self, key: int, phase: Phase) -> None:
-        """Say nothing before the end: a log is no place for a moving bar."""
+        """Show nothing: a log gets a line only when a phase ends."""
 
     def close(self, key: int, phase: Phase, *, failed: bool) -> None:
         words = [f"{self._title}: {phase.name}"]
@@ -133,13 +136,13 @@ class _Plain(Display):
 @contextmanager
 def progress(
     title: str, *, mode: Mode | None = None, file: TextIO | None = None
-) -> Generator[Progress]:
-    """Show the phases of an undertaking.
+) -> Generator[Phases]:
+    """Show the phases of a task.
 
     Args:
-        title: What is under way, such as `sandbox on local`.
-        mode: How to show it; by default `SEER_PROGRESS`, and without that whatever fits `file`.
-        file: Where to show it; standard error by default.
+        title: The task, such as `sandbox on local`.
+        mode: How to show it; by default `SEER_PROGRESS`, and without that what suits `file`.
+        file: The stream; standard error by default.
 
     Raises:
         ConfigError: `SEER_PROGRESS` has an unknown value.
@@ -148,13 +151,13 @@ def progress(
     title = visible(title)
     chosen = _choose(mode, stream)
     if chosen == "live":
-        # Imported on use: rich takes longer to import than a small sandbox to start.
+        # Imported on use: importing rich takes longer than starting a small sandbox.
         from seer.console._live import live_display
 
         with live_display(title, stream) as display:
-            yield Progress(display)
+            yield Phases(display)
     else:
-        yield Progress(_Plain(title, stream) if chosen == "plain" else _Silent())
+        yield Phases(_Plain(title, stream) if chosen == "plain" else _Silent())
 
 
 def _choose(mode: Mode | None, file: TextIO) -> Literal["live", "plain", "off"]:

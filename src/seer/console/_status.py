@@ -1,4 +1,4 @@
-"""One line that says how something stands, replaced as it changes; on a terminal only."""
+"""A status line that is replaced as it changes."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -10,12 +10,12 @@ from seer.console._output import say
 
 @contextmanager
 def status_line(file: TextIO | None = None) -> Generator[Callable[[str], None]]:
-    """A function that shows one line of text in place of the one before.
+    """Give a function that shows one line of text in place of the one before.
 
-    Without a terminal a line is printed when it changes, and repeats nothing.
+    If the stream is not a terminal, each new text is printed as a line of its own.
 
     Args:
-        file: Where to show it; standard error by default.
+        file: The stream; standard error by default.
     """
     stream: TextIO = sys.stderr if file is None else file
     moving = stream.isatty()

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seer.console import Phase, Progress, progress
+from seer.console import Phase, Phases, progress
 from seer.environment._adoption import Note, read_note, write_note
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._secrets import Secrets, load_secrets, missing_secrets
@@ -157,7 +157,7 @@ class _Starter:
         self._workshop = Workshop()
         self._versions: dict[str, str] = {}
 
-    async def run(self, display: Progress) -> Started:
+    async def run(self, display: Phases) -> Started:
         config = self._config
         machine: Machine | None = None
         try:
@@ -180,7 +180,7 @@ class _Starter:
             raise
 
     @asynccontextmanager
-    async def _in_phase(self, display: Progress, name: str) -> AsyncGenerator[Phase]:
+    async def _in_phase(self, display: Phases, name: str) -> AsyncGenerator[Phase]:
         self._phase = name
         began = time.monotonic()
         try:
@@ -194,7 +194,7 @@ class _Starter:
         logger.info("phase %s took %.3f s", name, time.monotonic() - began)
 
     async def _prepare(
-        self, display: Progress
+        self, display: Phases
     ) -> tuple[Path | None, tuple[PreparedModel, ...], tuple[PreparedRepo, ...]]:
         if self._provider.runs_nothing:
             return None, (), ()
@@ -225,7 +225,7 @@ class _Starter:
             for mount, place in zip(self._mounts, places, strict=True)
         ]
 
-    async def _packages(self, display: Progress) -> Path | None:
+    async def _packages(self, display: Phases) -> Path | None:
         config = self._config
         packages = _packages_for(config, notebook=self._kind == "sandbox")
         if not packages and not config.system_packages and self._host is None:
@@ -242,7 +242,7 @@ class _Starter:
             self._versions = await self._workshop.versions(environment, config.python_packages)
             return environment
 
-    async def _models(self, display: Progress) -> tuple[PreparedModel, ...]:
+    async def _models(self, display: Phases) -> tuple[PreparedModel, ...]:
         if not self._config.models:
             return ()
         async with self._in_phase(display, "models") as phase:
@@ -253,7 +253,7 @@ class _Starter:
                 on_bytes=phase.bytes,
             )
 
-    async def _repos(self, display: Progress) -> tuple[PreparedRepo, ...]:
+    async def _repos(self, display: Phases) -> tuple[PreparedRepo, ...]:
         if not self._config.repos:
             return ()
         async with self._in_phase(display, "repos") as phase:
@@ -326,7 +326,7 @@ class _Starter:
 
     async def _fill(
         self,
-        display: Progress,
+        display: Phases,
         machine: Machine,
         models: Sequence[PreparedModel],
         repos: Sequence[PreparedRepo],

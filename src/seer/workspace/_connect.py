@@ -1,4 +1,4 @@
-"""A served library as a live module in a person's own script."""
+"""Connects a served library to its interface in your own script or notebook."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLIENT = "_seer_gate"
 
 
 def open_gate(library: Library) -> client.Gate:
-    """Open a caller of its own; the gate, for whoever calls as that caller.
+    """Make a new caller of a served library, and return a client that calls as this caller.
 
     Raises:
         ConfigError: The library is local code.
@@ -43,7 +43,7 @@ def open_gate(library: Library) -> client.Gate:
 
 
 def connect_library(library: Library) -> ModuleType:
-    """Open a caller of its own and load the generated module so that it calls as that caller.
+    """Make a new caller, and load the generated module so that it calls as this caller.
 
     Raises:
         ConfigError: The library is local code.
@@ -55,14 +55,14 @@ def connect_library(library: Library) -> ModuleType:
     path = f"{library.name}/__init__.py"
     source = library.files[path if path in library.files else f"{library.name}.py"]
 
-    # The generated code imports the client under the name it has in jails; here it gets the
-    # package's own client, bound to this caller's socket, for as long as the loading takes.
+    # The generated code imports the client by the name that it has in jails. While the code loads,
+    # that name stands for the package's own client, bound to this caller's socket.
     def connect(_name: str) -> client.Gate:
         return gate
 
-    door = ModuleType(_CLIENT)
-    vars(door).update(connect=connect, Handle=client.Handle)
-    aliases = {_CLIENT: door, f"{_CLIENT}.rpc": _import("seer.rpc")}
+    stand_in = ModuleType(_CLIENT)
+    vars(stand_in).update(connect=connect, Handle=client.Handle)
+    aliases = {_CLIENT: stand_in, f"{_CLIENT}.rpc": _import("seer.rpc")}
     aliases[f"{_CLIENT}.rpc._restore"] = _import("seer.rpc.values._restore")
     with _lock:
         before = {key: sys.modules[key] for key in aliases if key in sys.modules}

@@ -1,4 +1,4 @@
-"""Documentation of Python source, read with `ast`: nothing is imported or executed."""
+"""Makes documentation from Python source. It reads the source with `ast` and executes nothing."""
 
 import ast
 import inspect
@@ -15,10 +15,10 @@ def parse_module(field: str, path: str, source: bytes) -> ast.Module:
     """Parse one file.
 
     Raises:
-        ConfigError: It is not valid Python; the message has the line and the reason.
+        ConfigError: The file is not valid Python; the message has the line and the reason.
     """
     with warnings.catch_warnings():
-        # A doubtful escape in the user's file is theirs to see when they run it, not here.
+        # Python warns about invalid escapes again when the user runs the file.
         warnings.simplefilter("ignore", SyntaxWarning)
         try:
             return _parsed(source, path)
@@ -31,10 +31,10 @@ def parse_module(field: str, path: str, source: bytes) -> ast.Module:
 
 
 def _parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
-    """`ast.parse`, also while other threads parse.
+    """Like `ast.parse`, but works while other threads parse.
 
-    Python 3.11 counts the depth of all threads in one place, and takes it for a fault of its own
-    when another thread came in between (gh-106905). Nothing is wrong with the source then.
+    Python 3.11 has one recursion counter for the parsers of all threads. It raises `SystemError`
+    if two of them run at the same time (gh-106905), although the source is correct.
     """
     for _ in range(9):
         try:
@@ -46,7 +46,7 @@ def _parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
 
 
 def document_library(name: str, files: Mapping[str, bytes]) -> str:
-    """Markdown for a library: signatures and docstrings of all that is public in it."""
+    """Markdown for a library: signatures and docstrings of its public functions and classes."""
     sections: list[str] = []
     for path in sorted(files, key=lambda p: (p.count("/"), not p.endswith("__init__.py"), p)):
         module = module_name(path)
@@ -65,7 +65,7 @@ def document_library(name: str, files: Mapping[str, bytes]) -> str:
 
 
 def document_module(tree: ast.Module) -> Iterator[str]:
-    """Each public definition of a module, as source with `...` for its body."""
+    """Each public definition of a module, as source with `...` as its body."""
     exported = _exported(tree)
     for node in tree.body:
         if not isinstance(node, FunctionNode | ast.ClassDef):
@@ -94,7 +94,7 @@ def module_name(path: str) -> str | None:
 
 
 def first_sentence(docstring: str | None) -> str:
-    """The first paragraph of a docstring, on one line; empty where there is none."""
+    """The first paragraph of a docstring, on one line; empty if there is no docstring."""
     return " ".join(inspect.cleandoc(docstring or "").split("\n\n")[0].split())
 
 
@@ -141,7 +141,7 @@ def _without_self(arguments: ast.arguments) -> ast.arguments:
 
 
 def _exported(tree: ast.Module) -> frozenset[str] | None:
-    """The names in a literal `__all__`, or None where there is none."""
+    """The names in a literal `__all__`, or None if the module has none."""
     for node in tree.body:
         match node:
             case ast.Assign(

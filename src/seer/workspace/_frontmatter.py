@@ -1,4 +1,4 @@
-"""The YAML front matter of a `SKILL.md`: read and written, with its limits."""
+"""Reads and writes the YAML front matter of a `SKILL.md`."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from seer.errors import ConfigError
 
 
 def split_frontmatter(field: str, text: str) -> tuple[dict[str, str], str]:
-    """The front matter's scalar entries, and the text after it.
+    """Split a text into the scalar entries of its front matter, and the rest.
 
     Raises:
         ConfigError: The front matter does not end, or is not a YAML mapping.
@@ -38,6 +38,6 @@ def split_frontmatter(field: str, text: str) -> tuple[dict[str, str], str]:
 
 
 def with_frontmatter(meta: Mapping[str, str], body: str) -> str:
-    """`body` under front matter; values are JSON strings, which are YAML too."""
+    """Put front matter before `body`. Values are written as JSON strings, which are valid YAML."""
     head = "\n".join(f"{key}: {json.dumps(value)}" for key, value in meta.items())
     return f"---\n{head}\n---\n\n{body.strip()}\n"

@@ -1,59 +1,59 @@
-"""What a served library must offer to whoever opens a session with it. No machinery here."""
+"""What a session needs from a served library, as protocols. `environment` implements them."""
 
 from pathlib import Path
 from typing import Protocol
 
 
 class GateSocket(Protocol):
-    """One caller's own door to a served interface, on this host."""
+    """The socket of one caller of a served interface, on this host."""
 
     @property
     def path(self) -> Path:
-        """The Unix socket; whoever connects to it is this caller."""
+        """The Unix socket. Every process that connects to it acts as this caller."""
         ...
 
     @property
     def address(self) -> str:
-        """The same for the gate's client, which must know when bytes are passed on elsewhere."""
+        """The address for the gate's client. It also says whether a relay forwards the bytes."""
         ...
 
     async def aclose(self) -> None:
-        """End the caller: its calls are cancelled, its handles freed, the socket removed."""
+        """End the caller: cancel its calls, free its handles and remove the socket."""
         ...
 
 
 class Dependent(Protocol):
-    """Something that cannot go on without what it was made for, such as a session."""
+    """An object that must close when its sandbox or interface ends, such as a session."""
 
     async def owner_ends(self, owner: object) -> None:
-        """A sandbox, or an interface that one serves, is about to end."""
+        """Close, because `owner` (a sandbox or a served interface) is about to end."""
         ...
 
 
 class Gate(Protocol):
-    """A served interface that hands out callers. A caller is a socket, never a name or a token."""
+    """A served interface that makes callers. A socket identifies a caller, not a name or token."""
 
     @property
     def hides_model(self) -> bool:
-        """Whether callers must not learn which model is behind it."""
+        """Whether the names of its models are hidden from callers."""
         ...
 
     async def open_caller(self, label: str) -> GateSocket:
         """Make a new caller.
 
         Args:
-            label: What the record and the listings call it, such as the session's name.
+            label: The caller's name in records and listings, such as the session's name.
         """
         ...
 
     async def how_it_ended(self) -> str:
-        """How the interface ended; empty while it runs, loads or is started again.
+        """How the interface ended; empty while it runs, loads or restarts.
 
         Raises:
-            SandboxLostError: Its sandbox has ended; the message says how.
+            SandboxLostError: The sandbox has ended; the message says how.
         """
         ...
 
     def add_dependent(self, dependent: Dependent) -> None:
-        """Have something told before the interface ends with its sandbox."""
+        """Register an object whose `owner_ends` is called before the interface ends."""
         ...

@@ -1,7 +1,7 @@
-"""Put a workspace's files into a machine, through nothing but the machine's file API.
+"""Installs a workspace's files in a machine, through the machine's file API.
 
-Installing twice is harmless. A file that differs from what was installed before was changed by
-the agent (or a person) and is kept; the report and the log name it.
+Installing twice is harmless. A file that differs from the one that was installed before has been
+changed by the agent or a person. It is kept, and the report and the log name it.
 """
 
 import errno
@@ -26,40 +26,44 @@ class FileApi(Protocol):
     """The part of a machine that the installer uses."""
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """Read a file; `RemoteFileError` with the errno where that fails."""
+        """Read a file.
+
+        Raises:
+            RemoteFileError: The file cannot be read; the error has the errno.
+        """
         ...
 
     async def write_file(
         self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
     ) -> None:
-        """Write a file atomically; parent folders are made."""
+        """Write a file atomically, and create its parent folders."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstallReport:
-    """What an installation did, by relative path."""
+    """The relative paths of installed files, by what happened to them."""
 
     written: tuple[str, ...] = ()
     unchanged: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Changed since they were installed, so left alone."""
+    """Files that were changed after they were installed, and so were not overwritten."""
 
 
 async def install_files(workspace: Workspace, machine: FileApi, *, root: str) -> InstallReport:
     """Install skills, local files and local folders below `root`.
 
     Raises:
-        RemoteFileError: The machine refused a file; those before it are installed.
+        RemoteFileError: The machine refused a file. The files before it are installed.
     """
     return await _install(dict(_workspace_files(workspace)), machine, root)
 
 
 async def install_libraries(workspace: Workspace, machine: FileApi, *, root: str) -> InstallReport:
-    """Install all libraries below `root`, which then belongs on the session's `sys.path`.
+    """Install all libraries below `root`. The caller adds `root` to the session's `sys.path`.
 
     Raises:
-        RemoteFileError: The machine refused a file; those before it are installed.
+        RemoteFileError: The machine refused a file. The files before it are installed.
     """
     return await _install(workspace.library_files(), machine, root)
 
@@ -95,7 +99,7 @@ async def _install(files: Mapping[str, bytes], machine: FileApi, root: str) -> I
             written.append(path)
         else:
             kept.append(path)
-            logger.warning("%s was changed in the workspace and is kept as it is", path)
+            logger.warning("%s was changed in the workspace, so it is not overwritten", path)
     manifest = before | {path: _digest(files[path]) for path in (*written, *unchanged)}
     if manifest != before:
         await machine.write_file(
@@ -105,10 +109,10 @@ async def _install(files: Mapping[str, bytes], machine: FileApi, root: str) -> I
 
 
 async def _read(machine: FileApi, path: str, expected: int) -> bytes | None:
-    """The file's content, or None where there is none.
+    """The file's content, or None if there is no such file.
 
-    A file can be of any size by now; a prefix a little longer than anything of ours is enough to
-    see that it differs.
+    The agent may have made the file larger. This reads one byte more than the expected size, or
+    more, which is enough to see that the file differs.
     """
     try:
         return await machine.read_file(path, length=max(expected, _MANIFEST_LIMIT) + 1)
@@ -119,7 +123,10 @@ async def _read(machine: FileApi, path: str, expected: int) -> bytes | None:
 
 
 async def _read_manifest(machine: FileApi, path: str) -> dict[str, str]:
-    """What was installed before. An agent can write this file; then only its own files suffer."""
+    """The hashes of files that were installed before.
+
+    The agent can change this file. It can then only affect files in its own workspace.
+    """
     try:
         data = await machine.read_file(path, length=_MANIFEST_LIMIT)
         loaded: object = json.loads(data)

@@ -1,7 +1,7 @@
 """A library: Python code that an agent imports in its session, local or served through the gate.
 
-Both kinds are the same to an agent. A served library's files are a generated module and the
-gate's client; its `gate` hands out the socket that they connect to.
+An agent uses both kinds in the same way. The files of a served library are a generated module and
+the gate's client. Its `gate` makes the socket that they connect to.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _SKIPPED_FOLDERS = frozenset({"__pycache__", ".git", ".venv", "node_modules"})
 class Library:
     """Python code that can be imported as `name` in a session.
 
-    Nothing of it is executed on the controller: signatures and docstrings are read with `ast`.
+    The controller does not execute the code. It reads signatures and docstrings with `ast`.
     """
 
     name: str
-    """What the agent imports."""
+    """The name that the agent imports."""
     files: Mapping[str, bytes] = field(hash=False, repr=False)
-    """Relative path -> content; `name.py` or files under `name/`, and what they need."""
+    """The content of each file by relative path: `name.py` or `name/...`, and what they import."""
     docs: str = field(default="", repr=False)
-    """Markdown for the prompt; made from the code where none is given."""
+    """Markdown for the prompt; made from the code by default."""
     gate: Gate | None = field(default=None, compare=False, repr=False)
-    """Where a served library's calls go; None for local code."""
+    """The interface of a served library; None for local code."""
 
     def __repr__(self) -> str:
         kind = "served" if self.gate is not None else "local code"
@@ -55,7 +55,7 @@ class Library:
             raise ConfigError(
                 "Library.files",
                 sorted(files)[:5],
-                f"holds neither {self.name}.py nor a file under {self.name}/, "
+                f"has neither {self.name}.py nor a file under {self.name}/, "
                 f"so `import {self.name}` would fail",
             )
         for path, content in files.items():
@@ -67,7 +67,7 @@ class Library:
 
     @classmethod
     def from_code(cls, name: str, code: str) -> Library:
-        """A library of one module, from its source.
+        """Make a library of one module from its source.
 
         Raises:
             ConfigError: The name cannot be imported, or the code does not parse.
@@ -76,7 +76,7 @@ class Library:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], name: str | None = None) -> Library:
-        """A library of one module, from a file; named after the file unless `name` is given.
+        """Make a library of one module from a file. The default name is the file's stem.
 
         Raises:
             ConfigError: The file is missing or does not parse, or the name cannot be imported.
@@ -84,7 +84,9 @@ class Library:
         source = Path(path)
         if source.suffix != ".py" or not source.is_file():
             hint = (
-                "is a folder; use Library.from_directory" if source.is_dir() else "is no .py file"
+                "is a folder; use Library.from_directory"
+                if source.is_dir()
+                else "is not a .py file"
             )
             raise ConfigError("Library.from_file", str(path), hint)
         stem = name if name is not None else source.stem
@@ -92,16 +94,16 @@ class Library:
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str], name: str | None = None) -> Library:
-        """A package, from its folder; named after the folder unless `name` is given.
+        """Make a library of a package from its folder. The default name is the folder's name.
 
-        Data files in the folder come along; caches and version control do not.
+        The library includes data files in the folder, but not caches and version control.
 
         Raises:
-            ConfigError: There is no Python in the folder, it is too large, or see `from_file`.
+            ConfigError: The folder has no Python file or is too large, or a file does not parse.
         """
         root = Path(path)
         if not root.is_dir():
-            raise ConfigError("Library.from_directory", str(path), "is no folder")
+            raise ConfigError("Library.from_directory", str(path), "is not a folder")
         files = read_folder("Library.from_directory", root)
         if not any(file.endswith(".py") for file in files):
             raise ConfigError("Library.from_directory", str(path), "has no .py file in it")
@@ -110,13 +112,13 @@ class Library:
 
     @classmethod
     def from_skill_dir(cls, path: str | os.PathLike[str], name: str | None = None) -> Library:
-        """The Python code of a skill's folder as a library, documented by its `SKILL.md`.
+        """Make a library from the Python code in a skill's folder, documented by its `SKILL.md`.
 
-        One `.py` file becomes a module, several become a package; the name is the skill's, with
-        underscores.
+        One `.py` file becomes a module; several become a package. The default name is the skill's
+        name with underscores.
 
         Raises:
-            ConfigError: There is no `SKILL.md`, or no Python beside it; or see `from_file`.
+            ConfigError: The folder has no `SKILL.md` or no Python file, or a file does not parse.
         """
         root = Path(path)
         if not (root / "SKILL.md").is_file():
@@ -138,9 +140,9 @@ class Library:
         return cls(name=name, files=packed, docs=f"{body.strip()}\n\n{signatures}".strip() + "\n")
 
     def connect(self) -> ModuleType:
-        """A live module for a person's own script: calls go through the gate as an own caller.
+        """Return a module whose functions call the interface, for your own script or notebook.
 
-        A local library has nothing to connect to: import its file instead.
+        Each call of `connect` makes a new caller. For a local library, import its file instead.
 
         Raises:
             ConfigError: The library is local code.
@@ -151,10 +153,10 @@ class Library:
 
 
 def read_folder(field: str, root: Path) -> dict[str, bytes]:
-    """All regular files below `root`, by relative path; links are not followed.
+    """The content of all regular files below `root`, by relative path. Links are skipped.
 
     Raises:
-        ConfigError: There are too many files, or they are too large together.
+        ConfigError: The folder has too many files or bytes.
     """
     files: dict[str, bytes] = {}
     total = 0
@@ -164,7 +166,7 @@ def read_folder(field: str, root: Path) -> dict[str, bytes]:
             path = Path(folder, file)
             if path.is_symlink() or not path.is_file() or path.suffix == ".pyc":
                 continue
-            # The folder may be one that an agent works in, and the check above a moment old.
+            # An agent may work in this folder and replace the file by a link after the check.
             data = read_bytes(root, path.relative_to(root))
             total += len(data)
             files[path.relative_to(root).as_posix()] = data
@@ -172,7 +174,7 @@ def read_folder(field: str, root: Path) -> dict[str, bytes]:
                 raise ConfigError(
                     field,
                     str(root),
-                    f"holds more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB; "
-                    "give large data to the session with Workspace(local_dirs=...)",
+                    f"has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB; "
+                    "leave large data out of it",
                 )
     return files

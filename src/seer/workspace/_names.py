@@ -1,4 +1,4 @@
-"""Which names a library, a skill and the files in them may have."""
+"""Checks the names of libraries, skills and their files."""
 
 import keyword
 import re
@@ -11,40 +11,42 @@ from seer.errors import ConfigError
 _KERNEL_MODULES = frozenset(
     {"IPython", "ipykernel", "jupyter_client", "jupyter_core", "tornado", "traitlets", "zmq"}
 )
-"""What a session's kernel imports; a library of such a name would stop it from starting."""
+"""Modules that a session's kernel imports. A library of the same name would break the kernel."""
 
 _SKILL_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def check_module_name(field: str, name: str) -> None:
-    """Raise unless `import name` finds this library and breaks nothing else."""
+    """Raise `ConfigError` unless `import name` would find this library and shadow no other."""
     if not name.isidentifier():
         fix = re.sub(r"\W", "_", name) or "my_library"
         fix = f"_{fix}" if fix[0].isdigit() else fix
-        raise ConfigError(field, name, f"is no Python identifier; use a name such as {fix!r}")
+        raise ConfigError(field, name, f"is not a Python identifier; use for example {fix!r}")
     if keyword.iskeyword(name):
-        raise ConfigError(field, name, f"is a Python keyword; use a name such as {name + '_'!r}")
+        raise ConfigError(field, name, f"is a Python keyword; use for example {name + '_'!r}")
     if name in sys.stdlib_module_names:
         raise ConfigError(
             field,
             name,
             "shadows a module of the standard library; "
-            f"use a name such as {'my_' + name.lstrip('_')!r}",
+            f"use for example {'my_' + name.lstrip('_')!r}",
         )
     if name in _KERNEL_MODULES:
         raise ConfigError(
-            field, name, f"shadows a package that the session's kernel needs; use {'my_' + name!r}"
+            field,
+            name,
+            f"shadows a package that the session's kernel needs; use for example {'my_' + name!r}",
         )
 
 
 def check_skill_name(field: str, name: str) -> None:
-    """Raise unless `name` is allowed by the Agent Skills format."""
+    """Raise `ConfigError` unless the Agent Skills format allows `name`."""
     if not _SKILL_NAME.fullmatch(name) or len(name) > 64:
         raise ConfigError(
             field,
             name,
-            "a skill's name has 1 to 64 lower-case letters and digits, in words joined by "
-            f"hyphens; use a name such as {skill_name_of(name)!r}",
+            "must have 1 to 64 lower-case letters and digits, in words joined by hyphens; "
+            f"use for example {skill_name_of(name)!r}",
         )
 
 
@@ -54,10 +56,10 @@ def skill_name_of(text: str) -> str:
 
 
 def check_files(field: str, files: Mapping[str, str | bytes]) -> dict[str, bytes]:
-    """`files` with every content as bytes.
+    """Check the paths of `files`, and return the files with every content as bytes.
 
     Raises:
-        ConfigError: A path is absolute, leads out of its folder, or is not in its normal form.
+        ConfigError: A path is absolute, leads out of its folder, or is not normalized.
     """
     checked: dict[str, bytes] = {}
     for path, content in files.items():
@@ -67,8 +69,8 @@ def check_files(field: str, files: Mapping[str, str | bytes]) -> dict[str, bytes
 
 
 def check_relative(field: str, path: str) -> None:
-    """Raise unless `path` is a plain relative path such as `data/a.csv`."""
+    """Raise `ConfigError` unless `path` is a normalized relative path such as `data/a.csv`."""
     parts = PurePosixPath(path).parts
     plain = path and "\0" not in path and "/".join(parts) == path
     if not plain or path.startswith("/") or ".." in parts:
-        raise ConfigError(field, path, "must be a plain relative path, such as 'data/a.csv'")
+        raise ConfigError(field, path, "must be a relative path such as 'data/a.csv'")

@@ -1,4 +1,4 @@
-"""A skill: a folder with a `SKILL.md` that tells an agent how to do something, and files for it."""
+"""A skill: a folder with a `SKILL.md`, which tells an agent how to do something, and its files."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from seer.workspace._library import read_folder
 from seer.workspace._names import check_files, check_skill_name, skill_name_of
 
 MAX_DESCRIPTION = 1024
-"""The Agent Skills format allows no more."""
+"""The most characters that the Agent Skills format allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Skill:
-    """An Agent Skill: instructions with front matter, and the files they speak of."""
+    """An Agent Skill: instructions with front matter, and the files that they mention."""
 
     name: str
-    """Lower case with hyphens; also the folder's name."""
+    """The skill's name, in lower case with hyphens. It is also the folder's name."""
     description: str
-    """What it does and when to use it: all that an agent sees before it opens the skill."""
+    """What the skill does and when to use it. An agent sees only this until it opens the skill."""
     files: Mapping[str, bytes] = field(hash=False)
-    """Relative path -> content; `SKILL.md` is always among them."""
+    """The content of each file by relative path, including `SKILL.md`."""
 
     def __post_init__(self) -> None:
         check_skill_name("Skill.name", self.name)
@@ -38,7 +38,7 @@ class Skill:
             raise ConfigError(
                 "Skill.description",
                 self.description[:80],
-                f"must have 1 to {MAX_DESCRIPTION} characters; it is what agents choose by",
+                f"must have 1 to {MAX_DESCRIPTION} characters; agents choose skills by it",
             )
         files = check_files("Skill.files", self.files)
         if "SKILL.md" not in files:
@@ -47,25 +47,25 @@ class Skill:
 
     @classmethod
     def from_text(cls, name: str, *, description: str, body: str) -> Skill:
-        """A skill of nothing but instructions (Markdown)."""
+        """Make a skill that has only instructions (Markdown)."""
         text = with_frontmatter({"name": name, "description": description}, body)
         return cls(name=name, description=description, files={"SKILL.md": text.encode()})
 
     @classmethod
     def from_markdown(cls, text: str) -> Skill:
-        """A skill of nothing but a `SKILL.md`, whose front matter names and describes it.
+        """Make a skill from the text of a `SKILL.md` with front matter.
 
         Raises:
-            ConfigError: The front matter is missing or not allowed.
+            ConfigError: The front matter is missing or invalid.
         """
         return cls._from_files("Skill.from_markdown", text[:80], {"SKILL.md": text.encode()})
 
     @classmethod
     def from_dir(cls, path: str | os.PathLike[str]) -> Skill:
-        """A skill from its folder, with all files in it.
+        """Make a skill from its folder, with all files in it.
 
         Raises:
-            ConfigError: There is no `SKILL.md`, or its front matter is missing or not allowed.
+            ConfigError: The folder has no `SKILL.md`, or its front matter is missing or invalid.
         """
         root = Path(path)
         if not (root / "SKILL.md").is_file():
@@ -86,17 +86,17 @@ class Skill:
     def from_function(
         cls, function: Callable[..., object], description: str | None = None
     ) -> Skill:
-        """A skill that carries one function's source, described by its docstring.
+        """Make a skill from the source of one function. Its docstring is the default description.
 
         Raises:
-            ConfigError: Its source cannot be read, or it has neither docstring nor description.
+            ConfigError: The source cannot be read, or there is neither docstring nor description.
         """
         name = getattr(function, "__name__", "")
         try:
             source = textwrap.dedent(inspect.getsource(function))
         except (OSError, TypeError) as error:
             raise ConfigError(
-                "Skill.from_function", function, f"its source cannot be read: {error}"
+                "Skill.from_function", function, f"the source cannot be read: {error}"
             ) from error
         return cls.from_source(source, skill_name_of(name), description=description)
 
@@ -104,15 +104,15 @@ class Skill:
     def from_source(
         cls, source: str, name: str | None = None, *, description: str | None = None
     ) -> Skill:
-        """A skill that carries Python source: signatures in `SKILL.md`, the code beside it.
+        """Make a skill from Python source: signatures in `SKILL.md`, the code in a file.
 
         Args:
             source: The code. It is parsed, never executed.
-            name: By default the name of its only public function or class.
-            description: By default the docstring of the module or of that definition.
+            name: By default, the name of its only public function or class.
+            description: By default, the docstring of the module or of that definition.
 
         Raises:
-            ConfigError: The code does not parse, or name or description are to be had nowhere.
+            ConfigError: The code does not parse, or has no default for `name` or `description`.
         """
         tree = parse_module("Skill.from_source", f"{name or 'source'}.py", source.encode())
         definitions = [
@@ -125,14 +125,16 @@ class Skill:
         if name is None:
             if sole is None:
                 raise ConfigError(
-                    "Skill.from_source", source[:80], "pass name=: it defines no single function"
+                    "Skill.from_source",
+                    source[:80],
+                    "does not define exactly one public function or class; pass name=",
                 )
             name = skill_name_of(sole.name)
         docstring = ast.get_docstring(tree) or (ast.get_docstring(sole) if sole else None)
         description = description or first_sentence(docstring)
         if not description:
             raise ConfigError(
-                "Skill.from_source", name, "pass description=, or give the code a docstring"
+                "Skill.from_source", name, "has no docstring; add one, or pass description="
             )
         script = f"scripts/{name.replace('-', '_')}.py"
         body = (

@@ -1,4 +1,4 @@
-"""A workspace: everything an agent finds in its session, described before the session exists."""
+"""A workspace: a description of everything that an agent finds in its session."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from seer.workspace._names import check_relative
 from seer.workspace._skill import Skill
 
 LocalPath = str | os.PathLike[str] | tuple[str | os.PathLike[str], str]
-"""A path of this host, or a pair of it and its relative place in the workspace."""
+"""A path on this host, or a pair of that path and the relative path in the workspace."""
 
 SKILL_FOLDERS = (".claude/skills", ".agents/skills")
-"""Where agents look for skills; every skill is written to each of them."""
+"""The folders in which agents look for skills. Every skill is written to both."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """What an agent can import and read. Pure data: nothing is executed, nothing is started.
+    """What an agent can import and read. This is data only: it executes and starts nothing.
 
     Raises:
         ConfigError: A name is used twice, a path does not exist, or code does not parse.
@@ -57,17 +57,17 @@ class Workspace:
                 raise ConfigError("Workspace.local_files", str(source), "does not exist")
         for entry in self.local_dirs:
             if not _split(entry)[0].is_dir():
-                raise ConfigError("Workspace.local_dirs", str(_split(entry)[0]), "is no folder")
+                raise ConfigError("Workspace.local_dirs", str(_split(entry)[0]), "is not a folder")
         if self.custom_init_code is not None:
             parse_module(
                 "Workspace.custom_init_code", "custom_init_code", self.custom_init_code.encode()
             )
 
     def library_files(self) -> dict[str, bytes]:
-        """The files of all libraries together, by relative path.
+        """The files of all libraries, by relative path.
 
         Raises:
-            ConfigError: Two libraries bring different files of one path.
+            ConfigError: Two libraries have different files with the same path.
         """
         files: dict[str, bytes] = {}
         for library in self.libraries:
@@ -76,17 +76,17 @@ class Workspace:
                     raise ConfigError(
                         "Workspace.libraries",
                         library.name,
-                        f"brings another {path!r} than the libraries before it; rename one",
+                        f"has a file {path!r} that differs from another library's; rename one",
                     )
         return files
 
     def local_sources(self) -> Iterator[tuple[Path, str]]:
-        """Each local file or folder, and its relative place in the workspace."""
+        """Each local file or folder, with its relative path in the workspace."""
         for entry in (*self.local_dirs, *self.local_files):
             yield _split(entry)
 
     def get_library_docs(self) -> str:
-        """Markdown for the prompt: what the agent can import, with signatures and docstrings."""
+        """Markdown for the prompt: the libraries, with signatures and docstrings."""
         if not self.libraries:
             return ""
         names = ", ".join(f"`import {library.name}`" for library in self.libraries)
@@ -94,7 +94,7 @@ class Workspace:
         return f"# Libraries\n\nThese can be imported: {names}.\n\n{docs}"
 
     def get_skill_docs(self) -> str:
-        """Markdown for agents that do not discover skills themselves: a list with paths."""
+        """Markdown for agents that do not find skills themselves: a list with paths."""
         if not self.skills:
             return ""
         lines = [
@@ -113,7 +113,7 @@ class Workspace:
             found = sorted(root.glob("*/SKILL.md"))
             if not found:
                 raise ConfigError(
-                    "Workspace.skill_dirs", str(entry), "holds no SKILL.md, nor folders with one"
+                    "Workspace.skill_dirs", str(entry), "has no SKILL.md, and no folder with one"
                 )
             for path in found:
                 yield Skill.from_dir(path.parent)
@@ -129,4 +129,4 @@ def _split(entry: LocalPath) -> tuple[Path, str]:
 def _check_unique(field: str, names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ConfigError(field, twice[0], "is the name of two of them; rename one")
+        raise ConfigError(field, twice[0], "is the name of two entries; rename one")
