@@ -8,7 +8,7 @@ import pytest
 
 from seer.environment.config._config import ModelConfig
 from seer.environment.models._models import prepare_models
-from seer.testing._tiny import Architecture, make_tiny_model
+from seer.testing._tiny_model import Architecture, make_tiny_model
 
 pytestmark = pytest.mark.full
 

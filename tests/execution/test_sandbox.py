@@ -9,7 +9,7 @@ import pytest
 from seer.environment import ModelConfig, Sandbox, SandboxConfig, ScopedSandbox
 from seer.errors import ConfigError
 from seer.execution import acreate_cli_session, acreate_notebook_session
-from seer.testing._tiny import make_tiny_model
+from seer.testing import make_tiny_model
 from seer.workspace import Library, Workspace
 
 pytest.importorskip("torch")

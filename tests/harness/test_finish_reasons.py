@@ -9,8 +9,8 @@ import pytest
 from seer.harness import ErrorEvent, Event, Limits, Text, ToolResult, Usage
 from seer.harness.agents import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
-from seer.testing._agent_ground import AgentGround, last, only
-from seer.testing._vendors import Fault, Reply, ScriptItem, ToolUse
+from seer.testing.agent_contract import AgentTest, last, only
+from seer.testing.vendors import Fault, Reply, ScriptItem, ToolUse
 
 pytestmark = pytest.mark.full
 
@@ -31,7 +31,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_claude.SETTINGS, "CLAUDE_CODE_MAX_RETRIES", "2")
 
 
-class Ground(AgentGround):
+class Ground(AgentTest):
     def __init__(self, vendor: str) -> None:
         self._endpoint, self._arguments = VENDORS[vendor]
         self._prefix = "mcp__lab__" if vendor == "claude" else ""

@@ -7,8 +7,8 @@ import pytest
 
 from seer.harness.agents import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
-from seer.testing._vendors import ScriptItem
 from seer.testing.agent_contract import AgentContract
+from seer.testing.vendors import ScriptItem
 
 pytestmark = pytest.mark.full
 

@@ -1,7 +1,7 @@
-"""Seer in evaluations of Inspect: its sandboxes as `sandbox="seer"`, served functions as tools.
+"""Seer in Inspect evaluations: sandboxes as `sandbox="seer"`, and served functions as tools.
 
-Needs the extra `inspect`. Inspect finds the sandbox by an entry point, without an import of this.
-Logs of runs are written by `seer.runs.export_inspect`.
+This needs the extra `inspect`. Inspect finds the sandbox through an entry point, so a task does not
+import this package for it. `seer.runs.export_inspect` writes Inspect logs.
 """
 
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ __all__ = ["SeerConfig", "SeerSandboxEnvironment", "tools"]
 
 
 def __getattr__(name: str) -> object:
-    # Inspect takes seconds to import, and may not be installed.
+    # Imported on use: Inspect takes seconds to import, and may not be installed.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from seer.errors import MissingExtraError

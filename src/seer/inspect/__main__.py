@@ -1,6 +1,6 @@
-"""`python -m seer.inspect SANDBOX [USER]`: a shell in a sandbox, for a person who looks into it.
+"""`python -m seer.inspect SANDBOX [USER]` opens a shell in a running sandbox, for debugging.
 
-Not a way to start or to end one: the evaluation goes on meanwhile, and afterwards.
+It does not start or end the sandbox, and the evaluation continues meanwhile.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from seer.providers import Machine, Process, TerminalSize, get_provider
 
 
 async def shell(machine: Machine, user: str | None) -> int:
-    """Run a shell in this terminal until it ends; gives its exit code."""
+    """Run a shell in this terminal until it ends, and return its exit code."""
     size = shutil.get_terminal_size()
     process = await machine.spawn(
         ["/bin/bash"],
@@ -51,7 +51,7 @@ async def _main() -> int:
 
 
 def main() -> int:
-    """Read the command line, and put the terminal back as it was."""
+    """Run the shell, and restore the terminal afterwards."""
     before = termios.tcgetattr(0) if os.isatty(0) else None
     if before is not None:
         tty.setraw(0)

@@ -1,4 +1,4 @@
-"""Sandboxes for samples of Inspect: `sandbox="seer"`. One sample has one machine of its own."""
+"""Inspect's sandbox `seer`. Each sample has a sandbox of its own."""
 
 import errno
 import shlex
@@ -27,13 +27,13 @@ _NO_SUCH_PROGRAM = 127
 
 
 class SeerConfig(BaseModel, frozen=True, extra="forbid"):
-    """What a sample's sandbox is: fields of `SandboxConfig`, and whether it has several users.
+    """The configuration of a sample's sandbox: some fields of `SandboxConfig`, and `users`.
 
-    Give it as `sandbox=SandboxEnvironmentSpec("seer", SeerConfig(...))`.
+    Use it as `sandbox=SandboxEnvironmentSpec("seer", SeerConfig(...))`.
     """
 
     users: bool = False
-    """Whether `user=` of `exec` works, root included; see `LocalOptions.users`."""
+    """Whether `exec(user=...)` works, including `root`; see `LocalOptions.users`."""
     gpu: str | None = None
     provider: str = "local"
     python_packages: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class SeerConfig(BaseModel, frozen=True, extra="forbid"):
     isolation: Literal["auto", "bubblewrap", "landlock", "none"] = "auto"
 
     def sandbox(self) -> Sandbox:
-        """The sandbox, not started."""
+        """Make the sandbox, without starting it."""
         fields: dict[str, Any] = self.model_dump(exclude={"users"})
         options = {"users": True} if self.users else None
         return Sandbox(SandboxConfig(**fields, provider_options=options))
@@ -53,12 +53,12 @@ class SeerConfig(BaseModel, frozen=True, extra="forbid"):
 
 @sandboxenv(name="seer")  # pyright: ignore[reportUntypedClassDecorator]
 class SeerSandboxEnvironment(SandboxEnvironment):
-    """A Seer sandbox as Inspect uses it."""
+    """Inspect's interface to a Seer sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         super().__init__()
         self.sandbox = sandbox
-        """The sandbox below, started."""
+        """The Seer sandbox, which has been started."""
 
     @classmethod
     async def sample_init(
@@ -70,13 +70,13 @@ class SeerSandboxEnvironment(SandboxEnvironment):
         """Start a sample's sandbox.
 
         Raises:
-            ConfigError: The configuration is none of this provider's.
-            StartError: It could not be started.
+            ConfigError: The configuration is not a `SeerConfig`.
+            StartError: The sandbox did not start.
         """
         if config is None:
             config = SeerConfig()
         if not isinstance(config, SeerConfig):
-            raise ConfigError("sandbox", config, "must be 'seer', or have a SeerConfig")
+            raise ConfigError("sandbox", config, "must be 'seer', alone or with a SeerConfig")
         sandbox = config.sandbox()
         await sandbox.astart()
         return {"default": cls(sandbox)}
@@ -89,13 +89,13 @@ class SeerSandboxEnvironment(SandboxEnvironment):
         environments: dict[str, SandboxEnvironment],
         interrupted: bool,
     ) -> None:
-        """End a sample's sandbox and all that runs in it."""
+        """End a sample's sandbox and everything that runs in it."""
         for environment in environments.values():
             await environment.as_type(SeerSandboxEnvironment).sandbox.aterminate()
 
     @classmethod
     def config_deserialize(cls, config: dict[str, Any]) -> BaseModel:
-        """The configuration in a log."""
+        """Read the configuration from a log."""
         return SeerConfig.model_validate(config)
 
     async def exec(
@@ -109,7 +109,7 @@ class SeerSandboxEnvironment(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a command; see `SandboxEnvironment.exec`. A command that timed out is not retried."""
+        """Run a command; see `SandboxEnvironment.exec`. It is not retried after a timeout."""
         limit = SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE
         try:
             done = await on_loop(
@@ -132,18 +132,18 @@ class SeerSandboxEnvironment(SandboxEnvironment):
             return ExecResult(False, _NO_SUCH_PROGRAM, "", str(error))
         stdout = done.stdout.decode(errors="replace")
         if done.timed_out:
-            raise TimeoutError(f"{shlex.join(cmd)[:200]} did not end within {timeout} s")
+            raise TimeoutError(f"{shlex.join(cmd)[:200]} did not finish within {timeout} s")
         if done.truncated:
             raise OutputLimitExceededError(
                 SandboxEnvironmentLimits.MAX_EXEC_OUTPUT_SIZE_STR, stdout
             )
         stderr = done.stderr.decode(errors="replace")
-        # Ended by a signal: as a shell tells it.
+        # A shell reports a command that ended by a signal as 128 plus the signal.
         code = done.exit_code if done.exit_code >= 0 else 128 - done.exit_code
         return ExecResult(code == 0, code, stdout, stderr)
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
-        """Write a file; its folders are made."""
+        """Write a file, and create its parent folders."""
         with _plain_errors(file):
             await self.sandbox.awrite_file(file, contents)
 
@@ -164,11 +164,11 @@ class SeerSandboxEnvironment(SandboxEnvironment):
         return data.decode() if text else data
 
     async def connection(self, *, user: str | None = None) -> SandboxConnection:
-        """How a person gets a shell in the sandbox.
+        """The command that opens a shell in the sandbox.
 
         Raises:
             ConnectionError: The sandbox is gone.
-            SandboxUserUnsupportedError: It has no other users.
+            SandboxUserUnsupportedError: The sandbox has only one user.
         """
         try:
             sandbox_id = self.sandbox.sandbox_id
@@ -176,14 +176,14 @@ class SeerSandboxEnvironment(SandboxEnvironment):
         except SandboxLostError as error:
             raise ConnectionError(str(error)) from error
         if user is not None and not users:
-            raise SandboxUserUnsupportedError(f"user={user!r}: the sandbox has one user only")
+            raise SandboxUserUnsupportedError(f"user={user!r}: the sandbox has only one user")
         command = [sys.executable, "-m", "seer.inspect", sandbox_id, *([user] if user else [])]
         return SandboxConnection(type="seer", command=shlex.join(command), container=sandbox_id)
 
 
 @contextmanager
 def _plain_errors(file: str) -> Generator[None]:
-    """Raise errors of the sandbox's files as the builtin ones that Inspect knows."""
+    """Raise the sandbox's file errors as the builtin exceptions that Inspect expects."""
     try:
         yield
     except RemoteFileError as error:

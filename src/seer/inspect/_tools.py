@@ -1,4 +1,4 @@
-"""Functions of a served interface as tools of Inspect."""
+"""Makes Inspect tools from the functions of a served interface."""
 
 import base64
 from collections.abc import Awaitable, Callable
@@ -18,20 +18,20 @@ from seer.workspace import Library
 
 
 def tools(library: Library) -> list[Tool]:
-    """A tool for each function of a served library, and one that gets results later.
+    """Make a tool for each function of a served library, and one that fetches late results.
 
-    Give them to a solver as any others: `use_tools(seer.inspect.tools(library))`. Calls pass the
-    gate, as an own caller. Arrays and long texts become files of the sample's sandbox.
+    Use them like other tools: `use_tools(seer.inspect.tools(library))`. Their calls go through the
+    gate as a new caller. Arrays and long texts become files in the sample's sandbox.
 
     Args:
-        library: What `ScopedSandbox.serve` gave.
+        library: The result of `ScopedSandbox.serve`.
 
     Raises:
-        ConfigError: The library is local code, or of a replay.
+        ConfigError: The library is local code, or comes from a replay.
     """
     served = library.gate
     if not isinstance(served, Served):
-        raise ConfigError("tools", library.name, "is not what a ScopedSandbox serves")
+        raise ConfigError("tools", library.name, "is not served by a ScopedSandbox")
     schema = served.schema
     socket = run_sync(served.open_caller(f"{schema.name}-inspect"))
     connection = _Connection(connect(schema.name, socket.address))
@@ -41,7 +41,7 @@ def tools(library: Library) -> list[Tool]:
 
 
 class _Connection:
-    """The tools' connection to the gate. The tools keep it; it ends with what is served."""
+    """The tools' connection to the gate. It closes when the interface ends."""
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -56,19 +56,19 @@ class _Connection:
 
 
 class _Caller:
-    """Inspect has no word for progress."""
+    """A caller that takes no progress reports, because Inspect cannot show them."""
 
     session = ""
     wants_progress = False
 
     async def report(self, seconds: float, message: str) -> None:
-        """Nothing: nobody asked."""
+        """Ignore the report."""
 
 
 def _tool(tool: SeerTool) -> Tool:
     execute = _execute(tool)
     found: dict[str, dict[str, Any]] = dict(tool.input_schema.get("properties") or {})
-    # Inspect wants words for every parameter.
+    # Inspect needs a description for every parameter.
     properties = {
         name: ToolParam.model_validate({"description": name, **schema})
         for name, schema in found.items()

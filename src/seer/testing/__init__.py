@@ -1,16 +1,23 @@
-"""For tests of your own interfaces, agents, sessions and providers.
+"""Helpers for tests of your own interfaces, agents, sessions and providers.
 
-Interfaces: `load_interface` and `make_tiny_model`. Agents: endpoints on loopback that speak the
-vendors' protocols. Each kind of backend has a contract suite that it must pass, in a module of its
-own because it needs pytest: `seer.testing.provider_contract`, `session_contract`, `agent_contract`.
+`load_interface` and `make_tiny_model` are for interfaces. The endpoints answer as the vendors' APIs
+do, from a script, and are for agents. Providers, sessions and agents each have a contract suite:
+`seer.testing.provider_contract`, `session_contract` and `agent_contract`. These are modules of
+their own, because they need pytest.
 """
 
 from seer.testing._interface import LoadedInterface, load_interface
-from seer.testing._tiny import make_tiny_model
-from seer.testing._vendors import Fault, Reply, Request, ToolUse, VendorEndpoint
-from seer.testing._vendors_anthropic import AnthropicEndpoint
-from seer.testing._vendors_gemini import GeminiEndpoint
-from seer.testing._vendors_openai import OpenAIEndpoint
+from seer.testing._tiny_model import make_tiny_model
+from seer.testing.vendors import (
+    AnthropicEndpoint,
+    Fault,
+    GeminiEndpoint,
+    OpenAIEndpoint,
+    Reply,
+    Request,
+    ToolUse,
+    VendorEndpoint,
+)
 
 __all__ = [
     "AnthropicEndpoint",

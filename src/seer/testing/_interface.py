@@ -1,8 +1,8 @@
-"""Loading an interface file in this process, for the tests of whoever wrote it.
+"""Loads an interface file in this process, for tests of the interface.
 
-Calls go the way that an agent's calls go, without the sockets: arguments are written, read and
-checked by their hints, results are written and read. So a test sees what an agent would see, also
-that a result cannot be sent.
+A call is encoded, decoded and checked against the type hints like an agent's call, but without a
+socket. So a test gets what an agent would get, including the error for a result that cannot be
+sent.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ def load_interface(
 
     Args:
         path: The interface file.
-        models: What `get_model_path` gives for each model: a folder with a small stand-in, say.
-        hidden: The names among them that an agent may not learn, each with its alias.
+        models: The result of `get_model_path` for each model, such as a folder with a tiny model.
+        hidden: The names of hidden models, each with its alias.
         name: The interface's name; by default the file's stem.
 
     Raises:
-        ServeError: The file could not be served; with the line and the reason.
+        ServeError: The file cannot be served; the message has the line and the reason.
     """
     file = Path(path).resolve()
     return LoadedInterface(load(str(file), name or file.stem, models=models, hidden=hidden))
 
 
 class LoadedInterface:
-    """An interface in this process. Its exposed functions are attributes; all else is in `module`.
+    """An interface in this process. Its exposed functions are attributes.
 
     Attributes:
-        module: The module that the file made, with everything in it.
-        warnings: What `serve` would warn about.
+        module: The module of the file, with everything in it.
+        warnings: The warnings that `serve` would give.
     """
 
     def __init__(self, interface: Interface) -> None:
@@ -75,7 +75,7 @@ class LoadedInterface:
         return sorted({*super().__dir__(), *self._interface.functions})
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_"):  # asked by copy and pickle before there is anything to ask
+        if name.startswith("_"):  # copy and pickle look these up before `__init__` has run
             raise AttributeError(name)
         function = self._function(name)
 
@@ -89,17 +89,18 @@ class LoadedInterface:
     def check_batch(
         self, name: str, calls: Sequence[Call], *, rtol: float = 1e-5, atol: float = 1e-6
     ) -> None:
-        """Check that a batched function gives each call what it would get alone.
+        """Check that a batched function gives each call the result that it would get alone.
 
         Args:
             name: The function, exposed with `batch=`.
-            calls: The arguments of each call: a tuple of them, or a dict by name. Those that are
-                not batched must be the same in all.
-            rtol: How far numbers may differ, relative to their size.
-            atol: How far they may differ at least.
+            calls: The arguments of each call, as a tuple or as a dict by name. Arguments that are
+                not batched must be equal in all calls.
+            rtol: The relative tolerance for numbers.
+            atol: The absolute tolerance for numbers.
 
         Raises:
-            AssertionError: A call's result in the batch differs from its own; says where.
+            AssertionError: A result in the batch differs from the result of the call alone; the
+                message says where.
         """
         function = self._function(name)
         bound = [self._bind(function, *_split(call)) for call in calls]
@@ -122,7 +123,7 @@ class LoadedInterface:
         if function is None:
             known = ", ".join(self._interface.functions)
             raise UnknownFunctionError(
-                f"{name!r} is not exposed; exposed: {known}. What is not is in `.module`"
+                f"{name!r} is not exposed; exposed: {known}. Everything else is in `.module`"
             )
         return function
 
@@ -173,7 +174,7 @@ class LoadedInterface:
             return Handle(result)
         buffers: list[Any] = []
         text = encode(result, buffers, function=function.name, extra=self._pack_handle)
-        # A caller gets tensors where the hints say so, and arrays else.
+        # A caller gets tensors if the type hints say so, and otherwise arrays.
         value = self._decode(text, buffers, torch=_mentions_tensors(function))
         return self._restorer(function.returns.to_json())(value)
 
@@ -188,7 +189,7 @@ class LoadedInterface:
         return self._handles.get(found["id"])
 
     def _call_batch(self, function: Function, calls: list[tuple[list[Any], dict[str, Any]]]) -> Any:
-        """What the function gives for these calls together; to be awaited if it is async."""
+        """Call the function once for all calls. The result of an async function is awaitable."""
         names = [p.name for p in function.parameters]
         defaults = function.item_defaults
         given = [{**defaults, **dict(zip(names, args, strict=False)), **kw} for args, kw in calls]
@@ -201,17 +202,17 @@ class LoadedInterface:
         return cast("Callable[..., Any]", function.target)(*positional, **arguments)
 
     def _each(self, function: Function, results: Any, count: int) -> list[Any]:
-        """The results of the calls of a batch, as their callers get them."""
+        """The results of the calls of a batch, in the form that callers get."""
         if not isinstance(results, (list, tuple)) or len(cast("list[Any]", results)) != count:
             raise ResultError(f"{function.name}() must return a list of {count}, one per call")
         for result in cast("list[Any]", results):
-            if isinstance(result, Exception):  # what the gate gives to this call's caller alone
+            if isinstance(result, Exception):  # the gate raises it for this call's caller only
                 raise result
         return [self._received(function, result) for result in cast("list[Any]", results)]
 
 
 def _mentions_tensors(function: Function) -> bool:
-    """Whether a function's result, or a record in it, is hinted to have tensors."""
+    """Whether the type hint of a function's result contains a tensor."""
     known: set[str] = set()
     hints = [function.returns]
     for hint in hints:
@@ -225,7 +226,7 @@ def _mentions_tensors(function: Function) -> bool:
 
 
 def _builder(definition: TypeDef) -> Callable[..., Any]:
-    """Builds the interface's own class from its fields, as they came over the wire."""
+    """A function that makes an instance of the interface's class from decoded fields."""
     cls = cast("Callable[..., Any]", definition.cls)
     if definition.kind != "record":
         return cls
@@ -242,7 +243,7 @@ def _split(call: Call) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | None:
-    """Where two values differ, or None."""
+    """Where two values differ; None if they are equal."""
     a, b = _fields(a), _fields(b)
     if _both(a, b, dict):
         left, right = cast("dict[Any, Any]", a), cast("dict[Any, Any]", b)
@@ -263,7 +264,7 @@ def _difference(a: Any, b: Any, where: str, rtol: float, atol: float) -> str | N
 
 
 def _fields(value: Any) -> Any:
-    """A record as a dict; anything else as it is."""
+    """The fields of a record as a dict; any other value unchanged."""
     kind: Any = value.__class__
     names = getattr(kind, "__dataclass_fields__", None)
     return value if names is None else {name: getattr(value, name) for name in names}

@@ -1,16 +1,23 @@
-"""What every vendor's agent must do, as tests that a test module inherits.
+"""The contract of a vendor's agent, as tests that a test module inherits.
 
-Subclass `AgentContract` in a test module of your own, say how to reach your vendor's endpoint, and
-pytest (with anyio's plugin) runs the rest. The vendor's SDK is real; only its endpoint is scripted.
+Subclass `AgentContract` in a test module and implement the methods that reach your vendor's
+endpoint. Pytest, with anyio's plugin, runs the tests. The vendor's SDK is real; only its endpoint
+is scripted.
 """
 
 import sys
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import anyio
+import psutil
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Image
 
 from seer.harness import (
+    AgentRun,
     ApprovalGiven,
     ErrorEvent,
     Event,
@@ -18,6 +25,7 @@ from seer.harness import (
     LimitReached,
     Limits,
     Price,
+    RunFinished,
     RunStarted,
     Text,
     Thinking,
@@ -25,11 +33,26 @@ from seer.harness import (
     ToolResult,
     Usage,
     UserMessage,
+    run_agent,
 )
 from seer.runs import open_run
-from seer.testing._agent_ground import KEY, PIXEL, AgentGround, children, fatal, last, only, tools
-from seer.testing._vendors import Fault, Reply, Request, ToolUse
+from seer.testing.vendors import (
+    Fault,
+    Reply,
+    Request,
+    ScriptItem,
+    ToolUse,
+    VendorEndpoint,
+)
 
+E = TypeVar("E", bound=Event)
+
+KEY = "sk-contract-0123456789abcdef"
+PIXEL = (
+    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f"
+    b"\x15\xc4\x89\x00\x00\x00\nIDATx\x9cc\x00\x01\x00\x00\x05\x00\x01\r\n-\xb4\x00\x00\x00\x00"
+    b"IEND\xaeB`\x82"
+)
 DYING = """
 import os, sys
 from mcp.server import MCPServer
@@ -44,8 +67,104 @@ server.run("stdio")
 """
 
 
-class AgentContract(AgentGround):
-    """The contract; see `AgentGround` for what to override."""
+def tools(done: list[str] | None = None) -> MCPServer:
+    """A tool server in this process."""
+    server: MCPServer = MCPServer("lab")
+
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        if done is not None:
+            done.append(f"add {a} {b}")
+        return a + b
+
+    def fail() -> str:
+        """Always fails."""
+        raise ValueError("the tool is broken")
+
+    def picture() -> Image:
+        """A picture."""
+        return Image(data=PIXEL, format="png")
+
+    async def forever() -> str:
+        """Never ends."""
+        await anyio.sleep_forever()
+        return ""
+
+    for function in (add, fail, picture, forever):
+        server.tool()(function)
+    return server
+
+
+class AgentTest(ABC):
+    """Runs a vendor's agent against its endpoint. Override the first three methods."""
+
+    patience = 60.0
+    """The time limit of one run, in seconds."""
+
+    @abstractmethod
+    def endpoint(self, script: Sequence[ScriptItem]) -> VendorEndpoint:
+        """Make the vendor's endpoint with this script."""
+
+    @abstractmethod
+    def arguments(self, endpoint: VendorEndpoint) -> dict[str, Any]:
+        """The arguments of `run_agent` that select the endpoint (`provider`, `base_url`, ...)."""
+
+    def wire_name(self, tool: str) -> str:
+        """The name by which the vendor's model calls a tool of the server `lab`."""
+        return tool
+
+    # --- helpers of the tests ------------------------------------------------
+
+    def add(self, a: int = 1, b: int = 2) -> ToolUse:
+        """A call of the tool that adds."""
+        return self.use("add", a=a, b=b)
+
+    def use(self, tool: str, **arguments: Any) -> ToolUse:
+        """A call of a tool."""
+        return ToolUse(name=self.wire_name(tool), arguments=arguments)
+
+    def start(self, endpoint: VendorEndpoint, **arguments: Any) -> AgentRun:
+        """Start a run against the endpoint."""
+        given: dict[str, Any] = {"task": "add one and two", "mcp_config": {"lab": tools()}}
+        given |= {"api_key": KEY, **self.arguments(endpoint), **arguments}
+        return run_agent(**given)
+
+    async def finish(self, run: AgentRun) -> list[Event]:
+        """Wait for the end of a run, and return all its events."""
+        with anyio.fail_after(self.patience):
+            return [event async for event in run]
+
+    async def play(self, script: Sequence[ScriptItem], **arguments: Any) -> list[Event]:
+        """Run against this script, and return all events."""
+        with self.endpoint(script) as endpoint:
+            return await self.finish(self.start(endpoint, **arguments))
+
+
+def only(events: Sequence[Event], kind: type[E]) -> list[E]:
+    """The events of one kind."""
+    return [event for event in events if isinstance(event, kind)]
+
+
+def last(events: Sequence[Event]) -> RunFinished:
+    """The last event, which must say that the run is finished."""
+    assert isinstance(events[-1], RunFinished)
+    return events[-1]
+
+
+def fatal(events: Sequence[Event]) -> ErrorEvent:
+    """The one error that ended the run."""
+    errors = [error for error in only(events, ErrorEvent) if error.fatal]
+    assert len(errors) == 1, errors
+    return errors[0]
+
+
+def children() -> set[int]:
+    """All processes below this one."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+class AgentContract(AgentTest):
+    """The contract. `AgentTest` has the methods to override."""
 
     # --- the conversation ------------------------------------------------
 
@@ -123,7 +242,7 @@ class AgentContract(AgentGround):
         lab: MCPServer = MCPServer("lab")
 
         async def meet(mine: int) -> str:
-            """Wait until the other call is here too."""
+            """Wait until the other call has arrived too."""
             inside[mine].set()
             await inside[1 - mine].wait()
             return f"met {mine}"

@@ -1,7 +1,7 @@
-"""What every session must do, as tests that a test module inherits.
+"""The contract of a session, as tests that a test module inherits.
 
-Subclass `SessionContract` in a test module of your own, say how to open your kind of session and
-how things are said in its language, and pytest (with anyio's plugin) runs the rest.
+Subclass `SessionContract` in a test module, and implement the methods that open your kind of
+session and that give code in its language. Pytest, with anyio's plugin, runs the tests.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ class SessionContract(ABC):
     """The contract. Override the abstract methods."""
 
     patience = 60.0
-    """Seconds that one step may take."""
+    """The time limit of one step, in seconds."""
 
     @abstractmethod
     async def open(self, workspace: Workspace, folder: Path) -> Session:
-        """Open a session; `folder` is an empty one of the test's own."""
+        """Open a session in `folder`, an empty folder for this test."""
 
     @abstractmethod
     def say(self, text: str) -> str:
@@ -45,7 +45,7 @@ class SessionContract(ABC):
 
     @abstractmethod
     def recall(self, name: str) -> str:
-        """Code that prints the variable, or nothing when it is unset."""
+        """Code that prints the variable, or nothing if it is unset."""
 
     @abstractmethod
     def fail(self) -> str:
@@ -57,11 +57,11 @@ class SessionContract(ABC):
 
     @abstractmethod
     def spin(self) -> str:
-        """Code that computes for ever."""
+        """Code that computes forever."""
 
     @abstractmethod
     def deaf(self) -> str:
-        """Code that runs for ever and does not heed an interrupt."""
+        """Code that runs forever and ignores an interrupt."""
 
     @abstractmethod
     def count(self, lines: int) -> str:
@@ -80,7 +80,7 @@ class SessionContract(ABC):
         """Code that prints a file."""
 
     def workspace(self) -> Workspace:
-        """What the sessions are opened with."""
+        """The workspace of the sessions."""
         return Workspace(libraries=[HELPERS], skills=[SKILL])
 
     @pytest.fixture
@@ -93,12 +93,12 @@ class SessionContract(ABC):
             await opened.aclose()
 
     async def run(self, session: Session, code: str) -> ExecutionResult:
-        """Run code that should end."""
+        """Run code to its end."""
         async with asyncio.timeout(self.patience):
             return await session.aexec(code)
 
     async def start(self, session: Session, code: str) -> str:
-        """Submit code that first says `started`, and wait until it has."""
+        """Submit code that first prints `started`, and wait for that output."""
         started = asyncio.Event()
         loop = asyncio.get_running_loop()
 

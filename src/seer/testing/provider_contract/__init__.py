@@ -1,4 +1,4 @@
-"""What every provider must do: named checks that any provider can be put through.
+"""The contract of a provider: named checks that every provider must pass.
 
     contract = ProviderContract(MyProvider(), deviations={"disk_is_limited": "the vendor says ..."})
 
@@ -6,8 +6,8 @@
     def test_contract(name: str) -> None:
         contract.run(name)
 
-A deviation is a check that is known to fail, with the reason. It is tried all the same: one that
-has come to pass is reported, so that the list stays true.
+A deviation is a check that is known to fail, with the reason. The check still runs. If it passes,
+the deviation is reported as an error, so that the list stays correct.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _PATIENCE = 150.0
 
 
 class ProviderContract:
-    """Puts one provider through the checks."""
+    """Runs the checks on one provider."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class ProviderContract:
         """Describe the provider under test.
 
         Args:
-            provider: The provider; `get_provider(provider.name)` must give one like it, because
-                some checks do so in other processes.
-            spec: What machines start from.
-            deviations: Check -> why it cannot pass.
-            large: Bytes of a large file, and of large output.
+            provider: The provider. `get_provider(provider.name)` must return an equal one, because
+                some checks call it in other processes.
+            spec: The specification of the machines.
+            deviations: The reason for each check that cannot pass, by the check's name.
+            large: The size in bytes of a large file and of large output.
         """
         unknown = set(deviations or {}) - set(_CHECKS)
         if unknown:
@@ -64,8 +64,7 @@ class ProviderContract:
         """Run one check.
 
         Raises:
-            AssertionError: The provider does not do what the check asks, or does although a
-                deviation says that it cannot.
+            AssertionError: The check fails, or passes although it is listed as a deviation.
         """
         reason = self._deviations.get(name)
         if reason is None:
@@ -87,5 +86,5 @@ class ProviderContract:
             raise AssertionError(f"{name} took longer than {_PATIENCE:g} s") from error
 
     def close(self) -> None:
-        """End the machine that checks share."""
+        """End the machine that the checks share."""
         run_sync(self._subject.close())

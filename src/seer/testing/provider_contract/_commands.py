@@ -1,4 +1,4 @@
-"""What running commands must be like; how they end is in `_endings`."""
+"""Checks of running commands. `_endings` checks how commands end."""
 
 import asyncio
 import errno
@@ -134,7 +134,7 @@ def _search_host(secret: bytes) -> list[str]:
             continue
     for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME"):
         root = os.environ.get(variable)
-        # Others make and remove folders there meanwhile, which `walk` passes over.
+        # Other tests create and remove folders there at the same time; `walk` ignores that.
         for folder, _, names in os.walk(Path(root, "seer")) if root else ():
             for path in (Path(folder, name) for name in names):
                 try:
@@ -211,7 +211,7 @@ async def a_command_waits_for_its_slow_reader(subject: Subject) -> None:
     process = await (await subject.machine()).spawn(["cat", "/dev/zero"])
     output = process.output()
     await anext(output)
-    # With nobody reading, it must fill a buffer and stop, not fill this process's memory.
+    # Without a reader, the command must block when a buffer is full, and not fill our memory.
     await asyncio.sleep(0.2)
     await process.kill()
     rest = 0
@@ -283,7 +283,7 @@ async def control_c_in_a_terminal_interrupts(subject: Subject) -> None:
     seen = b""
     async for _, data in process.output():
         seen += data
-        # Once as the terminal's echo, once from the program, which therefore runs.
+        # The text appears twice: as the terminal's echo, and as the program's output.
         if seen.count(b"word") == 2:
             break
     await process.write(b"\x03")

@@ -1,4 +1,4 @@
-"""How commands must end: in time, when told to, with all they started; and what may live on."""
+"""Checks of how commands end: at a timeout, on a signal, and together with their children."""
 
 import asyncio
 import signal
@@ -96,7 +96,7 @@ async def cancelling_exec_kills_the_whole_tree(subject: Subject) -> None:
 async def what_runs_in_the_background_outlives_its_command(subject: Subject) -> None:
     machine = await subject.machine()
     for redirect in ("", ">/dev/null 2>&1"):
-        # The first one keeps the command's own output open and goes on writing to it.
+        # The first one keeps the command's output open and continues to write to it.
         loop = "i=0; while [ $i -lt 3000 ]; do echo tick; sleep 0.02; i=$((i+1)); done"
         result = await sh(machine, f"({loop}) {redirect} & echo pid $!", seconds=20)
         expect(not result.timed_out, "the command ended although a child held its output")

@@ -1,4 +1,4 @@
-"""What reading and writing files must be like."""
+"""Checks of reading and writing files."""
 
 import asyncio
 import errno
@@ -119,7 +119,7 @@ async def replacing_a_file_is_atomic(subject: Subject) -> None:
 async def a_failed_write_leaves_the_old_content(subject: Subject) -> None:
     async with subject.fresh() as machine:
         await machine.write_file("folder/kept", b"old")
-        # Longer than any name may be: the write fails in the machine, after data was sent.
+        # The name is too long, so the write fails in the machine after data was sent.
         error = await raises(
             RemoteFileError,
             machine.write_file("folder/" + "x" * 300, b"y" * 5_000_000),

@@ -1,4 +1,4 @@
-"""How machines begin and end, and who may hold them."""
+"""Checks of how machines start and end, and of leases."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ async def _is_listed(subject: Subject, machine_id: str) -> bool:
 
 
 async def _ends(subject: Subject, machine_id: str, *, within: float) -> str:
-    """Wait until a machine is gone; gives what `find` says about it."""
+    """Wait until a machine is gone, and return the message of `find`."""
 
     async def gone() -> bool:
         return not await _is_listed(subject, machine_id)
@@ -228,7 +228,7 @@ while True:
         file.write(f"{kept[-1]} {len(kept)}\\n")
     time.sleep(0.02)
 """
-"""Writes down the time and how often it did so, which is known to its memory alone."""
+"""Writes the time and a counter to a file; the counter exists only in its memory."""
 
 
 async def pausing_stops_all_work_and_resuming_goes_on(subject: Subject) -> None:
@@ -251,7 +251,7 @@ async def pausing_stops_all_work_and_resuming_goes_on(subject: Subject) -> None:
             expect(statuses[0].paused, f"the listing says that it is paused: {statuses[0]}")
             await raises(SandboxPausedError, machine.exec(["true"]), "a command meanwhile")
             await raises(SandboxPausedError, machine.read_file("ticks"), "a file meanwhile")
-            # Longer than its idle timeout: a paused machine is not an idle one.
+            # Longer than the idle timeout, which does not apply to a paused machine.
             await asyncio.sleep(4.0)
             length = time.monotonic() - began
             await machine.resume()

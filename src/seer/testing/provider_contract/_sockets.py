@@ -1,4 +1,4 @@
-"""What connections into and out of a machine must be like."""
+"""Checks of connections into and out of a machine."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The provider under test, and the small words in which checks speak."""
+"""The provider under test, and helper functions of the checks."""
 
 import asyncio
 import contextlib
@@ -17,18 +17,18 @@ E = TypeVar("E", bound=BaseException)
 
 
 class Subject:
-    """A provider, the spec its machines start from, and a machine that gentle checks share."""
+    """A provider, the specification of its machines, and a machine that most checks share."""
 
     def __init__(self, provider: Provider, spec: MachineSpec, *, large: int) -> None:
         self.provider = provider
         self.spec = spec
         self.large = large
-        """Bytes of what a check calls large."""
+        """The size in bytes of large files and output."""
         self._shared: Machine | None = None
         self._lock = asyncio.Lock()
 
     async def machine(self) -> Machine:
-        """The shared machine. A check that ends it, or fills it, takes a fresh one."""
+        """The shared machine. A check that ends or fills its machine uses `fresh` instead."""
         async with self._lock:
             if self._shared is None:
                 self._shared = await self.provider.start(self.spec)
@@ -36,7 +36,7 @@ class Subject:
 
     @contextlib.asynccontextmanager
     async def fresh(self, **changes: object) -> AsyncGenerator[Machine]:
-        """A machine of the check's own, ended after it."""
+        """A new machine for one check, which ends with the check."""
         spec = dataclasses.replace(self.spec, **changes)  # pyright: ignore[reportArgumentType]
         machine = await self.provider.start(spec)
         try:
@@ -51,7 +51,7 @@ class Subject:
             self._shared = None
 
     async def controller(self, code: str, *arguments: str) -> "Controller":
-        """Another controlling process, running `code` with the provider at hand."""
+        """Start another controller process that runs `code` with the provider."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -85,7 +85,7 @@ class Controller:
         self._process = process
 
     async def line(self) -> str:
-        """The next line it says; fails when it says nothing more."""
+        """The next line of its output; fails at the end of the output."""
         if self._process.stdout is None:
             raise AssertionError("the controller has no output")
         async with asyncio.timeout(60):
@@ -98,14 +98,14 @@ class Controller:
         self._process.send_signal(number)
 
     async def finish(self) -> int:
-        """Let it go on to its end; its exit code."""
+        """Wait for its end, and return its exit code."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         async with asyncio.timeout(60):
             return await self._process.wait()
 
     async def kill(self) -> None:
-        """Kill it as hard as can be."""
+        """Kill it with SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
@@ -128,7 +128,7 @@ def _short(value: object) -> str:
 
 
 async def raises(kind: type[E], awaitable: Awaitable[object], what: str) -> E:
-    """Fail unless awaiting raises `kind`; gives the error."""
+    """Fail unless awaiting raises `kind`; return the error."""
     try:
         result = await awaitable
     except kind as error:
@@ -141,7 +141,7 @@ async def raises(kind: type[E], awaitable: Awaitable[object], what: str) -> E:
 async def eventually(
     look: Callable[[], Awaitable[bool]], what: str, *, within: float = 30.0
 ) -> None:
-    """Wait until `look` finds what it looks for; fail when it does not in time."""
+    """Wait until `look` returns something; fail at the time limit."""
     deadline = time.monotonic() + within
     while not await look():
         expect(time.monotonic() < deadline, f"{what}: not within {within:g} s")
@@ -160,7 +160,7 @@ async def sh(
 
 
 async def python(machine: Machine, code: str, *arguments: str) -> bytes:
-    """Run Python in the machine; fails when it fails."""
+    """Run Python in the machine, and fail if it fails."""
     result = await machine.exec([machine.layout.python, "-c", code, *arguments], timeout=120)
     expect(result.exit_code == 0, f"python in the machine failed: {result.stderr.decode()}")
     return result.stdout

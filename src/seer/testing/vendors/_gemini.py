@@ -1,11 +1,11 @@
-"""Gemini's generateContent endpoint, streamed and whole, for `_vendors`."""
+"""Gemini's generateContent endpoint, with and without streaming."""
 
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from seer.testing._vendors import Fault, Reply, Request, VendorEndpoint
+from seer.testing.vendors._endpoint import Fault, Reply, Request, VendorEndpoint
 
 _ASKS = re.compile(r"/models/[^/]+:(generateContent|streamGenerateContent)$")
 _STATUS = {
@@ -22,11 +22,11 @@ class GeminiEndpoint(VendorEndpoint):
     """`POST .../models/MODEL:generateContent` from a script."""
 
     def asks_model(self, request: Request) -> bool:
-        """Both the streamed and the whole form count."""
+        """Whether this is a request to generate, streamed or not."""
         return _ASKS.search(request.path.split("?")[0]) is not None
 
     def render(self, request: Request, reply: Reply) -> tuple[str, Iterator[bytes]]:
-        """Server-sent events where the client wants them, else one object."""
+        """Server-sent events if the client asks for them, else one object."""
         parts: list[dict[str, Any]] = []
         if reply.thinking is not None:
             parts.append({"text": reply.thinking, "thought": True})
@@ -58,6 +58,6 @@ class GeminiEndpoint(VendorEndpoint):
         return "application/json", iter([data])
 
     def render_error(self, fault: Fault) -> Any:
-        """An error as the API gives it."""
+        """An error in the form of the API."""
         name = fault.code or _STATUS.get(fault.status, "INTERNAL")
         return {"error": {"code": fault.status, "message": fault.message, "status": name}}

@@ -1,11 +1,11 @@
-"""OpenAI's chat-completions and responses endpoints, streamed and whole, for `_vendors`."""
+"""OpenAI's chat-completions and responses endpoints, with and without streaming."""
 
 import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from seer.testing._vendors import Fault, Reply, Request, VendorEndpoint
+from seer.testing.vendors._endpoint import Fault, Reply, Request, VendorEndpoint
 
 
 class OpenAIEndpoint(VendorEndpoint):
@@ -14,15 +14,15 @@ class OpenAIEndpoint(VendorEndpoint):
     prefix = "/v1"
 
     def asks_model(self, request: Request) -> bool:
-        """Both ways to ask count."""
+        """Whether this is a request to one of the two endpoints."""
         return request.path.split("?")[0] in {"/v1/chat/completions", "/v1/responses"}
 
     def other(self, request: Request) -> Any:
-        """A list of models, which some clients ask for."""
+        """A list of models, which some clients request."""
         return {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
 
     def render(self, request: Request, reply: Reply) -> tuple[str, Iterator[bytes]]:
-        """The answer in the form of the endpoint that was asked."""
+        """The answer in the form of the requested endpoint."""
         number = len(self.requests)
         model = request.body.get("model", "scripted")
         if request.path.startswith("/v1/responses"):
@@ -36,7 +36,7 @@ class OpenAIEndpoint(VendorEndpoint):
         return "application/json", iter([json.dumps(whole).encode()])
 
     def render_error(self, fault: Fault) -> Any:
-        """An error as the API gives it."""
+        """An error in the form of the API."""
         codes = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
         kind = "server_error" if fault.status >= 500 else "invalid_request_error"
         code = fault.code or codes.get(fault.status)
@@ -204,7 +204,7 @@ def _part_events(part: dict[str, Any], spot: dict[str, Any]) -> Iterator[dict[st
 
 
 def _status(reply: Reply) -> dict[str, Any]:
-    """How a response ended: `finish` is why it is incomplete."""
+    """The status of a response; `finish` is the reason why it is incomplete."""
     if reply.finish is None:
         return {"status": "completed"}
     if not reply.finish:

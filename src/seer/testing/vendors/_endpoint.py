@@ -1,7 +1,7 @@
-"""Vendors' endpoints on loopback that answer from a script: real SDKs, no key, no internet.
+"""The script and the HTTP server of a scripted endpoint.
 
-One script serves all vendors: a list of `Reply` and `Fault`, or functions that look at the request
-and give one of them. How a vendor puts them on the wire is in the `_vendors_*` modules.
+One script works for all vendors. It is a list of `Reply` and `Fault`, or of functions that take the
+request and return one of them. The vendors' modules turn them into each vendor's wire format.
 """
 
 import json
@@ -31,25 +31,25 @@ class Reply:
     input_tokens: int = 10
     output_tokens: int = 5
     cached_tokens: int = 0
-    """How many of the input tokens the vendor had in its cache."""
+    """How many of the input tokens came from the vendor's cache."""
     refusal: str | None = None
-    """What the model says in a field for refusals, where the vendor has one; else it is text."""
+    """The model's refusal. It is sent as text if the vendor has no field for refusals."""
     finish: str | None = None
-    """Why the answer ended, in the vendor's own word: the usual one where not given. Empty: the
-    stream ends without saying why."""
+    """The vendor's name for why the answer ended; by default the usual one. If it is empty, the
+    stream ends without a reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What goes wrong instead of an answer."""
+    """A failure instead of an answer."""
 
     kind: Literal["status", "cut", "malformed", "hang", "broken"]
-    """`cut`: the connection ends within the answer. `hang`: no answer until the end. `broken`: the
-    vendor reports the error within the stream, after `reply`."""
+    """`cut`: the connection ends within the answer. `hang`: no answer until the endpoint closes.
+    `broken`: the vendor reports the error within the stream, after `reply`."""
     status: int = 500
     message: str = "scripted failure"
     code: str | None = None
-    """The vendor's own name of the error; the usual one of the status where not given."""
+    """The vendor's name for the error; by default the usual one for the status."""
     reply: Reply = field(default_factory=Reply)
     retry_after: float | None = None
 
@@ -72,8 +72,8 @@ class VendorEndpoint(ABC):
     """A vendor's endpoint on loopback; use it with `with`.
 
     Attributes:
-        requests: What was asked of the model, in order.
-        others: Requests that ask nothing of the model (lists of models and the like).
+        requests: The requests to the model, in order.
+        others: Other requests, such as for a list of models.
     """
 
     def __init__(self, script: Sequence[ScriptItem]) -> None:
@@ -87,7 +87,7 @@ class VendorEndpoint(ABC):
 
     @property
     def url(self) -> str:
-        """What to give as `base_url`."""
+        """The value for `base_url`."""
         assert self._server is not None, "the endpoint is not started; use it with `with`"
         return f"http://127.0.0.1:{self._server.server_address[1]}{self.prefix}"
 
@@ -96,7 +96,7 @@ class VendorEndpoint(ABC):
 
     @property
     def left(self) -> int:
-        """How many answers of the script were not asked for."""
+        """How many answers of the script were not used."""
         return len(self._script)
 
     def __enter__(self) -> Self:
@@ -120,7 +120,7 @@ class VendorEndpoint(ABC):
         self._thread.join()
 
     def wait_ended(self) -> None:
-        """Block until the endpoint is closed; what a `hang` does."""
+        """Block until the endpoint is closed. The fault `hang` uses this."""
         self._ended.wait()
 
     def answer(self, request: Request) -> Answer:
@@ -134,22 +134,22 @@ class VendorEndpoint(ABC):
 
     @abstractmethod
     def asks_model(self, request: Request) -> bool:
-        """Whether the request is one for the script."""
+        """Whether the script answers this request."""
 
     @abstractmethod
     def render(self, request: Request, reply: Reply) -> tuple[str, Iterator[bytes]]:
-        """The content type and the pieces of a good answer."""
+        """The content type and the pieces of a successful answer."""
 
     @abstractmethod
     def render_error(self, fault: Fault) -> Any:
         """The JSON body of an error."""
 
     def render_break(self, fault: Fault) -> bytes:
-        """An error as it stands within a stream."""
+        """An error within a stream."""
         return f"data: {json.dumps(self.render_error(fault))}\n\n".encode()
 
     def other(self, request: Request) -> Any:
-        """The JSON answer to a request that is not for the script."""
+        """The JSON answer to a request that the script does not answer."""
         return {}
 
 
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Stay silent: tests speak for themselves."""
+        """Log nothing, to keep the output of tests clean."""
 
     def do_GET(self) -> None:
         self._serve()

@@ -1,7 +1,7 @@
-"""Tiny random language models with a tokenizer of their own, made on the spot.
+"""Tiny random language models, each with a tokenizer, for tests.
 
-They load like any model of their architecture, answer nonsense, and need no download: for tests
-of everything around a model. A seed makes them the same each time.
+They load like any model of their architecture, generate nonsense, and need no download. Equal seeds
+give equal models.
 """
 
 from pathlib import Path
@@ -38,8 +38,8 @@ def make_tiny_model(
     """Save a random model and its tokenizer in `folder`, as `save_pretrained` does.
 
     Args:
-        folder: Where to save; made if it is missing.
-        architecture: Which kind of model.
+        folder: The folder to save in; created if it is missing.
+        architecture: The model's architecture.
         layers: Number of blocks.
         width: Size of the residual stream; a multiple of 8.
         seed: Equal seeds give equal weights.

@@ -1,10 +1,10 @@
-"""Anthropic's Messages endpoint, streamed and whole, for `_vendors`."""
+"""Anthropic's Messages endpoint, with and without streaming."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from seer.testing._vendors import Fault, Reply, Request, VendorEndpoint
+from seer.testing.vendors._endpoint import Fault, Reply, Request, VendorEndpoint
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -21,15 +21,15 @@ class AnthropicEndpoint(VendorEndpoint):
     """`POST /v1/messages` from a script."""
 
     def asks_model(self, request: Request) -> bool:
-        """Only requests that offer a system prompt or tools count; the CLI also sends probes."""
+        """Whether the request has a system prompt or tools; the CLI also sends other requests."""
         return request.method == "POST" and request.path.split("?")[0] == "/v1/messages"
 
     def other(self, request: Request) -> Any:
-        """Count tokens, the one other thing clients ask for."""
+        """The answer to a request to count tokens."""
         return {"input_tokens": 10}
 
     def render(self, request: Request, reply: Reply) -> tuple[str, Iterator[bytes]]:
-        """Server-sent events where the client wants them, else one message."""
+        """Server-sent events if the client asks for them, else one message."""
         blocks = _blocks(reply, len(self.requests))
         message: dict[str, Any] = {
             "id": f"msg_{len(self.requests):04d}",
@@ -52,7 +52,7 @@ class AnthropicEndpoint(VendorEndpoint):
         return "text/event-stream", _stream(message)
 
     def render_error(self, fault: Fault) -> Any:
-        """An error as the API gives it."""
+        """An error in the form of the API."""
         kind = fault.code or _ERRORS.get(fault.status, "api_error")
         return {"type": "error", "error": {"type": kind, "message": fault.message}}
 
