@@ -47,6 +47,8 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "stop": ("_stop", "End sandboxes."),
     },
 }
+_WITH_MODELS = ("run", "sweep", "check", "serve", "shell", "mcp", "verify")
+"""Commands that may load a model here."""
 _COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}
 
 
@@ -106,6 +108,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What follows `seer`; the process's own by default.
     """
+    if arguments is None and len(sys.argv) > 1 and sys.argv[1] in _WITH_MODELS:
+        from seer.cli._demo_environment import go_there
+
+        go_there(sys.argv[1:])
     try:
         outcome: Any = app.main(
             None if arguments is None else list(arguments), prog_name="seer", standalone_mode=False

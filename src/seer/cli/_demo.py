@@ -1,13 +1,19 @@
 """`seer demo`: the template's experiment, from a folder that is gone afterwards."""
 
+import sys
 from pathlib import Path
 
 import click
 
 from seer._transient import TransientFolder
+from seer.cli._demo_environment import has_model_packages, has_weights, make
 from seer.cli._init import create
 from seer.cli._options import runs_option
 from seer.cli._run import run_program, show
+from seer.console import say
+
+_QUIET = {"TQDM_DISABLE": "1"}
+"""Without the progress bars of the conversion to safetensors, which is over in seconds."""
 
 
 @click.command(name="demo")
@@ -15,10 +21,15 @@ from seer.cli._run import run_program, show
 def command(root: Path | None) -> int:
     """An agent asks a small real model whom it expects in which profession: no key, no GPU.
 
-    It is what `seer init` makes, run with the scripted agent; the record is kept.
+    It runs what `seer init` makes, with the scripted agent, and keeps the record. Where torch is
+    not installed, the first time makes an environment with torch's CPU build and the model, in the
+    cache; later commands use it too.
     """
+    python = None if has_model_packages() and has_weights() else make()
     with TransientFolder("demo") as scratch:
         folder = create(scratch / "demo")
-        code, made = run_program(folder / "main.py", root=root)
+        code, made = run_program(folder / "main.py", root=root, python=python, env=_QUIET)
     show(made)
+    if code == 0:
+        say("make one of your own: seer init my-study && cd my-study && seer run", file=sys.stderr)
     return code

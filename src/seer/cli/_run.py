@@ -74,8 +74,16 @@ def run_program(
     *,
     root: Path | None = None,
     env: Mapping[str, str] | None = None,
+    python: Path | None = None,
 ) -> "tuple[int, list[RunSummary]]":
     """Run a program in its own folder.
+
+    Args:
+        program: Its file.
+        arguments: What it is given.
+        root: Where runs are recorded.
+        env: Variables beside this process's own.
+        python: The interpreter; this process's by default.
 
     Returns:
         Its exit code, and the runs that were recorded meanwhile, oldest first.
@@ -86,7 +94,7 @@ def run_program(
     began = time.time()
     # The program sees Ctrl-C itself, ends its sandboxes, and closes its records.
     process = subprocess.Popen(
-        [sys.executable, program.name, *arguments],
+        [str(python or sys.executable), program.name, *arguments],
         cwd=program.absolute().parent,
         env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
         preexec_fn=_end_with_parent,

