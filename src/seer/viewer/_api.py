@@ -22,8 +22,9 @@ from seer.isolation import read_bytes
 from seer.runs import Run, RunFilter, RunIndex
 from seer.viewer._control import control
 from seer.viewer._export import shared_page
+from seer.viewer._fragments import Fragments, difference, line_fragments, notebook_fragments
 from seer.viewer._json import answer
-from seer.viewer._lines import Kind
+from seer.viewer._lines import KINDS, Kind
 from seer.viewer._live import follow
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction
@@ -32,6 +33,8 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATUS = {ConfigError: 400, RunNotFoundError: 404, RecordError: 422, PathEscapeError: 403}
 MOST = 200
 """Runs on one page."""
+MOST_LINES = 100
+"""Lines whose fragments one request asks for."""
 LARGEST = 256 * 1024 * 1024
 
 Handler = Callable[[Request], Response]
@@ -55,10 +58,12 @@ class Api:
             _route(run, self.run),
             Route(run + "/stream", self.stream, methods=["GET"]),
             _route(run + "/line", self.line),
+            _route(run + "/fragments", self.fragments),
             _route(run + "/blob/{digest}", self.blob),
             _route(run + "/artifact/{name:path}", self.artifact),
             _route(run + "/notebook", self.notebook),
             _route(run + "/verify", self.verify),
+            Route("/api/difference", self.difference, methods=["POST"]),
             Route(run + "/share", self.share, methods=["POST"]),
             Route(run + "/control", self.control, methods=["POST"]),
         ]
@@ -128,6 +133,26 @@ class Api:
             return answer(body)
         raise RunNotFoundError("there is no line at this offset")
 
+    def fragments(self, request: Request) -> Response:
+        """The fragments of some lines, by kind and by the offsets where the lines begin."""
+        run = self._open(request)
+        found: dict[str, dict[str, Fragments]] = {}
+        for kind in KINDS:
+            offsets = [one for one in request.query_params.get(kind, "").split(",") if one]
+            if len(offsets) > MOST_LINES:
+                raise ConfigError(kind, len(offsets), f"at most {MOST_LINES} lines at a time")
+            found[kind] = {at: _fragments_at(run, kind, at) for at in offsets}
+        return answer(found)
+
+    async def difference(self, request: Request) -> Response:
+        """Two texts as fragments, with what differs marked."""
+        try:
+            asked = _object(await request.body())
+            left, right = str(asked.get("left", "")), str(asked.get("right", ""))
+            return answer(await anyio.to_thread.run_sync(difference, left, right))
+        except SeerError as error:
+            return _failure(error)
+
     def blob(self, request: Request) -> Response:
         """The bytes of a large value."""
         return _bytes(self._open(request).blob(str(request.path_params["digest"])))
@@ -144,7 +169,8 @@ class Api:
 
     def notebook(self, request: Request) -> Response:
         """The notebook, or null."""
-        return answer(read_notebook(self._open(request)))
+        found = read_notebook(self._open(request))
+        return answer(found and {**found, "fragments": notebook_fragments(found)})
 
     def verify(self, request: Request) -> Response:
         """Whether the record is as it was written."""
@@ -206,6 +232,12 @@ def _route(path: str, handler: Handler) -> Route:
 def _failure(error: SeerError) -> Response:
     status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 409)
     return answer({"error": str(error)}, status=status)
+
+
+def _fragments_at(run: Run, kind: Kind, at: str) -> Fragments:
+    for _, body in run.lines(kind, after=_number({kind: at}, kind, 0)):
+        return line_fragments(kind, body, run.blob)
+    return {}
 
 
 def _bytes(data: bytes) -> Response:

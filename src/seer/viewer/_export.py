@@ -16,13 +16,16 @@ from seer._redact import MARK
 from seer.errors import RecordError
 from seer.runs import Run, open_run
 from seer.viewer._assets import bundle, stylesheet
+from seer.viewer._fragments import line_fragments, notebook_fragments
 from seer.viewer._json import dump
-from seer.viewer._lines import Kind, slim
+from seer.viewer._lines import KINDS, Kind, slim
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction, Scrubber
 
 MOST_BLOBS = 48 * 1024 * 1024
 """Bytes of large values that one file takes along; what is more is left out, and listed."""
+FORMATTED = 16 * 1024 * 1024
+"""Bytes of each record that get fragments; lines after them are shown as plain text."""
 _IMAGES = "image/"
 # Where and by which process a run was recorded says nothing to others, or too much; hashes of what
 # was taken out would let somebody try values.
@@ -71,13 +74,10 @@ def shared_page(run: Run, redaction: Redaction) -> SharedPage:
     scrubber = Scrubber(redaction, folder=str(program.get("cwd") or ""))
     packing = _Packing(run, scrubber)
     lines: list[dict[str, Any]] = []
-    kinds: tuple[Kind, ...] = ("events", "calls")
-    for kind in kinds:
+    for kind in KINDS:
         at = 0
         for end, body in run.lines(kind):
-            lines.append(
-                {"kind": kind, "at": at, "next": end, "body": packing.line(body, end - at)}
-            )
+            lines.append(packing.line(kind, body, at, end))
             at = end
     notebook = None if scrubber.hides("notebook") else packing.notebook(read_notebook(run))
     public = {key: item for key, item in meta.items() if key not in _PRIVATE}
@@ -106,7 +106,21 @@ class _Packing:
         self._left = MOST_BLOBS
         self.blobs: dict[str, str] = {}
 
-    def line(self, body: dict[str, Any], length: int) -> dict[str, Any]:
+    def line(self, kind: Kind, body: dict[str, Any], at: int, end: int) -> dict[str, Any]:
+        packed = self._body(body, end - at)
+        line = {"kind": kind, "at": at, "next": end, "body": packed}
+        if at < FORMATTED:
+            fragments = line_fragments(kind, packed, self._packed_blob)
+            if fragments:
+                line["fragments"] = fragments
+        return line
+
+    def _packed_blob(self, digest: str) -> bytes | None:
+        """A value as it is in the file: what was taken out of it must not come back."""
+        found = self.blobs.get(digest)
+        return None if found is None else base64.b64decode(found)
+
+    def _body(self, body: dict[str, Any], length: int) -> dict[str, Any]:
         slimmed = slim(body, length).items()
         body = {key: item for key, item in slimmed if key not in _PRIVATE_IN_LINES}
         for name in ("argument_buffers", "result_buffers"):
@@ -127,7 +141,8 @@ class _Packing:
     def notebook(self, found: dict[str, Any] | None) -> Any:
         if not self._scrubber.redaction.images and found is not None:
             found = cast("dict[str, Any]", self._without_images(found))
-        return self._scrubber.value(found)
+        scrubbed = cast("dict[str, Any] | None", self._scrubber.value(found))
+        return scrubbed and {**scrubbed, "fragments": notebook_fragments(scrubbed)}
 
     def _without_images(self, value: Any) -> Any:
         if isinstance(value, list):

@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from seer.runs import Run
 
 Kind = Literal["events", "calls"]
+KINDS: tuple[Kind, ...] = ("events", "calls")
 
 WHOLE = 64 * 1024
 """Lines of up to this many characters are passed on as they are."""

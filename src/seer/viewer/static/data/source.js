@@ -80,6 +80,16 @@ export class HttpSource {
     return (await this.#ask(this.#run(id, `/line?kind=${kind}&at=${at}`))).json();
   }
 
+  /** The fragments of lines, by kind and offset. */
+  async fragments(id, { events, calls }) {
+    return (await this.#ask(this.#run(id, `/fragments?events=${events}&calls=${calls}`))).json();
+  }
+
+  /** Two texts as fragments, with what differs marked. */
+  async difference(left, right) {
+    return (await this.#post("api/difference", { left, right })).json();
+  }
+
   async blob(id, digest) {
     return new Uint8Array(
       await (await this.#ask(this.#run(id, `/blob/${encodeURIComponent(digest)}`))).arrayBuffer(),
@@ -118,6 +128,7 @@ export class HttpSource {
 export class EmbeddedSource {
   constructor(record) {
     this.record = record;
+    this.lines = new Map(record.lines.map((line) => [`${line.kind} ${line.at}`, line]));
     this.shared = true;
     this.id = String(record.run.run_id ?? "shared");
   }
@@ -134,8 +145,21 @@ export class EmbeddedSource {
     take([{ kind: "run", body: this.record.run }, ...this.record.lines, { kind: "end" }]);
   }
 
+  #line(kind, at) {
+    return this.lines.get(`${kind} ${at}`) ?? { body: {} };
+  }
+
   async line(id, kind, at) {
-    return this.record.lines.find((line) => line.kind === kind && line.at === at)?.body ?? {};
+    return this.#line(kind, at).body;
+  }
+
+  async fragments(id, wanted) {
+    const found = {};
+    for (const [kind, offsets] of Object.entries(wanted))
+      found[kind] = Object.fromEntries(
+        offsets.map((at) => [at, this.#line(kind, at).fragments ?? {}]),
+      );
+    return found;
   }
 
   async blob(id, digest) {

@@ -30,6 +30,7 @@ const ATTRIBUTES = new Set([
   "rowspan",
   "rows",
   "selected",
+  "start",
   "src",
   "spellcheck",
   "step",

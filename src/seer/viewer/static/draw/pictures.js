@@ -5,12 +5,12 @@ import { heatmap, legend, visible } from "./heatmap.js";
 import { lineChart } from "./lines.js";
 import { number } from "../text/format.js";
 import { readable, scale } from "./colours.js";
-import { wordDiff } from "../text/diff.js";
+import { build } from "../text/fragment.js";
 
 const MOST_NUMBERS = 4_000_000;
 
-/** A view as an element; arrays are fetched when it is made. */
-export function picture(view, fetchBlob) {
+/** A view as an element. `place` says where its value stands: `fetcher`, `kind` and `at`. */
+export function picture(view, place) {
   const shape =
     view.array && view.array.shape[0] !== null
       ? `${view.array.dtype === "list" ? "" : `${view.array.dtype.replace(/[<|]/, "")} `}${view.array.shape.map((side) => side ?? "?").join(" × ")}`
@@ -18,7 +18,7 @@ export function picture(view, fetchBlob) {
   const body = h(
     "div.picture-body",
     {},
-    view.kind === "pair" ? before(view) : h("div.picture-wait", {}, "loading…"),
+    view.kind === "pair" ? before(view, place) : h("div.picture-wait", {}, "loading…"),
   );
   const element = h(
     "figure.picture",
@@ -31,7 +31,7 @@ export function picture(view, fetchBlob) {
     ),
     body,
   );
-  if (view.kind !== "pair") load(view, body, fetchBlob);
+  if (view.kind !== "pair") load(view, body, place.fetcher.blob);
   return element;
 }
 
@@ -91,24 +91,18 @@ function bars(view, data, colours) {
   );
 }
 
-function before(view) {
-  const [left, right] = wordDiff(view.texts[0], view.texts[1]);
-  const side = (name, parts, kind) =>
-    h(
-      `div.side.${kind}`,
-      {},
-      h("div.side-name", {}, name),
-      h(
-        "div.side-text",
-        {},
-        parts.map((part) => (part.same ? part.text : h("mark", {}, part.text))),
-      ),
-    );
+// Two texts side by side; the server marks what differs.
+function before(view, { fetcher, kind, at }) {
+  const bodies = view.texts.map((text) => h("div.side-text", {}, text));
+  Promise.resolve(at === undefined ? {} : fetcher.fragments(kind, at)).then((found) =>
+    found[view.field]?.forEach((fragment, side) => fill(bodies[side], build(fragment))),
+  );
   return h(
     "div.before-after",
     {},
-    side(view.names[0], left, "was"),
-    side(view.names[1], right, "is"),
+    ["was", "is"].map((kind, side) =>
+      h(`div.side.${kind}`, {}, h("div.side-name", {}, view.names[side]), bodies[side]),
+    ),
   );
 }
 

@@ -121,6 +121,7 @@ function pair(value, path, found) {
     if (typeof value[left] === "string" && typeof value[right] === "string") {
       found.push({
         kind: "pair",
+        field: `pair:${path}`,
         title: path || `${left} → ${right}`,
         names: [left, right],
         texts: [value[left], value[right]],

@@ -1,11 +1,12 @@
 // Two runs side by side: the same until they part, and where that is.
 
-import { essence, firstDivergence, wordDiff } from "../text/diff.js";
+import { essence, firstDivergence } from "../data/essence.js";
 import { fill, h, icon } from "../draw/dom.js";
-import { Fetcher } from "../text/long.js";
+import { Fetcher } from "../data/fetcher.js";
 import { RunModel, toolSummary } from "../data/model.js";
 import { VirtualList } from "../draw/virtual.js";
 import { count, dollars, duration } from "../text/format.js";
+import { build } from "../text/fragment.js";
 import { entry } from "../panels/entry.js";
 import { fact } from "../panels/gate.js";
 import { follow } from "../data/follow.js";
@@ -140,20 +141,17 @@ export class ComparePage {
 
   // The words that differ, where the two part.
   #changed(items) {
-    const [left, right] = wordDiff(
-      ...items.map((item) => essence(item).slice(1).join("\n").slice(0, 6000)),
-    );
-    const side = (parts) =>
-      h(
-        "pre.output.compare-words",
-        {},
-        parts.map((part) => (part.same ? part.text : h("mark", {}, part.text))),
-      );
+    const texts = items.map((item) => essence(item).slice(1).join("\n").slice(0, 6000));
+    const sides = texts.map((text) => h("pre.output.compare-words", {}, text));
+    this.source
+      .difference(...texts)
+      .then((found) => sides.forEach((side, at) => fill(side, build(found[at]))))
+      .catch((error) => fill(this.verdict, error.message));
     return h(
       "details.fold.compare-diff",
       { open: true },
       h("summary", {}, "what differs"),
-      h("div.compare-row", {}, side(left), side(right)),
+      h("div.compare-row", {}, sides),
     );
   }
 

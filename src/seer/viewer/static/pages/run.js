@@ -5,7 +5,7 @@ import { approval, changeLimit, messageBox, stopButton } from "../panels/control
 import { fill, h, icon } from "../draw/dom.js";
 import { AboutPanel } from "../panels/about.js";
 import { BudgetPanel } from "../panels/budget.js";
-import { Fetcher } from "../text/long.js";
+import { Fetcher } from "../data/fetcher.js";
 import { Gallery } from "../panels/values.js";
 import { NotebookPanel } from "../panels/notebook.js";
 import { Overview } from "../panels/overview.js";

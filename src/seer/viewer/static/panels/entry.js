@@ -1,14 +1,13 @@
 // One entry of the transcript, by its type.
 
 import { BlobRef, fromBase64, isPartial, pictureAddress, textOf } from "../data/record.js";
-import { codeBlock, highlight } from "../text/highlight.js";
+import { codeBlock, rich } from "../text/fragment.js";
 import { count, dollars, duration, since } from "../text/format.js";
 import { h, icon, own } from "../draw/dom.js";
 import { decode } from "../data/arrays.js";
 import { findViews } from "../draw/views.js";
 import { firstLine, toolSummary } from "../data/model.js";
 import { longText } from "../text/long.js";
-import { markdown } from "../text/markdown.js";
 import { picture } from "../draw/pictures.js";
 import { terminal } from "../text/ansi.js";
 import { tree } from "../draw/tree.js";
@@ -70,7 +69,8 @@ function lead(name, label, extra) {
   return h("header.lead", {}, icon(name), h("span.lead-name", {}, label), extra);
 }
 
-function started({ event }, view) {
+function started(item, view) {
+  const { event } = item;
   const tools = Array.isArray(event.tools) ? event.tools : [];
   const prompt = event.system_prompt;
   return h(
@@ -80,10 +80,10 @@ function started({ event }, view) {
     h(
       "div.body",
       {},
-      longText(event.task, view.fetcher, (text) => markdown(dedent(text))),
+      said(item, "task", view),
     ),
     textOf(prompt) || isPartial(prompt)
-      ? fold("System prompt", () => longText(prompt, view.fetcher, markdown))
+      ? fold("System prompt", () => said(item, "system_prompt", view))
       : null,
     tools.length
       ? fold(tools.length === 1 ? "1 tool" : `${tools.length} tools`, () =>
@@ -100,14 +100,6 @@ function started({ event }, view) {
   );
 }
 
-function dedent(text) {
-  const lines = text.replace(/^\n+|\s+$/g, "").split("\n");
-  const margin = lines
-    .filter((line) => line.trim())
-    .reduce((least, line) => Math.min(least, /^\s*/.exec(line)[0].length), 40);
-  return lines.map((line) => line.slice(margin)).join("\n");
-}
-
 function fold(label, make) {
   const details = h("details.fold", {}, h("summary", {}, label));
   const fillIn = () => details.childElementCount < 2 && details.append(make());
@@ -115,9 +107,14 @@ function fold(label, make) {
   return details;
 }
 
-function spoken({ type, event }, view) {
-  const body = h("div.body", {}, longText(event.text, view.fetcher, markdown));
-  return type === "text"
+// A field of an event, formatted.
+function said({ event, at }, field, view) {
+  return rich(event[field], { fetcher: view.fetcher, kind: "events", at, field });
+}
+
+function spoken(item, view) {
+  const body = h("div.body", {}, said(item, "text", view));
+  return item.type === "text"
     ? h("section.said", {}, body)
     : h("section.card.user", {}, lead("user", "You"), body);
 }
@@ -135,7 +132,7 @@ function thought(item, view) {
     "section.thought",
     {},
     head,
-    open ? h("div.body", {}, longText(item.event.text, view.fetcher, markdown)) : null,
+    open ? h("div.body", {}, said(item, "text", view)) : null,
   );
 }
 
@@ -185,7 +182,7 @@ function tool(item, view) {
         )
       : null,
     open
-      ? h("div.tool-body", {}, argumentsOf(event, view), result ? resultOf(item, view) : null)
+      ? h("div.tool-body", {}, argumentsOf(item, view), result ? resultOf(item, view) : null)
       : null,
     pictures.length ? h("div.pictures", {}, pictures) : null,
   );
@@ -223,23 +220,24 @@ function drawn(call, text, view) {
   return findViews(found.result).map((one) =>
     picture(
       { ...one, title: one.title === "result" ? call.function : `${call.function} → ${one.title}` },
-      view.fetcher.blob,
+      { fetcher: view.fetcher, kind: "calls", at: call.at },
     ),
   );
 }
 
-function argumentsOf(event, view) {
+function argumentsOf({ event, at }, view) {
   const given = event.arguments ?? {};
   const code = ["code", "command", "source", "script"].find(
     (name) => typeof given[name] === "string" || given[name] instanceof BlobRef,
   );
   const rest = Object.fromEntries(Object.entries(given).filter(([name]) => name !== code));
-  const language = code === "command" ? "bash" : "python";
   return [
     code
       ? clip(
-          longText(given[code], view.fetcher, (text) =>
-            codeBlock(text.replace(/^\n+|\s+$/g, ""), language, ""),
+          rich(
+            given[code],
+            { fetcher: view.fetcher, kind: "events", at, field: "code" },
+            { plain: (text) => codeBlock(text.replace(/^\n+|\s+$/g, "")), dress: codeBlock },
           ),
           view,
         )
@@ -248,10 +246,13 @@ function argumentsOf(event, view) {
   ];
 }
 
-function resultOf({ result }, view) {
+function resultOf({ result, resultAt }, view) {
+  const place = { fetcher: view.fetcher, kind: "events", at: resultAt };
   const blocks = Array.isArray(result.content) ? result.content : [];
-  const shown = blocks.map((block) =>
-    block?.type === "image" ? image(block, view) : output(block?.text, view),
+  const shown = blocks.map((block, index) =>
+    block?.type === "image"
+      ? image(block, view)
+      : output(block?.text, { ...place, field: `content.${index}` }, view),
   );
   const structured = result.structured ?? null;
   const views = structured && typeof structured === "object" ? findViews(structured) : [];
@@ -259,31 +260,14 @@ function resultOf({ result }, view) {
     `div.result${result.is_error ? ".failed" : ""}`,
     {},
     shown,
-    views.map((one) => picture(one, view.fetcher.blob)),
+    views.map((one) => picture(one, place)),
     structured !== null && !blocks.length ? h("div.json", {}, tree(structured, 1)) : null,
   );
 }
 
-function output(text, view) {
-  return clip(
-    longText(text, view.fetcher, (found) => {
-      return h(
-        "pre.output",
-        { tabindex: "0" },
-        isJson(found) ? highlight(found, "json") : terminal(found),
-      );
-    }),
-    view,
-  );
-}
-
-function isJson(text) {
-  if (!/^\s*[[{]/.test(text) || text.length > 50000) return false;
-  try {
-    return typeof JSON.parse(text) === "object";
-  } catch {
-    return false;
-  }
+function output(text, place, view) {
+  const box = (content) => h("pre.output", { tabindex: "0" }, content);
+  return clip(rich(text, place, { plain: (found) => box(terminal(found)), dress: box }), view);
 }
 
 /** A picture that a tool or a cell gave; its bytes may lie elsewhere. */
@@ -332,7 +316,7 @@ function strayResult(item, view) {
     "section.card.tool",
     {},
     h("div.tool-head", {}, h("span.tool-name", {}, `${String(item.event.name)} (result)`)),
-    h("div.tool-body", {}, resultOf({ result: item.event }, view)),
+    h("div.tool-body", {}, resultOf({ result: item.event, resultAt: item.at }, view)),
   );
 }
 

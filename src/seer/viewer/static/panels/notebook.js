@@ -1,11 +1,9 @@
 // The notebook of a run, cell by cell, as it is in the record or as it is being written.
 
 import { fill, h } from "../draw/dom.js";
-import { codeBlock } from "../text/highlight.js";
+import { build, codeBlock, markdown } from "../text/fragment.js";
 import { findViews } from "../draw/views.js";
-import { harmless } from "../text/html.js";
 import { image } from "./entry.js";
-import { markdown } from "../text/markdown.js";
 import { picture } from "../draw/pictures.js";
 import { terminal } from "../text/ansi.js";
 import { tree } from "../draw/tree.js";
@@ -39,15 +37,15 @@ export class NotebookPanel {
         this.element,
         (Array.isArray(found.cells) ? found.cells : [])
           .slice(0, 2000)
-          .map((cell) => this.#cell(cell ?? {})),
+          .map((cell, index) => this.#cell(cell ?? {}, found.fragments?.[index] ?? {})),
       );
     } catch (error) {
       fill(this.element, h("div.empty", {}, `The notebook is not shown: ${error.message}`));
     }
   }
 
-  #cell(cell) {
-    const source = joined(cell.source);
+  #cell(cell, fragments) {
+    const source = fragments.source ? build(fragments.source) : joined(cell.source);
     if (cell.cell_type === "markdown") return h("div.cell.cell-markdown", {}, markdown(source));
     const outputs = Array.isArray(cell.outputs) ? cell.outputs.slice(0, MOST_OUTPUTS) : [];
     return h(
@@ -61,13 +59,13 @@ export class NotebookPanel {
       h(
         "div.cell-main",
         {},
-        cell.cell_type === "raw" ? h("pre.output", {}, source) : codeBlock(source, "python", ""),
-        outputs.map((output) => this.#output(output ?? {})),
+        cell.cell_type === "raw" ? h("pre.output", {}, source) : codeBlock(source),
+        outputs.map((output, index) => this.#output(output ?? {}, fragments[index])),
       ),
     );
   }
 
-  #output(output) {
+  #output(output, fragment) {
     if (output.output_type === "stream")
       return h(
         `pre.output${output.name === "stderr" ? ".stderr" : ""}`,
@@ -91,14 +89,13 @@ export class NotebookPanel {
         { data: btoa(unescapeUtf8(joined(data["image/svg+xml"]))), mime_type: "image/svg+xml" },
         this.view,
       );
-    if (data["text/html"]) return h("div.output-html", {}, harmless(joined(data["text/html"])));
-    if (data["text/markdown"]) return markdown(joined(data["text/markdown"]));
+    if (fragment) return h("div.output-html.markdown", {}, build(fragment));
     if (data["application/json"] !== undefined)
       return h(
         "div.json",
         {},
         tree(data["application/json"], 2),
-        findViews(data["application/json"]).map((one) => picture(one, this.view.fetcher.blob)),
+        findViews(data["application/json"]).map((one) => picture(one, this.view)),
       );
     return h(
       "pre.output",

@@ -4,7 +4,7 @@ import { fill, h, icon } from "../draw/dom.js";
 import { VirtualList } from "../draw/virtual.js";
 import { dialog } from "../draw/dialogs.js";
 import { entry } from "./entry.js";
-import { essence } from "../text/diff.js";
+import { essence } from "../data/essence.js";
 import { tree } from "../draw/tree.js";
 import { unpack } from "../data/record.js";
 

@@ -5,34 +5,6 @@ import { fill, h } from "../draw/dom.js";
 import { bytes } from "./format.js";
 
 const WHOLE = 20000; // characters that are shown without asking
-const decoder = new TextDecoder("utf-8", { fatal: false });
-
-/** Fetches what a value refers to. `source` may be asked for blobs of the run `id`. */
-export class Fetcher {
-  constructor(source, id) {
-    this.source = source;
-    this.id = id;
-    this.kept = new Map();
-    this.blob = this.blob.bind(this);
-  }
-
-  /** The bytes of a blob; small ones are remembered. */
-  async blob(digest) {
-    if (!this.kept.has(digest)) {
-      const asked = this.source.blob(this.id, digest);
-      this.kept.set(digest, asked);
-      asked.then(
-        (data) => data.byteLength > 4_000_000 && this.kept.delete(digest),
-        () => this.kept.delete(digest),
-      );
-    }
-    return this.kept.get(digest);
-  }
-
-  async text(reference) {
-    return decoder.decode(await this.blob(reference.digest));
-  }
-}
 
 /** A text of any length and place, drawn by `render(text)`. */
 export function longText(value, fetcher, render) {

@@ -1,0 +1,68 @@
+// Fetches parts of a run when they come into view, and remembers them.
+
+const MOST = 4000; // lines whose fragments are remembered
+const TOGETHER = 100; // lines in one request
+const LARGE = 4_000_000; // bytes of a blob that is not remembered
+const decoder = new TextDecoder("utf-8", { fatal: false });
+
+/** Blobs and fragments of the run `id`. */
+export class Fetcher {
+  #rendered = new Map();
+  #wanted = [];
+
+  constructor(source, id) {
+    this.source = source;
+    this.id = id;
+    this.kept = new Map();
+    this.blob = this.blob.bind(this);
+  }
+
+  /** The bytes of a blob. */
+  async blob(digest) {
+    if (!this.kept.has(digest)) {
+      const asked = this.source.blob(this.id, digest);
+      this.kept.set(digest, asked);
+      asked.then(
+        (data) => data.byteLength > LARGE && this.kept.delete(digest),
+        () => this.kept.delete(digest),
+      );
+    }
+    return this.kept.get(digest);
+  }
+
+  async text(reference) {
+    return decoder.decode(await this.blob(reference.digest));
+  }
+
+  /** The fragments of a line: at once where they are known, else a promise of them. */
+  fragments(kind, at) {
+    const key = `${kind} ${at}`;
+    if (!this.#rendered.has(key)) {
+      if (this.#rendered.size > MOST) this.#rendered.clear();
+      const asked = new Promise((resolve, reject) => {
+        if (!this.#wanted.length) setTimeout(() => this.#ask(), 0);
+        this.#wanted.push({ kind, at, resolve, reject });
+      });
+      this.#rendered.set(key, asked);
+      asked.then(
+        (found) => this.#rendered.set(key, found),
+        () => this.#rendered.delete(key),
+      );
+    }
+    return this.#rendered.get(key);
+  }
+
+  // Everything that came into view together is one request.
+  async #ask() {
+    const wanted = this.#wanted.splice(0, TOGETHER);
+    if (this.#wanted.length) setTimeout(() => this.#ask(), 0);
+    const offsets = { events: [], calls: [] };
+    for (const { kind, at } of wanted) offsets[kind].push(at);
+    try {
+      const found = await this.source.fragments(this.id, offsets);
+      for (const { kind, at, resolve } of wanted) resolve(found[kind][at] ?? {});
+    } catch (error) {
+      for (const { reject } of wanted) reject(error);
+    }
+  }
+}
