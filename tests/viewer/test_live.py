@@ -114,12 +114,17 @@ def test_a_person_approves_and_denies_calls_on_the_page(watched: Watched, tmp_pa
             go(page, viewer)
             expect(page.locator(".status-running")).to_be_visible()
             page.keyboard.press("Enter")
+            page.fill(".message textarea", "and then stop")
+            page.keyboard.press("Enter")
+            expect(page.locator(".pending")).to_have_text("waitingand then stop")
             page.click(".approval button.primary")
             expect(page.locator(".transcript")).to_contain_text("Approved by a person")
             page.fill(".approval input", "too small")
             page.click(".approval button.danger")
             expect(page.locator(".transcript")).to_contain_text("Denied by a person: too small")
             expect(page.locator(".transcript")).to_contain_text("the end")
+            # The scripted agent had no turn left for it, and the page says so.
+            expect(page.locator(".pending")).to_have_text("not deliveredand then stop")
         assert agent.wait(timeout=60) == 0
         (found,) = folder.glob("*/run.json")
         given = [event for event in Run(found.parent).events() if event["type"] == "approval_given"]

@@ -22,7 +22,13 @@ from seer.isolation import read_bytes
 from seer.runs import Run, RunFilter, RunIndex
 from seer.viewer._control import control
 from seer.viewer._export import shared_page
-from seer.viewer._fragments import Fragments, difference, line_fragments, notebook_fragments
+from seer.viewer._fragments import (
+    Fragments,
+    difference,
+    line_fragments,
+    notebook_fragments,
+    plain_line,
+)
 from seer.viewer._json import answer
 from seer.viewer._lines import KINDS, Kind
 from seer.viewer._live import follow
@@ -268,4 +274,5 @@ def _object(body: bytes) -> dict[str, Any]:
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the listing: of long texts only the beginning is shown."""
-    return {key: v[:300] if isinstance(v, str) else v for key, v in row.items()}
+    shown = {key: v[:300] if isinstance(v, str) else v for key, v in row.items()}
+    return {**shown, "line": plain_line(row.get("result") or row.get("task") or "")}

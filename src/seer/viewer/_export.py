@@ -18,7 +18,7 @@ from seer.runs import Run, open_run
 from seer.viewer._assets import bundle, stylesheet
 from seer.viewer._fragments import line_fragments, notebook_fragments
 from seer.viewer._json import dump
-from seer.viewer._lines import KINDS, Kind, slim
+from seer.viewer._lines import KINDS, Kind, described, slim
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction, Scrubber
 
@@ -69,7 +69,7 @@ def share(run: Run | Path | str, path: Path | str, *, redact: Redaction | None =
 
 def shared_page(run: Run, redaction: Redaction) -> SharedPage:
     """The run as a page; see `share`."""
-    meta = {**run.meta, "status": run.status}
+    meta = described(run.meta, run.status)
     program = cast("dict[str, Any]", meta.get("program") or {})
     scrubber = Scrubber(redaction, folder=str(program.get("cwd") or ""))
     packing = _Packing(run, scrubber)

@@ -100,6 +100,7 @@ _PAIRS = (
     ("clean", "patched"),
     ("base", "tuned"),
 )
+_BLOCK_MARK = re.compile(r"\s*(?:#{1,6}\s+|[-*+>|]\s+|\d{1,9}[.)]\s+)?")
 _DEEPEST = 6
 
 
@@ -114,6 +115,22 @@ def markdown(text: str) -> Fragment | None:
     if len(text) > LONGEST or text.count("[") + text.count("://") > MOST_LINKS:
         return None
     return _markdown(_encodable(text))
+
+
+@lru_cache(maxsize=1024)
+def plain_line(text: str, longest: int = 160) -> str:
+    """The first line of a Markdown text that says something, without its marks."""
+    for line in text[:4_000].splitlines():
+        marked = _renderer().renderInline(_encodable(_BLOCK_MARK.sub("", line, count=1)[:1_000]))
+        said = " ".join(_said(sanitized(marked)).split())
+        if said.strip("-=_*|:` "):
+            return said if len(said) <= longest else said[: longest - 1] + "…"
+    return ""
+
+
+def _said(fragment: Fragment) -> str:
+    parts = (node if isinstance(node, str) else _said(node[2:]) for node in fragment)
+    return "".join(parts)
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from seer.runs import Run
+from seer.viewer._fragments import plain_line
 
 Kind = Literal["events", "calls"]
 KINDS: tuple[Kind, ...] = ("events", "calls")
@@ -37,6 +38,12 @@ def read_lines(run: Run, kind: Kind, *, after: int, budget: int) -> Iterator[dic
         yield line
         if budget <= 0:
             return
+
+
+def described(meta: Mapping[str, Any], status: str) -> dict[str, Any]:
+    """What `run.json` says, with the run's status and a title for it."""
+    title = plain_line(str(meta.get("name") or meta.get("task") or ""))
+    return {**meta, "status": status, "title": title}
 
 
 def slim(body: Mapping[str, Any], length: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import anyio.to_thread
 from seer.errors import RecordError
 from seer.runs import Run
 from seer.viewer._json import dump
-from seer.viewer._lines import Kind, read_lines
+from seer.viewer._lines import Kind, described, read_lines
 
 LOOK = 0.25
 """Seconds between two looks at a running run."""
@@ -72,7 +72,7 @@ class Follower:
         if stamp == self._stamp and status == self._status:
             return None
         self._stamp, self._status = stamp, status
-        return {"kind": "run", "body": {**meta, "status": status}}
+        return {"kind": "run", "body": described(meta, status)}
 
 
 async def follow(

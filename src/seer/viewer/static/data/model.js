@@ -15,6 +15,7 @@ export class RunModel {
     this.usage = [];
     this.offsets = { events: 0, calls: 0 };
     this.problems = [];
+    this.sent = []; // messages to the agent that it has not got yet
     this.turns = new Map();
     this.state = "loading"; // then: live, over, gone
     this.#tools = new Map();
@@ -54,7 +55,7 @@ export class RunModel {
   }
 
   get title() {
-    return textOf(this.meta.name) || firstLine(this.meta.task) || this.id;
+    return textOf(this.meta.title) || this.id;
   }
 
   #event({ at, next, body }) {
@@ -70,6 +71,7 @@ export class RunModel {
       turn: Number(event.turn) || 0,
       version: 0,
     };
+    if (item.type === "user_message") this.#delivered(textOf(event.text));
     if (item.type === "usage") return this.#usage(event, time);
     if (item.type === "waiting") return;
     if (item.type === "answer_finished" && WHOLE.has(event.reason)) return;
@@ -83,6 +85,11 @@ export class RunModel {
     }
     this.#turn(item);
     this.items.push(item);
+  }
+
+  #delivered(text) {
+    const place = this.sent.indexOf(text);
+    if (place >= 0) this.sent.splice(place, 1);
   }
 
   #decided(event, state) {

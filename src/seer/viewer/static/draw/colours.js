@@ -68,16 +68,26 @@ export function readable([red, green, blue]) {
   return red * 0.299 + green * 0.587 + blue * 0.114 > 140 ? "#14151a" : "#f6f6fa";
 }
 
+const light = (hue) => `hsl(${hue} 58% 52%)`;
+const dark = (hue) => `hsl(${hue} 38% 52%)`;
 const HUES = [245, 160, 25, 330, 200, 95, 280, 50];
 
 /** A colour for a name that stays the same, by order of appearance. */
 export class Palette {
   #names = new Map();
 
-  of(name) {
+  #hue(name) {
     if (!this.#names.has(name)) this.#names.set(name, this.#names.size);
-    const index = this.#names.get(name);
-    const [light, strong] = isDark() ? [68, 62] : [52, 58];
-    return `hsl(${HUES[index % HUES.length]} ${strong}% ${light}%)`;
+    return HUES[this.#names.get(name) % HUES.length];
+  }
+
+  /** For styles: changes with the page between light and dark. */
+  of(name) {
+    return `light-dark(${light(this.#hue(name))}, ${dark(this.#hue(name))})`;
+  }
+
+  /** For a canvas, which has to be drawn again when the page changes. */
+  now(name) {
+    return (isDark() ? dark : light)(this.#hue(name));
   }
 }

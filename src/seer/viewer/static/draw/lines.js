@@ -3,7 +3,7 @@
 import { number } from "../text/format.js";
 import { s } from "./dom.js";
 
-const PADDING = { left: 46, right: 10, top: 8, bottom: 20 };
+const LETTER = 6.4; // the width of a letter of an axis
 
 /** Round values between two bounds, for an axis. */
 export function ticks(low, high, wanted = 4) {
@@ -35,6 +35,7 @@ export function lineChart(
     formatX = number,
     formatY = number,
     label = "line chart",
+    xTitle = "",
   } = {},
 ) {
   const WIDTH = innerWidth < 860 ? 380 : 640; // letters stay readable where the page is narrow
@@ -58,11 +59,15 @@ export function lineChart(
   if (!finite(y0) || !finite(y1)) [y0, y1] = [0, 1];
   if (x0 === x1) x1 = x0 + 1;
   if (y0 === y1) [y0, y1] = [y0 - 0.5, y1 + 0.5];
+  const [rows, columns] = [ticks(y0, y1), ticks(x0, x1, 6)];
+  // Room for the longest label, and for half of the last one below.
+  const longest = rows.reduce((most, y) => Math.max(most, formatY(y).length), 0);
+  const PADDING = { left: longest * LETTER + 12, right: 14, top: 9, bottom: xTitle ? 34 : 20 };
   const X = (x) => PADDING.left + ((x - x0) / (x1 - x0)) * (WIDTH - PADDING.left - PADDING.right);
   const Y = (y) =>
     height - PADDING.bottom - ((y - y0) / (y1 - y0)) * (height - PADDING.top - PADDING.bottom);
   const axis = [
-    ...ticks(y0, y1).flatMap((y) => [
+    ...rows.flatMap((y) => [
       s("line", { class: "grid", x1: PADDING.left, x2: WIDTH - PADDING.right, y1: Y(y), y2: Y(y) }),
       s(
         "text",
@@ -70,18 +75,19 @@ export function lineChart(
         formatY(y),
       ),
     ]),
-    ...ticks(x0, x1, 6).map((x) =>
+    ...columns.map((x) =>
       s(
         "text",
         {
           class: "tick",
           x: X(x),
-          y: height - 5,
-          "text-anchor": X(x) > WIDTH - 40 ? "end" : "middle",
+          y: height - PADDING.bottom + 15,
+          "text-anchor": X(x) > WIDTH - 40 ? "end" : X(x) < 30 ? "start" : "middle",
         },
         formatX(x),
       ),
     ),
+    s("text", { class: "tick", x: WIDTH / 2, y: height - 4, "text-anchor": "middle" }, xTitle),
   ];
   const drawn = series.flatMap((one, index) =>
     draw(one, index, X, Y, Y(Math.max(y0, Math.min(0, y1)))),

@@ -39,6 +39,7 @@ function look(value, path, found, depth) {
         .forEach((item, index) => look(item, `${path}[${index}]`, found, depth + 1));
     return;
   }
+  if (namedNumbers(value, path, found)) return;
   const used = new Set([...tokens(value, path, found), ...pair(value, path, found)]);
   for (const [key, item] of Object.entries(value))
     if (!used.has(key)) look(item, path ? `${path}.${key}` : key, found, depth + 1);
@@ -90,6 +91,21 @@ function tokens(value, path, found) {
     used.push(key);
   }
   return used.length ? [name, ...used] : [];
+}
+
+// {"he": 0.4, "she": 0.1}
+function namedNumbers(value, path, found) {
+  const [names, numbers] = [Object.keys(value), Object.values(value)];
+  if (names.length < 2 || names.length > 200) return false;
+  if (!numbers.every((item) => typeof item === "number")) return false;
+  found.push({
+    kind: "tokens",
+    title: path || "result",
+    tokens: names,
+    array: NdArray.of(numbers),
+    bars: true,
+  });
+  return true;
 }
 
 // [{"token": " the", "logit": 1.5}, ...] or [[" the", 1.5], ...]

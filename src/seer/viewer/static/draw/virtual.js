@@ -21,6 +21,7 @@ export class VirtualList {
     this.tops = [0];
     this.rows = new Map();
     this.sticky = false;
+    this.position = 0;
     this.canvas = h("div.virtual");
     scroller.append(this.canvas);
     this.observer = new ResizeObserver((entries) => this.#measured(entries));
@@ -30,7 +31,8 @@ export class VirtualList {
   }
 
   setItems(items) {
-    this.items = items;
+    // A copy: rows may only be made of items that have been laid out.
+    this.items = items.slice();
     this.#lay();
     this.#show();
     if (this.sticky) this.toEnd();
@@ -46,6 +48,17 @@ export class VirtualList {
     this.sticky = true;
     this.scroller.scrollTop = this.scroller.scrollHeight;
     this.#later();
+  }
+
+  /**
+   * Keep following the end, or stop: only somebody who scrolls up leaves it. Rows that grow under
+   * the view, such as a picture that loads, scroll nothing up.
+   */
+  followScroll() {
+    const { scrollTop } = this.scroller;
+    if (this.atEnd) this.sticky = true;
+    else if (scrollTop < this.position) this.sticky = false;
+    this.position = scrollTop;
   }
 
   /** Whether the end is in view. */

@@ -1,7 +1,7 @@
 // One run: its transcript, what lies beside it, and the strip above both.
 
 import { count, dollars, duration } from "../text/format.js";
-import { approval, changeLimit, messageBox, stopButton } from "../panels/control.js";
+import { approval, changeLimit, messageBox, pendingMessages, stopButton } from "../panels/control.js";
 import { fill, h, icon } from "../draw/dom.js";
 import { AboutPanel } from "../panels/about.js";
 import { BudgetPanel } from "../panels/budget.js";
@@ -59,6 +59,7 @@ export class RunPage {
       ),
     );
     this.panel = h("aside.side");
+    this.pending = h("div.pending-messages", { "aria-live": "polite" });
     this.footer = h("footer.bottom");
     this.element = h(
       "div.run-page",
@@ -67,6 +68,7 @@ export class RunPage {
       this.notes,
       this.overview.element,
       h("div.split", {}, this.transcript.element, h("div.beside", {}, this.tabs, this.panel)),
+      this.pending,
       this.footer,
     );
     this.shown = "gate";
@@ -119,9 +121,10 @@ export class RunPage {
     this.joined ||= model.state !== "loading";
     this.panels[this.shown][1].update();
     this.overview.draw();
+    fill(this.pending, pendingMessages(model));
     const wanted = this.control && model.state === "live";
     if (wanted !== Boolean(this.footer.firstChild))
-      fill(this.footer, wanted ? messageBox(model, this.source) : null);
+      fill(this.footer, wanted ? messageBox(model, this.source, () => this.update()) : null);
   }
 
   #head() {

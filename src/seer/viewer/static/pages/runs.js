@@ -2,7 +2,6 @@
 
 import { ago, count, dollars, duration, moment } from "../text/format.js";
 import { fill, h, icon } from "../draw/dom.js";
-import { firstLine } from "../data/model.js";
 import { statusChip } from "../draw/status.js";
 import { themeButton } from "../draw/theme.js";
 
@@ -248,7 +247,7 @@ export class RunsPage {
           { href: `#/run/${encodeURIComponent(run.run_id)}` },
           run.name || run.run_id,
         ),
-        h("div.run-line", {}, firstLine(run.result || run.task, 140)),
+        h("div.run-line", {}, run.line),
       ),
       h("td.col-provider", {}, run.provider ?? "–"),
       h("td.col-model", {}, run.model ?? "–"),

@@ -53,18 +53,33 @@ export function stopButton(model, source) {
   );
 }
 
-/** The line in which one writes to the agent. */
-export function messageBox(model, source) {
+/** Messages that were sent from this page and that the agent has not got yet. */
+export function pendingMessages(model) {
+  return model.sent.map((text) =>
+    h(
+      "div.pending",
+      {},
+      h("span.pending-state", {}, model.state === "live" ? "waiting" : "not delivered"),
+      text,
+    ),
+  );
+}
+
+/** The field for messages to the agent; `changed` is called after one was sent. */
+export function messageBox(model, source, changed) {
   const input = h("textarea", {
     rows: "1",
-    placeholder: "Say something to the agent; it is read after its present answer",
+    placeholder: "message the agent (delivered after its current reply)",
     "aria-label": "Message to the agent",
   });
   const send = async (event) => {
     event.preventDefault();
     const text = input.value.trim();
-    if (text && (await ask(source, model.id, { action: "message", text }, "Sent.")))
-      input.value = "";
+    if (!text) return;
+    model.sent.push(text);
+    if (await ask(source, model.id, { action: "message", text }, "Sent.")) input.value = "";
+    else model.sent.splice(model.sent.indexOf(text), 1);
+    changed();
   };
   input.addEventListener(
     "keydown",

@@ -1,9 +1,9 @@
 // One entry of the transcript, by its type.
 
 import { BlobRef, fromBase64, isPartial, pictureAddress, textOf } from "../data/record.js";
-import { codeBlock, rich } from "../text/fragment.js";
+import { build, codeBlock, markdown, rich } from "../text/fragment.js";
 import { count, dollars, duration, since } from "../text/format.js";
-import { h, icon, own } from "../draw/dom.js";
+import { fill, h, icon, own } from "../draw/dom.js";
 import { decode } from "../data/arrays.js";
 import { findViews } from "../draw/views.js";
 import { firstLine, toolSummary } from "../data/model.js";
@@ -126,7 +126,7 @@ function thought(item, view) {
     { "aria-expanded": String(open), onclick: () => view.toggle(item) },
     icon("think"),
     h("span", {}, "Thinking"),
-    open ? null : h("span.summary", {}, firstLine(item.event.text, 160)),
+    open ? null : summary(item, view),
   );
   return h(
     "section.thought",
@@ -134,6 +134,16 @@ function thought(item, view) {
     head,
     open ? h("div.body", {}, said(item, "text", view)) : null,
   );
+}
+
+// The first line of what was thought, without the marks of Markdown.
+function summary({ event, at }, view) {
+  const element = h("span.summary", {}, firstLine(event.text, 160));
+  Promise.resolve(view.fetcher.fragments("events", at)).then(
+    ({ text }) => text && fill(element, firstLine(markdown(build(text)).textContent, 160)),
+    (error) => fill(element, error.message),
+  );
+  return element;
 }
 
 function tool(item, view) {

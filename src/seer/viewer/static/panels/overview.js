@@ -92,7 +92,7 @@ export class Overview {
       pen.fill();
     });
     for (const call of calls) {
-      pen.fillStyle = call.ok ? this.palette.of(String(call.function)) : colours.error;
+      pen.fillStyle = call.ok ? this.palette.now(String(call.function)) : colours.error;
       pen.fillRect(X(call.started), 31, Math.max(1.5, X(call.time) - X(call.started)), 9);
     }
     if (this.here) {

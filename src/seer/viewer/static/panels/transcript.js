@@ -122,7 +122,11 @@ export class Transcript {
   /** Show what is new. */
   update() {
     this.list.setItems(this.model.items);
-    this.jump.hidden = this.list.atEnd || this.model.state !== "live";
+    this.#showJump();
+  }
+
+  #showJump() {
+    this.jump.hidden = this.list.sticky || this.list.atEnd || this.model.state !== "live";
   }
 
   /** Stay at the end from now on. */
@@ -132,9 +136,9 @@ export class Transcript {
   }
 
   #scrolled() {
-    if (this.model.state === "live") this.list.sticky = this.list.atEnd;
+    if (this.model.state === "live") this.list.followScroll();
     else this.list.sticky = false;
-    this.jump.hidden = this.list.atEnd || this.model.state !== "live";
+    this.#showJump();
     this.onscrolled?.(this.model.items[this.list.first]);
   }
 
