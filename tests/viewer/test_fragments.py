@@ -1,14 +1,16 @@
 """Text that agents wrote comes out as elements from a short list, and says what it said."""
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from seer.errors import MissingExtraError
 from seer.harness import Text, ToolCall
-from seer.viewer import Redaction, share
+from seer.viewer import Redaction, Viewer, share
 from tests.viewer.made import Made, notebook, study
 from tests.viewer.test_share import embedded
 
@@ -154,3 +156,13 @@ def test_a_shared_file_carries_fragments_of_what_is_left(root: Path, tmp_path: P
     assert ("strong", {}) in elements(first["text"]) and "[redacted]" in said(first["text"])
     assert ("span", {"class": "code-keyword"}) in elements(second["code"])
     assert ("table", {}) in elements(data["notebook"]["fragments"][1]["2"])
+
+
+def test_a_missing_library_is_named_before_a_page_opens(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("seer.viewer._render", raising=False)
+    monkeypatch.delitem(sys.modules, "seer.viewer._render", raising=False)
+    monkeypatch.setitem(sys.modules, "nh3", None)
+    with pytest.raises(MissingExtraError, match=r"needs nh3; run: .*seer-interp\[viewer\]"):
+        Viewer(root).__enter__()

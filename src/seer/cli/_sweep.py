@@ -215,7 +215,10 @@ def _show(sweep: "SweepResult", *, as_json: bool) -> int:
         files = [sweep.to_csv(sweep.folder / "results.csv")]
         files.append(sweep.to_parquet(sweep.folder / "results.parquet"))
         if any(group.n for group in summary.groups):
-            files += [plot(summary, sweep.folder / f"scores.{kind}") for kind in ("png", "svg")]
+            files += [
+                plot(summary, sweep.folder / f"scores.{kind}", title=sweep.folder.name)
+                for kind in ("png", "svg")
+            ]
         say("written: " + ", ".join(str(file) for file in files))
     if sweep.stopped == "budget":
         say(f"stopped by its budget, after ${sweep.cost_usd:.2f}; the same command goes on")

@@ -31,6 +31,8 @@ class SweepResult:
     """All attempts, in the order in which they ended."""
     stopped: Stopped = ""
     """Why this call of `run` stopped before all cells were done; empty if it did not."""
+    running: tuple[str, ...] = ()
+    """Ids of the cells whose attempt began and has not ended."""
 
     @property
     def cells(self) -> list[Cell]:
@@ -50,6 +52,11 @@ class SweepResult:
     def cost_usd(self) -> float:
         """The cost of all attempts, including failed ones."""
         return sum(attempt.cost_usd or 0.0 for attempt in self.attempts)
+
+    def run_folders(self, cell_id: str) -> list[Path]:
+        """The recorded runs of a cell, also of an attempt that is running; the latest is last."""
+        found = (self.folder / "cells" / cell_id).glob("attempt-*/runs/*/run.json")
+        return sorted((path.parent for path in found), key=lambda folder: folder.name)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per cell. Each value that the experiment reported has its own column."""
@@ -133,5 +140,11 @@ def read_sweep(folder: str | Path) -> SweepResult:
         data = cast("dict[str, Any]", json.loads((where / FILE).read_text()))
     except (OSError, ValueError) as error:
         raise ConfigError("folder", str(folder), f"holds no sweep: {error}") from error
-    ended, _ = read_journal(where)
-    return SweepResult(where, data["program"], Matrix.from_json(data["matrix"]), tuple(ended))
+    ended, unfinished = read_journal(where)
+    return SweepResult(
+        where,
+        data["program"],
+        Matrix.from_json(data["matrix"]),
+        tuple(ended),
+        running=tuple(one.cell_id for one in unfinished),
+    )

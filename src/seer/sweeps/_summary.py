@@ -4,6 +4,7 @@ SciPy computes the intervals: Wilson's for scores that are 0 or 1, the bootstrap
 A difference over several models takes the mean of each model as one result (Student's interval).
 """
 
+import colorsys
 import importlib
 import math
 import statistics
@@ -17,6 +18,8 @@ from seer.errors import MissingExtraError
 from seer.sweeps._results import SweepResult
 
 _AXES = ("agent", "tools", "model")
+_HUES = (245, 160, 25, 330, 200, 95, 280, 50)
+_TEXT, _MUTED, _GRID = "#1a1b22", "#747686", "#e3e3ec"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +195,8 @@ def _stats() -> Any:
 def plot(summary: Summary, path: str | Path, *, title: str = "") -> Path:
     """Draw a summary: one row per group, with a dot for the mean and a line for the interval.
 
+    Rows have the colour of their tool set, in the order and the colours that the viewer uses.
+
     Args:
         summary: The summary.
         path: The file to write; its extension chooses PNG, SVG or PDF.
@@ -207,29 +212,76 @@ def plot(summary: Summary, path: str | Path, *, title: str = "") -> Path:
             "plots need matplotlib; run: pip install 'seer-interp[sweeps]'"
         ) from error
     groups = [group for group in summary.groups if group.n][::-1]
-    figure = figures.Figure(figsize=(7, 1.1 + 0.42 * max(len(groups), 1)), layout="constrained")
+    sets = list(dict.fromkeys(group.tools for group in summary.groups))
+    figure = figures.Figure(figsize=(8, 1.5 + 0.42 * max(len(groups), 1)), layout="constrained")
     axes = figure.subplots()
     for row, group in enumerate(groups):
-        if not math.isnan(group.low):
-            axes.plot([group.low, group.high], [row, row], color="#7f8fb3", linewidth=3, zorder=1)
-        axes.plot([group.mean], [row], "o", color="#2b3f74", markersize=7, zorder=2)
-        axes.annotate(
-            f"{group.mean:.2f}  (n = {group.n})",
-            (group.mean, row),
-            xytext=(0, 8),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-            color="#444444",
-        )
-    axes.set_yticks(range(len(groups)), [group.label for group in groups])
-    axes.set_ylim(-0.6, len(groups) - 0.2)
-    axes.set_xlabel("score, with 95 % interval")
+        _draw(axes, row, group, _colour(sets.index(group.tools)))
+    axes.set_yticks(range(len(groups)), [_label(group, sets) for group in groups])
+    axes.set_ylim(-0.6, max(len(groups), 1) - 0.4)
+    if all(0 <= bound <= 1 for group in groups for bound in _bounds(group)):
+        axes.set_xlim(-0.03, 1.03)
+    axes.set_xlabel("score (mean, with 95 % interval)", color=_MUTED, fontsize=9)
+    axes.set_title(title, loc="left", fontsize=11, color=_TEXT, fontweight="bold")
     axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axes.spines["bottom"].set_color(_GRID)
+    axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=_TEXT)
+    axes.tick_params(axis="x", length=0, labelsize=8, labelcolor=_MUTED)
+    axes.grid(axis="x", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    if title:
-        axes.set_title(title, loc="left", fontsize=11)
+    if len(sets) > 1:
+        _legend(figure, [str(name or "no tool set") for name in sets])
     figure.savefig(str(path), dpi=160)
     return Path(path)
+
+
+def _draw(axes: Any, row: int, group: Group, colour: str) -> None:
+    low, high = _bounds(group)
+    axes.plot([low, high], [row, row], color=colour, alpha=0.45, linewidth=3.5, zorder=2)
+    axes.plot([group.mean], [row], "o", color=colour, markersize=7.5, zorder=3)
+    # Beside the interval, where no line runs through it.
+    axes.annotate(
+        f"{group.mean:.2f}   n = {group.n}",
+        (1.0, row),
+        xycoords=("axes fraction", "data"),
+        xytext=(8, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        color=_MUTED,
+        annotation_clip=False,
+    )
+
+
+def _bounds(group: Group) -> tuple[float, float]:
+    if math.isnan(group.low) or math.isnan(group.high):
+        return group.mean, group.mean
+    return group.low, group.high
+
+
+def _label(group: Group, sets: list[str | None]) -> str:
+    """The combination without its tool set where the legend names that."""
+    if len(sets) < 2:
+        return group.label
+    return " / ".join(part for part in (group.agent, group.model) if part) or group.label
+
+
+def _legend(figure: Any, names: list[str]) -> None:
+    lines: Any = importlib.import_module("matplotlib.lines")
+    handles = [
+        lines.Line2D([], [], marker="o", linestyle="", color=_colour(index), label=name)
+        for index, name in enumerate(names)
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside upper right",
+        ncols=min(len(names), 4),
+        frameon=False,
+        fontsize=8,
+        labelcolor=_TEXT,
+    )
+
+
+def _colour(index: int) -> str:
+    red, green, blue = colorsys.hls_to_rgb(_HUES[index % len(_HUES)] / 360, 0.52, 0.58)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"

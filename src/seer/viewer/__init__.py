@@ -3,10 +3,6 @@
 from seer.errors import MissingExtraError as _MissingExtraError
 
 try:
-    import latex2mathml as _latex2mathml  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    import linkify_it as _linkify_it  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    import mdit_py_plugins as _plugins  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    import nh3 as _nh3  # noqa: F401  # pyright: ignore[reportUnusedImport]
     import starlette as _starlette  # noqa: F401  # pyright: ignore[reportUnusedImport]
     import uvicorn as _uvicorn  # noqa: F401  # pyright: ignore[reportUnusedImport]
 except ImportError as error:

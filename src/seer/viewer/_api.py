@@ -34,6 +34,7 @@ from seer.viewer._lines import KINDS, Kind
 from seer.viewer._live import follow
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction
+from seer.viewer._sweeps import describe, run_folder, sweep_around
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _STATUS = {ConfigError: 400, RunNotFoundError: 404, RecordError: 422, PathEscapeError: 403}
@@ -54,6 +55,7 @@ class Api:
         self._allow_control = allow_control
         self._closing = closing
         self._index = RunIndex(root)
+        self._sweep = sweep_around(root)
 
     def routes(self) -> list[Route]:
         """All routes."""
@@ -61,6 +63,7 @@ class Api:
         return [
             _route("/api/about", self.about),
             _route("/api/runs", self.runs),
+            _route("/api/sweep", self.sweep),
             _route(run, self.run),
             Route(run + "/stream", self.stream, methods=["GET"]),
             _route(run + "/line", self.line),
@@ -80,7 +83,8 @@ class Api:
             {
                 "version": seer.__version__,
                 "allow_control": self._allow_control,
-                "folder": self._root.name,
+                "folder": (self._sweep or self._root).name,
+                "sweep": self._sweep is not None,
             }
         )
 
@@ -107,6 +111,12 @@ class Api:
                 "choices": page.choices,
             }
         )
+
+    def sweep(self, request: Request) -> Response:
+        """The sweep that the runs belong to."""
+        if self._sweep is None:
+            raise RunNotFoundError("these runs are not those of a sweep")
+        return answer(describe(self._sweep))
 
     def run(self, request: Request) -> Response:
         """One run: what `run.json` says, and which files were kept."""
@@ -217,12 +227,17 @@ class Api:
         return answer({"ok": True})
 
     def _open(self, request: Request) -> Run:
-        """The run that an address names; never anything but a folder right below the root."""
+        """The run that an address names: a folder of the root, or of the sweep around it."""
         name = str(request.path_params["run"])
         folder = self._root / name
-        if not _RUN_ID.fullmatch(name) or not (folder / "run.json").is_file():
+        if not _RUN_ID.fullmatch(name):
+            raise RunNotFoundError(f"there is no run {name!r}")
+        if (folder / "run.json").is_file():
+            return Run(folder)
+        running = None if self._sweep is None else run_folder(self._sweep, name)
+        if running is None:
             raise RunNotFoundError(f"there is no run {name!r} any more")
-        return Run(folder)
+        return Run(running)
 
 
 def _route(path: str, handler: Handler) -> Route:

@@ -25,8 +25,10 @@ from seer.errors import ConfigError
 from seer.runs import runs_root
 from seer.viewer._api import Api
 from seer.viewer._assets import assets
+from seer.viewer._fragments import renderer
 from seer.viewer._guard import Guard
 from seer.viewer._json import answer
+from seer.viewer._sweeps import runs_of
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ class Viewer:
         """
         if not 0 <= port < 65536:
             raise ConfigError("port", port, "must be between 0 and 65535; 0 picks a free one")
-        self.runs_folder = runs_root(runs_folder)
+        self.runs_folder = runs_of(runs_root(runs_folder))
         self.port = port
         self.token = secrets.token_urlsafe(32)
         register_secrets([self.token])
@@ -66,6 +68,7 @@ class Viewer:
 
     async def _open(self) -> None:
         self._closing = False
+        renderer()  # what is missing is told before a page opens
         guarded = Guard(self._application(), token=self.token)
         self._server = await LoopbackServer.open(guarded, self.port)
         self.port = self._server.port
@@ -119,6 +122,7 @@ def serve(
 
     Raises:
         ConfigError: The port is in use or cannot be one.
+        MissingExtraError: A library of the extra `viewer` is not installed.
     """
     with Viewer(runs_folder, port=port, allow_control=allow_control) as viewer:
         url = viewer.url if run_id is None else f"{viewer.url}&run={run_id}"

@@ -6,6 +6,7 @@ import { startTheme, switchTheme } from "./draw/theme.js";
 import { ComparePage } from "./pages/compare.js";
 import { RunPage } from "./pages/run.js";
 import { RunsPage } from "./pages/runs.js";
+import { SweepPage } from "./pages/sweep.js";
 import { showHelp } from "./draw/dialogs.js";
 import { takeToken } from "./data/token.js";
 
@@ -24,6 +25,7 @@ function route(source, about) {
   const ids = parts.map((part) => decodeURIComponent(part));
   if (name === "run" && ids.length === 1) show(new RunPage(source, ids[0], about));
   else if (name === "compare" && ids.length === 2) show(new ComparePage(source, ids));
+  else if (name === "sweep" || (!name && about.sweep)) show(new SweepPage(source));
   else show(new RunsPage(source, new URLSearchParams(query ?? ""), about));
 }
 

@@ -56,6 +56,10 @@ export class HttpSource {
     return (await this.#ask(`api/runs?${new URLSearchParams(given)}`)).json();
   }
 
+  async sweep() {
+    return (await this.#ask("api/sweep")).json();
+  }
+
   async run(id) {
     return (await this.#ask(this.#run(id))).json();
   }

@@ -25,6 +25,7 @@ const COLUMNS = [
 export class RunsPage {
   constructor(source, query, about) {
     this.source = source;
+    this.sweep = about.sweep;
     this.query = {
       search: query.get("search") ?? "",
       status: query.get("status") ?? "",
@@ -66,7 +67,9 @@ export class RunsPage {
         "header.top",
         {},
         h("div.brand", {}, h("img.logo", { alt: "" }), "Seer"),
-        h("span.folder", {}, about.folder),
+        about.sweep
+          ? h("a.folder", { href: "#/sweep" }, `sweep ${about.folder}`)
+          : h("span.folder", {}, about.folder),
         h("div.search-box", {}, icon("search"), this.search),
         this.compare,
         themeButton(),
@@ -106,7 +109,7 @@ export class RunsPage {
         !(name === "descending" && value === "1") &&
         !(name === "offset" && !value),
     );
-    history.replaceState(null, "", `#/${said.length ? `?${new URLSearchParams(said)}` : ""}`);
+    history.replaceState(null, "", `#/${this.sweep ? "runs" : ""}${said.length ? `?${new URLSearchParams(said)}` : ""}`);
     this.load();
   }
 
