@@ -42,15 +42,24 @@ function at(stops, share) {
   return stops[low].map((part, index) => Math.round(part + (stops[low + 1][index] - part) * rest));
 }
 
-/** A function from a value to [r, g, b], with `low`, `high` and `diverging`. */
-export function scale(values) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of values) {
-    if (!Number.isFinite(value)) continue;
-    if (value < low) low = value;
-    if (value > high) high = value;
-  }
-  if (low > high) [low, high] = [0, 1];
+// The bounds of most values, where a few others are so far off that they would hide the rest.
+function withoutOutliers(sorted) {
+  const last = sorted.length - 1;
+  const step = Math.max(1, Math.ceil(last * 0.02));
+  const [low, high] = [sorted[step], sorted[last - step]];
+  const far = sorted[last] - sorted[0] > 3 * (high - low) && high > low;
+  return sorted.length >= 6 && far ? [low, high] : null;
+}
+
+/**
+ * A function from a value to [r, g, b], with `low`, `high` and `diverging`. Where it is `clipped`,
+ * its bounds are percentiles, and values beyond them have the colour of the bound; `whole` keeps
+ * the full range.
+ */
+export function scale(values, { whole = false } = {}) {
+  const sorted = Float64Array.from(values).filter(Number.isFinite).sort();
+  const robust = whole ? null : withoutOutliers(sorted);
+  const [low, high] = robust ?? (sorted.length ? [sorted[0], sorted[sorted.length - 1]] : [0, 1]);
   const mode = isDark() ? "dark" : "light";
   const diverging = low < 0 && high > 0;
   const bound = Math.max(-low, high) || 1;
@@ -59,6 +68,7 @@ export function scale(values) {
     : (value) => at(RISING[mode], high === low ? 0.5 : (value - low) / (high - low));
   return Object.assign(
     (value) => (Number.isFinite(value) ? found(value) : [128, 128, 128]),
+    { clipped: robust !== null },
     diverging ? { low: -bound, high: bound, diverging } : { low, high, diverging },
   );
 }

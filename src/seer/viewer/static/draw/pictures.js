@@ -108,7 +108,8 @@ function before(view, { fetcher, kind, at }) {
 
 function array(view, data) {
   const shape = view.array.shape.length ? view.array.shape : [1];
-  if (shape.length === 1 || (shape.length === 2 && shape[0] === 1)) return vector(data);
+  if (shape.length === 1 || (shape.length === 2 && shape[0] === 1))
+    return vector(data, view.axes?.[shape.length - 1] ?? "");
   const [rows, columns] = shape.slice(-2);
   const outer = shape.slice(0, -2);
   const place = outer.map(() => 0);
@@ -119,32 +120,31 @@ function array(view, data) {
     fill(body, plane(view, part, rows, columns));
   };
   const sliders = outer.map((length, axis) =>
-    slider(axis, length, (index) => ((place[axis] = index), draw())),
+    slider(view.axes?.[axis] ?? `axis ${axis}`, length, (index) => ((place[axis] = index), draw())),
   );
   draw();
   return h("div", {}, sliders, body);
 }
 
-function slider(axis, length, changed) {
+function slider(name, length, changed) {
   const shown = h("output", {}, "0");
   const input = h("input", {
     type: "range",
     min: "0",
     max: String(length - 1),
     value: "0",
-    "aria-label": `axis ${axis}`,
+    "aria-label": name,
   });
   input.oninput = () => ((shown.textContent = input.value), changed(Number(input.value)));
-  return h("label.slider", {}, `axis ${axis}`, input, shown);
+  return h("label.slider", {}, name, input, shown);
 }
 
 function plane(view, data, rows, columns) {
+  const titles = (view.axes ?? []).slice(-2);
   const map = () =>
     heatmap(data, rows, columns, {
-      rowNames: view.rowNames,
-      columnNames: view.columnNames,
-      rowTitle: "row",
-      columnTitle: "column",
+      side: { names: view.rowNames, title: titles[0] },
+      below: { names: view.columnNames, title: titles[1] },
     });
   if (rows > 8 || columns < 4) return map();
   const lines = () =>
@@ -153,6 +153,7 @@ function plane(view, data, rows, columns) {
         points: Array.from(data.subarray(row * columns, (row + 1) * columns), (y, x) => [x, y]),
         name: `row ${row}`,
       })),
+      { xTitle: titles[1] ?? "" },
     );
   const body = h("div", {}, map());
   const toggle = h(
@@ -168,7 +169,7 @@ function plane(view, data, rows, columns) {
   return h("div", {}, body, toggle);
 }
 
-function vector(data) {
+function vector(data, title) {
   if (data.length === 1) return h("div.single", {}, number(data[0]));
   let [low, high, sum] = [Infinity, -Infinity, 0];
   for (const value of data)
@@ -176,7 +177,10 @@ function vector(data) {
   return h(
     "div",
     {},
-    lineChart([{ points: Array.from(data, (y, x) => [x, y]) }], { height: 130 }),
+    lineChart([{ points: Array.from(data, (y, x) => [x, y]) }], {
+      height: title ? 144 : 130,
+      xTitle: title,
+    }),
     h(
       "div.stats",
       {},

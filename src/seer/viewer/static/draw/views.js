@@ -17,32 +17,35 @@ const PAIRS = [
 const MOST = 12;
 const SMALLEST = 8; // numbers; fewer are read faster than drawn
 
-/** Views of a value: `{kind: "tokens" | "pair" | "array", title, ...}`. */
-export function findViews(value, title = "result") {
+/**
+ * Views of a value: `{kind: "tokens" | "pair" | "array", title, ...}`. The name of the function that
+ * returned it is a hint at what its axes are.
+ */
+export function findViews(value, name = "") {
   const found = [];
-  look(value, title === "result" ? "" : title, found, 0);
+  look(value, "", found, 0, null, name);
   return found.slice(0, MOST);
 }
 
-function look(value, path, found, depth) {
+function look(value, path, found, depth, axes, name) {
   if (depth > 6 || found.length >= MOST || value === null || typeof value !== "object") return;
   const array = asArray(value);
   if (array) {
     if (array.shape[0] === null || array.parts || array.size >= SMALLEST)
-      found.push({ kind: "array", title: path || "result", array });
+      found.push({ kind: "array", title: path || "result", array, axes });
     return;
   }
   if (Array.isArray(value)) {
     if (!pairsOfTokens(value, path, found))
       value
         .slice(0, MOST)
-        .forEach((item, index) => look(item, `${path}[${index}]`, found, depth + 1));
+        .forEach((item, index) => look(item, `${path}[${index}]`, found, depth + 1, null, name));
     return;
   }
   if (namedNumbers(value, path, found)) return;
-  const used = new Set([...tokens(value, path, found), ...pair(value, path, found)]);
+  const used = new Set([...tokens(value, path, found, name), ...pair(value, path, found)]);
   for (const [key, item] of Object.entries(value))
-    if (!used.has(key)) look(item, path ? `${path}.${key}` : key, found, depth + 1);
+    if (!used.has(key)) look(item, path ? `${path}.${key}` : key, found, depth + 1, namedAxes(value), name);
 }
 
 function asArray(value) {
@@ -62,8 +65,13 @@ function isTokens(value) {
   );
 }
 
+// What a function says its axes are: {"axes": ["layer", "head", "token"], ...}
+function namedAxes(value) {
+  return isTokens(value.axes) ? value.axes : null;
+}
+
 // {"tokens": [...], "attribution": [...]}, for each list of numbers that fits.
-function tokens(value, path, found) {
+function tokens(value, path, found, functionName) {
   const name = ["tokens", "str_tokens", "token_strings", "words", "labels"].find((key) =>
     isTokens(value[key]),
   );
@@ -79,14 +87,14 @@ function tokens(value, path, found) {
     if (array.shape.length === 1 && fits)
       found.push({ kind: "tokens", title, tokens: texts, array });
     else if (array.shape.length === 2 && (fits || columns === texts.length || columns === null)) {
-      found.push({
-        kind: "array",
-        title,
-        array,
-        rowNames: rows === texts.length ? texts : null,
-        columnNames: columns === texts.length || columns === null ? texts : null,
-        layers: value.layers,
-      });
+      const layers = Array.isArray(value.layers) ? value.layers.map(String) : null;
+      const other = layers || /layer|lens/i.test(`${functionName} ${key}`) ? "layer" : "row";
+      const sides = [rows === texts.length, columns === texts.length || columns === null];
+      const [rowNames, columnNames] = sides.map((isToken, side) =>
+        isToken ? texts : layers?.length === array.shape[side] ? layers : null,
+      );
+      const axes = namedAxes(value) ?? sides.map((isToken) => (isToken ? "token" : other));
+      found.push({ kind: "array", title, array, rowNames, columnNames, axes });
     } else continue;
     used.push(key);
   }

@@ -227,7 +227,7 @@ export function callPictures(call, view) {
 function drawn(call, text, view) {
   const found = decode(text, call.result_buffers);
   if (!found || !("result" in found)) return [];
-  return findViews(found.result).map((one) =>
+  return findViews(found.result, String(call.function)).map((one) =>
     picture(
       { ...one, title: one.title === "result" ? call.function : `${call.function} → ${one.title}` },
       { fetcher: view.fetcher, kind: "calls", at: call.at },
