@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from seer.errors import SandboxLostError, SeerError
-from seer.providers import Channel, MachineSpec, get_provider
+from seer.providers import Channel, ExecResult, MachineSpec, get_provider
 from seer.providers.agent import wire
-from seer.providers.client._stewarded import StewardMachine
+from seer.providers.client._exec import CAPTURE_LIMIT, run_to_end
+from seer.providers.client._steward import StewardClient
 from seer.providers.client._wire_io import Connection
 from seer.providers.local._machine import LocalMachine
 from seer.providers.local._record import machines_dir
@@ -113,26 +114,37 @@ async def test_idle_connections_do_not_wear_a_machine_out() -> None:
             sock.close()
 
 
-class _Impostor(StewardMachine):
-    """A machine whose steward answers with given bytes."""
+class _Impostor(StewardClient):
+    """The client of a steward that answers with given bytes."""
 
     def __init__(self, answer: bytes) -> None:
-        self._answer = answer
+        super().__init__(self._answer, lost=self._gone, check_limits=self._no_limits)
+        self._bytes = answer
         self.held: list[socket.socket] = []
 
-    async def _dial(self) -> Connection:
+    async def _answer(self) -> Connection:
         ours, theirs = socket.socketpair()
         self.held.append(theirs)
-        theirs.sendall(self._answer)
+        theirs.sendall(self._bytes)
         theirs.shutdown(socket.SHUT_WR)
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        return Connection(reader, writer, self._why_lost)
+        return Connection(reader, writer, self._gone)
 
-    async def _why_lost(self) -> SandboxLostError:
+    async def _gone(self) -> SandboxLostError:
         return SandboxLostError("gone")
 
+    async def _no_limits(self) -> None:
+        return
 
-_Impostor.__abstractmethods__ = frozenset()
+    async def exec(self, argv: list[str]) -> ExecResult:
+        return await run_to_end(
+            lambda: self.spawn(argv, stdin=True),
+            argv,
+            stdin=b"x",
+            timeout=5,
+            on_output=None,
+            capture_limit=CAPTURE_LIMIT,
+        )
 
 
 def answers(chosen: random.Random) -> bytes:
@@ -162,9 +174,9 @@ def answers(chosen: random.Random) -> bytes:
 async def test_a_controller_survives_a_hostile_steward() -> None:
     chosen = random.Random(3)
     for _ in range(ROUNDS):
-        impostor = _Impostor(answers(chosen))  # pyright: ignore[reportAbstractUsage]
+        impostor = _Impostor(answers(chosen))
         for attempt in (
-            impostor.exec(["true"], stdin=b"x", timeout=5),
+            impostor.exec(["true"]),
             impostor.read_file("x"),
             impostor.write_file("x", b"data"),
             impostor.list_dir("x"),

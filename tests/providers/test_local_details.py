@@ -28,10 +28,10 @@ from seer.isolation import BackendName, Mount
 from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers import _gpus as gpus
 from seer.providers.agent import wire
-from seer.providers.client import _kept
+from seer.providers.client import _lease
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local._leftovers import being_made
-from seer.providers.local._machine import LocalMachine
+from seer.providers.local._machine import LocalMachine, LocalRoute
 from seer.providers.local._record import machines_dir
 
 pytestmark = pytest.mark.full
@@ -356,11 +356,13 @@ async def test_a_start_that_fails_early_leaks_no_descriptor(tmp_path: Path) -> N
 async def test_a_machine_that_has_ended_leads_to_no_other(tmp_path: Path) -> None:
     async with started() as machine:
         assert isinstance(machine, LocalMachine)
-        number = machine._folder  # pyright: ignore[reportPrivateUsage]
+        route = machine._route  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(route, LocalRoute)
+        number = route.folder
     # The number of its folder's descriptor belongs to something else by now.
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
-    assert machine._folder == -1  # pyright: ignore[reportPrivateUsage]
+    assert route.folder == -1
     with pytest.raises(SandboxLostError):
         await machine.exec(["true"])
 
@@ -382,11 +384,11 @@ async def test_ending_waits_while_files_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = asyncio.Event()
-    monkeypatch.setattr(_kept.logger, "warning", lambda *_: said.set())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(_lease.logger, "warning", lambda *_: said.set())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     async with started() as machine:
         assert isinstance(machine, LocalMachine)
         record = machine._record  # pyright: ignore[reportPrivateUsage]
-    monkeypatch.setattr(_kept, "_END_PATIENCE", 0.2)
+    monkeypatch.setattr(_lease, "_END_TIMEOUT", 0.2)
     ours, keepers = socket.socketpair()
     with keepers:
         ended = LocalMachine(tmp_path, record, await KeeperClient.on(ours))

@@ -12,7 +12,6 @@ import pytest
 from seer.errors import RemoteFileError
 from seer.providers import Channel, MachineSpec, get_provider
 from seer.providers.agent import wire
-from seer.providers.client._stewarded import StewardListener, StewardMachine
 from seer.providers.local._folder import machine_files
 from seer.providers.local._machine import LocalMachine
 
@@ -59,7 +58,7 @@ async def _all(channel: Channel) -> bytes:
 async def test_listening_through_the_steward() -> None:
     async with machine() as made:
         path = f"{made.layout.run}/far.sock"
-        async with StewardListener(made, path) as listener:
+        async with made.steward.listen(path) as listener:
             argv = [made.layout.python, "-c", _CONNECT, path]
             for _ in range(2):
                 running = asyncio.create_task(made.exec(argv, timeout=60))
@@ -77,7 +76,7 @@ async def test_a_name_in_use_cannot_be_listened_on_through_the_steward() -> None
     async with machine() as made:
         await made.write_file("taken", b"")
         with pytest.raises(RemoteFileError):
-            async with StewardListener(made, "taken"):
+            async with made.steward.listen("taken"):
                 raise AssertionError("it was bound")
 
 
@@ -85,7 +84,7 @@ async def test_connecting_through_the_steward() -> None:
     async with machine() as made:
         process = await made.spawn([made.layout.python, "-c", _ECHO])
         await anext(process.output())
-        channel = await StewardMachine.connect(made, "echo.sock")
+        channel = await made.steward.connect("echo.sock")
         data = os.urandom(1 << 20) * 4
         sending = asyncio.create_task(channel.write(data))
         back = b""

@@ -31,14 +31,20 @@ class Machine(ABC):
     layout: Layout
     note: str = ""
     """The spec's note."""
-    detached: bool = False
-    """Whether it has a lifetime of its own, apart from this controller."""
-    paused: bool = False
-    """Whether it was paused, as far as this controller has heard."""
     users: bool = False
     """Whether commands can be run as another user than the agent's."""
     runs_nothing: bool = False
     """Whether no program can be run in it, because it stands in for a recorded machine."""
+
+    @property
+    def detached(self) -> bool:
+        """Whether it has a lifetime of its own, apart from this controller."""
+        return False
+
+    @property
+    def paused(self) -> bool:
+        """Whether it was paused, as far as this controller has heard."""
+        return False
 
     def path(self, target: str) -> str:
         """Where programs in the machine see what the spec mounted at `target`."""

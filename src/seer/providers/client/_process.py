@@ -18,7 +18,7 @@ _GRACE = 10.0
 
 Abort = Callable[[int], Awaitable[None]]
 """Kills the process of the machine that serves a connection."""
-Suspect = Callable[[], Awaitable[None]]
+CheckLimits = Callable[[], Awaitable[None]]
 """Looks whether the machine is past a limit, and raises why it was ended if so."""
 
 
@@ -32,13 +32,13 @@ class StewardProcess(Process):
         server: int,
         has_stdin: bool,
         abort: Abort,
-        suspect: Suspect,
+        check_limits: CheckLimits,
     ) -> None:
         self._connection = connection
         self._server = server
         self._has_stdin = has_stdin
         self._abort = abort
-        self._suspect = suspect
+        self._check_limits = check_limits
         self._held: deque[tuple[Stream, bytes]] = deque()
         self._held_bytes = 0
         self._credit = wire.CHUNK
@@ -114,7 +114,7 @@ class StewardProcess(Process):
             raise broken("no exit code")
         if self._exit == -signal.SIGKILL and not self._killed:
             # Not by us: the machine may have used up its memory, and is then about to end.
-            await self._suspect()
+            await self._check_limits()
         return self._exit
 
     # --- what is sent -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from seer.errors import IsolationError, PathEscapeError, RemoteFileError
@@ -11,72 +12,77 @@ from seer.isolation import connect_beneath
 from seer.providers.client._channel import StreamChannel
 from seer.providers.client._host_listener import HostListener
 from seer.providers.client._keeper import KeeperClient
-from seer.providers.client._kept import CountedProtocol, KeptMachine
+from seer.providers.client._machine import (
+    CountedProtocol,
+    Route,
+    Streams,
+    SupervisedMachine,
+)
 from seer.providers.client._parts import Channel, Listener
-from seer.providers.client._wire_io import READ_LIMIT, Connection
+from seer.providers.client._wire_io import READ_LIMIT
 from seer.providers.local._record import LocalRecord, how_it_ended
 
 
-class LocalMachine(KeptMachine):
-    """A machine on this host."""
+class LocalRoute(Route):
+    """Reaches a steward through the folder of its machine."""
 
-    provider = "local"
+    def __init__(self, machine_id: str, folder: Path) -> None:
+        self._id = machine_id
+        self.folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def __init__(self, folder: Path, record: LocalRecord, keeper: KeeperClient) -> None:
-        self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        super().__init__(record, keeper)
-
-    async def _released(self) -> None:
-        # An operation that waits to connect must not find another machine's folder by this number.
-        folder, self._folder = self._folder, -1
-        os.close(folder)
-
-    async def _ended_because(self) -> str | None:
-        known = await asyncio.to_thread(how_it_ended, self.id)
-        return known[0] if known is not None else None
-
-    # --- the steward --------------------------------------------------------------------------
-
-    async def _dial(self) -> Connection:
-        await self._check_running()
-        if self._keeper.stopped.is_set():
-            raise await self._why_lost()
+    async def open_steward(self, on_closed: Callable[[], None]) -> Streams:
+        """Connect to the steward's socket."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            await self._reach_steward(sock)
-            reader, writer = await self._streams(sock)
-        except OSError:
-            sock.close()
-            raise await self._why_lost() from None
+            await self._connect(sock)
+            return await open_streams(sock, on_closed)
         except BaseException:
             sock.close()
             raise
-        return Connection(reader, writer, self._why_lost)
 
-    async def _streams(
-        self, sock: socket.socket
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Streams over a connected socket; while they are open, the machine is in use."""
-        reader = asyncio.StreamReader(limit=READ_LIMIT)
-        protocol = CountedProtocol(reader, self._closed)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
-        await self._used()
-        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
-
-    async def _reach_steward(self, sock: socket.socket) -> None:
+    async def _connect(self, sock: socket.socket) -> None:
         pause = 0.001
         while True:
             try:
                 # Through the folder's descriptor: an address has at most 107 bytes.
-                sock.connect(f"/proc/self/fd/{self._folder}/steward.sock")
+                sock.connect(f"/proc/self/fd/{self.folder}/steward.sock")
                 return
             except BlockingIOError:
                 # The steward's queue is full: many operations start at once.
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 0.1)
 
-    # --- paths and sockets --------------------------------------------------------------------
+    async def why_ended(self) -> str | None:
+        """How the machine ended, from the note that its end left on this host."""
+        known = await asyncio.to_thread(how_it_ended, self._id)
+        return known[0] if known is not None else None
+
+    async def close(self) -> None:
+        """Close the folder."""
+        # An operation that waits to connect must not find another machine's folder by this number.
+        folder, self.folder = self.folder, -1
+        os.close(folder)
+
+
+async def open_streams(sock: socket.socket, on_closed: Callable[[], None]) -> Streams:
+    """Streams over a connected socket; `on_closed` is called once they have ended."""
+    reader = asyncio.StreamReader(limit=READ_LIMIT)
+    protocol = CountedProtocol(reader, on_closed)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+class LocalMachine(SupervisedMachine):
+    """A machine on this host."""
+
+    provider = "local"
+
+    def __init__(
+        self, folder: Path, record: LocalRecord, keeper: KeeperClient, *, paused: bool = False
+    ) -> None:
+        route = LocalRoute(record.id, folder)
+        super().__init__(record, keeper, route, machine_id=record.id, paused=paused)
 
     def socket_path(self, path: str) -> Path | None:
         """The host path of a path of the machine; None where it lies in no mount."""
@@ -91,7 +97,7 @@ class LocalMachine(KeptMachine):
         if found is None or not found[0].writable:
             return await super().connect(address)
         mount, relative = found
-        await self._check_running()
+        await self._lease.check_usable()
         # In a thread: a listener that accepts nothing makes a connect wait.
         connecting = asyncio.create_task(asyncio.to_thread(connect_beneath, mount.source, relative))
         try:
@@ -104,7 +110,9 @@ class LocalMachine(KeptMachine):
             number = error.errno or errno.EACCES
             raise RemoteFileError(number, error.strerror or str(error), address) from None
         sock.setblocking(False)
-        return StreamChannel(*await self._streams(sock), self._why_lost)
+        reader, writer = await open_streams(sock, self._lease.connection_closed)
+        await self._count(writer)
+        return StreamChannel(reader, writer, self._lease.why_lost)
 
     def listen(self, path: str) -> Listener:
         """Accept connections that programs in the machine make to the Unix socket `path`."""
@@ -122,8 +130,8 @@ class LocalMachine(KeptMachine):
             mount.source,
             relative,
             uid=self._record.uid,
-            ended=self._keeper.ended,
-            lost=self._why_lost,
+            ended=self._lease.ended,
+            lost=self._lease.why_lost,
         )
 
 

@@ -55,9 +55,8 @@ class LocalProvider(Provider):
             with contextlib.suppress(SandboxLostError, OSError, ValueError):
                 record = await asyncio.to_thread(read_record, folder)
                 held = await keeper.request("hold")
-                machine = LocalMachine(folder, record, keeper)
-                machine.paused = bool(wire.get_int(held, "paused", 0))
-                return machine
+                paused = bool(wire.get_int(held, "paused", 0))
+                return LocalMachine(folder, record, keeper, paused=paused)
             await keeper.close()
         await asyncio.to_thread(sweep, machine_id)
         known = await asyncio.to_thread(how_it_ended, machine_id)

@@ -2,14 +2,19 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seer.errors import SandboxLostError, SeerError
 from seer.providers.agent import wire
 from seer.providers.client._keeper import KeeperClient
-from seer.providers.client._kept import CountedProtocol, KeptMachine
+from seer.providers.client._machine import (
+    CountedProtocol,
+    Route,
+    Streams,
+    SupervisedMachine,
+)
 from seer.providers.client._wire_io import Connection
 from seer.providers.local._record import LocalRecord
 from seer.providers.remote.controller._session import Session
@@ -22,7 +27,45 @@ _BRIEF = 2.0
 _PAUSES = (0.2, 0.5, 1.0)
 
 
-class RemoteMachine(KeptMachine):
+class RemoteRoute(Route):
+    """Reaches a steward over the streams of a session with its host."""
+
+    def __init__(self, host: "RemoteHost", session: Session, machine_id: str) -> None:
+        self._host = host
+        self._session = session
+        self._id = machine_id
+
+    async def open_steward(self, on_closed: Callable[[], None]) -> Streams:
+        """Open a stream to the steward."""
+        return await self._session.open(
+            "steward", lambda reader: CountedProtocol(reader, on_closed)
+        )
+
+    def explain(self, error: SandboxLostError) -> SandboxLostError:
+        """The error, with what the host knows of the loss."""
+        return self._host.name_loss(error)
+
+    async def why_ended(self) -> str | None:
+        """How the machine ended, from its host."""
+        # The process that cleans up after a keeper may take a moment to write down why.
+        for pause in _PAUSES:
+            unreachable = self._session.failure is not None
+            with contextlib.suppress(SeerError, TimeoutError):
+                async with asyncio.timeout(_BRIEF if unreachable else _ASK_PATIENCE):
+                    reason = await self._host.how_it_ended(self._id)
+                    if reason is not None:
+                        return reason
+            if self._session.failure is not None:
+                return str(self._session.failure)
+            await asyncio.sleep(pause)
+        return None
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._session.close()
+
+
+class RemoteMachine(SupervisedMachine):
     """A machine on a host elsewhere."""
 
     def __init__(
@@ -31,12 +74,16 @@ class RemoteMachine(KeptMachine):
         record: LocalRecord,
         keeper: KeeperClient,
         session: Session,
+        *,
+        paused: bool,
     ) -> None:
         self._host = host
         self._session = session
-        super().__init__(record, keeper)
-        self.id = f"{record.id}@{host.place}"
         self.provider = host.provider
+        route = RemoteRoute(host, session, record.id)
+        super().__init__(
+            record, keeper, route, machine_id=f"{record.id}@{host.place}", paused=paused
+        )
 
     @classmethod
     async def attach(
@@ -73,9 +120,7 @@ class RemoteMachine(KeptMachine):
         except BaseException:
             await asyncio.shield(session.close())
             raise
-        machine = cls(host, record, keeper, session)
-        machine.paused = paused
-        return machine
+        return cls(host, record, keeper, session, paused=paused)
 
     @property
     def cuts(self) -> int:
@@ -108,39 +153,6 @@ class RemoteMachine(KeptMachine):
                 f"itself when its lease of {self._record.lease:g} s is over"
             ) from error
         await self._host.machine_ended()
-
-    async def _why_lost(self) -> SandboxLostError:
-        return self._host.name_loss(await super()._why_lost())
-
-    async def _released(self) -> None:
-        await self._session.close()
-
-    async def _ended_because(self) -> str | None:
-        # Whoever cleans up after a keeper may take a moment to write down why.
-        for pause in _PAUSES:
-            unreachable = self._session.failure is not None
-            with contextlib.suppress(SeerError, TimeoutError):
-                async with asyncio.timeout(_BRIEF if unreachable else _ASK_PATIENCE):
-                    reason = await self._host.how_it_ended(self._record.id)
-                    if reason is not None:
-                        return reason
-            if self._session.failure is not None:
-                return str(self._session.failure)
-            await asyncio.sleep(pause)
-        return None
-
-    async def _dial(self) -> Connection:
-        await self._check_running()
-        if self._keeper.stopped.is_set():
-            raise await self._why_lost()
-        try:
-            reader, writer = await self._session.open(
-                "steward", lambda reader: CountedProtocol(reader, self._closed)
-            )
-            await self._used()
-        except SandboxLostError:
-            raise await self._why_lost() from None
-        return Connection(reader, writer, self._why_lost)
 
 
 async def _keeper_gone() -> SandboxLostError:

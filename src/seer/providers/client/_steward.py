@@ -1,54 +1,58 @@
-"""A machine in terms of its steward: whatever can open a byte stream to one is a machine.
+"""The controller's client of a steward: commands, files and sockets of one machine.
 
-Providers add how to dial the steward, and the machine's lifetime.
+Each operation has a connection of its own. How to open one differs between providers, so the client
+gets a function for it. The machine's lifetime is not its business; see `_lease`.
 """
 
 import asyncio
 import contextlib
 import errno
 import os
-from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
 from seer.errors import RemoteFileError, SandboxLostError, UserUnsupportedError
-from seer.providers._base import Machine
 from seer.providers._spec import FileKind, FileStatus, TerminalSize
 from seer.providers.agent import wire
 from seer.providers.client._channel import StreamChannel
 from seer.providers.client._parts import Channel, Listener, Process
-from seer.providers.client._process import StewardProcess
-from seer.providers.client._wire_io import Connection, broken, remote_error
+from seer.providers.client._process import CheckLimits, StewardProcess
+from seer.providers.client._wire_io import Connection, Lost, broken, remote_error
 
 READ_LIMIT = 4 * 1024**3
 """A file larger than this is not read whole into memory; ask for parts of it."""
+
+Dial = Callable[[], Awaitable[Connection]]
+"""Opens a connection to a steward; raises `SandboxLostError` when the machine is gone."""
 
 _UNBIND_PATIENCE = 5.0
 _KINDS: frozenset[FileKind] = frozenset({"file", "folder", "link", "socket", "other"})
 
 
-class StewardMachine(Machine):
-    """A machine whose steward can be dialled."""
+class StewardClient:
+    """Uses a machine through its steward. The methods are those of `Machine`."""
 
-    @abstractmethod
-    async def _dial(self) -> Connection:
-        """A new connection to the steward.
+    def __init__(
+        self,
+        dial: Dial,
+        *,
+        lost: Lost,
+        check_limits: CheckLimits,
+        users: bool = False,
+    ) -> None:
+        """Use the steward that `dial` connects to.
 
-        Raises:
-            SandboxLostError: The machine is gone.
+        Args:
+            dial: Opens a connection to the steward.
+            lost: Finds out why a connection ended too early.
+            check_limits: Called after a command was killed.
+            users: Whether commands can be run as another user than the agent's.
         """
-
-    @abstractmethod
-    async def _why_lost(self) -> SandboxLostError:
-        """The error to raise when a connection to the steward ended too early."""
-
-    async def _suspect(self) -> None:
-        """Look whether the machine is past a limit, after one of its commands was killed.
-
-        Raises:
-            SandboxLostError: It is, so it was ended.
-        """
+        self._dial = dial
+        self._lost = lost
+        self._check_limits = check_limits
+        self._users = users
 
     @asynccontextmanager
     async def _operation(
@@ -84,7 +88,7 @@ class StewardMachine(Machine):
         if cwd is not None:
             fields["cwd"] = cwd
         if user is not None:
-            if not self.users:
+            if not self._users:
                 raise UserUnsupportedError(
                     f"user={user!r}: this machine has one user only; provider='local' started by "
                     "root gives it more with provider_options={'users': True}"
@@ -113,7 +117,7 @@ class StewardMachine(Machine):
             server=server,
             has_stdin=stdin or pty is not None,
             abort=self._abort,
-            suspect=self._suspect,
+            check_limits=self._check_limits,
         )
 
     async def _abort(self, server: int) -> None:
@@ -214,7 +218,7 @@ class StewardMachine(Machine):
             return await self._open_channel("connect", {"port": address})
         return await self._open_channel("connect", {"path": address})
 
-    def listen(self, path: str) -> Listener:
+    def listen(self, path: str) -> "StewardListener":
         """Accept connections that programs in the machine make to the Unix socket `path`."""
         return StewardListener(self, path)
 
@@ -228,7 +232,7 @@ class StewardMachine(Machine):
         except BaseException:
             connection.close()
             raise
-        return StreamChannel(connection.reader, connection.writer, self._why_lost)
+        return StreamChannel(connection.reader, connection.writer, self._lost)
 
     async def accept(self, path: str) -> Channel:
         """Wait for one connection to a socket that a `StewardListener` listens on."""
@@ -242,8 +246,8 @@ class StewardMachine(Machine):
 class StewardListener(Listener):
     """Accepts through the steward, for machines whose sockets this host cannot see."""
 
-    def __init__(self, machine: StewardMachine, path: str) -> None:
-        self._machine = machine
+    def __init__(self, steward: StewardClient, path: str) -> None:
+        self._steward = steward
         self._path = path
         self._bound: StreamChannel | None = None
         self._closed = False
@@ -251,7 +255,7 @@ class StewardListener(Listener):
     async def __aenter__(self) -> "StewardListener":
         """Itself, bound."""
         if self._bound is None and not self._closed:
-            self._bound = await self._machine.bind(self._path)
+            self._bound = await self._steward.bind(self._path)
         return self
 
     async def __anext__(self) -> Channel:
@@ -259,7 +263,7 @@ class StewardListener(Listener):
         await self.__aenter__()
         if self._closed:
             raise StopAsyncIteration
-        return await self._machine.accept(self._path)
+        return await self._steward.accept(self._path)
 
     async def close(self) -> None:
         """Stop listening and remove the socket."""

@@ -1,0 +1,244 @@
+"""A machine that has a keeper and a steward, on this host or on another.
+
+The machine has a lease, which goes through its keeper, and a client of its steward. What differs
+between hosts is the `Route`: how this controller reaches the steward.
+"""
+
+import asyncio
+import os
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from seer.errors import SandboxLostError
+from seer.providers._base import Machine
+from seer.providers._spec import FileStatus, TerminalSize
+from seer.providers.client._keeper import KeeperClient
+from seer.providers.client._lease import Lease
+from seer.providers.client._parts import Channel, Listener, Process, Way
+from seer.providers.client._steward import StewardClient
+from seer.providers.client._wire_io import Connection
+from seer.providers.local._record import LocalRecord, Seen
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Route(ABC):
+    """How this controller reaches the processes of one machine."""
+
+    @abstractmethod
+    async def open_steward(self, on_closed: Callable[[], None]) -> Streams:
+        """Open a connection to the steward; `on_closed` is called once it has ended.
+
+        Raises:
+            OSError: The steward cannot be reached.
+        """
+
+    @abstractmethod
+    async def why_ended(self) -> str | None:
+        """How the machine ended, from what its host wrote down; None if nothing says it."""
+
+    def explain(self, error: SandboxLostError) -> SandboxLostError:
+        """The error for a lost machine, with what this route knows of its host."""
+        return error
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what led to the machine, which has ended."""
+
+
+class SupervisedMachine(Machine):
+    """A machine that is held through its keeper and used through its steward."""
+
+    def __init__(
+        self,
+        record: LocalRecord,
+        keeper: KeeperClient,
+        route: Route,
+        *,
+        machine_id: str,
+        paused: bool = False,
+    ) -> None:
+        self.id = machine_id
+        self.layout = record.layout
+        self.note = record.note
+        self.isolation = record.isolation
+        """The backend that jails it."""
+        self.users = bool(record.policy.get("users"))
+        self._record = record
+        self._route = route
+        self._lease = Lease(
+            keeper,
+            machine_id=machine_id,
+            seconds=record.lease,
+            idle_timeout=record.idle_timeout,
+            why_ended=route.why_ended,
+            explain=route.explain,
+            on_end=self._release,
+            paused=paused,
+        )
+        self.steward = StewardClient(
+            self._dial,
+            lost=self._lease.why_lost,
+            check_limits=self._lease.check_limits,
+            users=self.users,
+        )
+        self._ways: weakref.WeakSet[Way] = weakref.WeakSet()
+
+    async def _dial(self) -> Connection:
+        await self._lease.check_usable()
+        if self._lease.stopped:
+            raise await self._lease.why_lost()
+        try:
+            reader, writer = await self._route.open_steward(self._lease.connection_closed)
+        except OSError:
+            raise await self._lease.why_lost() from None
+        await self._count(writer)
+        return Connection(reader, writer, self._lease.why_lost)
+
+    async def _count(self, writer: asyncio.StreamWriter) -> None:
+        """Count an open connection; its end is counted by the route."""
+        try:
+            await self._lease.connection_opened()
+        except SandboxLostError:
+            writer.close()
+            raise await self._lease.why_lost() from None
+        except BaseException:
+            writer.close()
+            raise
+
+    async def _release(self) -> None:
+        for way in list(self._ways):
+            await way.close()
+        await self._route.close()
+
+    # --- lifetime -----------------------------------------------------------------------------
+
+    @property
+    def detached(self) -> bool:
+        """Whether it has a lifetime of its own, apart from this controller."""
+        return self._lease.detached
+
+    @property
+    def paused(self) -> bool:
+        """Whether it was paused, as far as this controller has heard."""
+        return self._lease.paused
+
+    async def pause(self) -> None:
+        """Stop all that runs in the machine and keep its memory."""
+        await self._lease.pause()
+
+    async def resume(self) -> None:
+        """Let a paused machine go on."""
+        await self._lease.resume()
+
+    async def detach(self) -> None:
+        """Give the machine a lifetime of its own: it outlives this controller."""
+        await self._lease.detach()
+
+    async def terminate(self) -> None:
+        """End the machine and everything in it."""
+        await self._lease.terminate()
+
+    async def ended(self) -> str:
+        """Wait for its end; the reason, as far as it is known."""
+        await self._lease.ended.wait()
+        return await self._lease.reason()
+
+    # --- commands, files, sockets -------------------------------------------------------------
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: bool = False,
+        pty: TerminalSize | None = None,
+        user: str | None = None,
+    ) -> Process:
+        """Start a command without a shell, in a session of its own."""
+        return await self.steward.spawn(argv, env=env, cwd=cwd, stdin=stdin, pty=pty, user=user)
+
+    async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
+        """Read a file; relative paths start at the layout's `workdir`."""
+        return await self.steward.read_file(path, offset=offset, length=length)
+
+    async def write_file(
+        self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
+    ) -> None:
+        """Write a file atomically (or append to it); parent folders are made."""
+        await self.steward.write_file(path, data, mode=mode, append=append)
+
+    async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
+        """Describe a file."""
+        return await self.steward.stat(path, follow=follow)
+
+    async def list_dir(self, path: str) -> list[FileStatus]:
+        """Describe everything in a folder."""
+        return await self.steward.list_dir(path)
+
+    async def make_dir(self, path: str, *, mode: int = 0o755) -> None:
+        """Make a folder and its parents."""
+        await self.steward.make_dir(path, mode=mode)
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        """Remove a file, a link or a folder."""
+        await self.steward.remove(path, recursive=recursive)
+
+    async def connect(self, address: str | int) -> Channel:
+        """Open a connection to a Unix socket (path) or a loopback TCP port in the machine."""
+        return await self.steward.connect(address)
+
+    def listen(self, path: str) -> Listener:
+        """Accept connections that programs in the machine make to the Unix socket `path`."""
+        return self.steward.listen(path)
+
+    async def reach(self, path: str) -> Way:
+        """Make a Unix socket of the machine available as a file of this host."""
+        way = await super().reach(path)
+        self._ways.add(way)
+        return way
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        """See `Machine.about`."""
+        record = self._record
+        return {
+            **super().about(),
+            "gpu": record.gpu,
+            "isolation": record.isolation,
+            "user": record.uid,
+            **record.policy,
+            "mounts": [{"at": item.seen, "writable": item.writable} for item in record.mounts],
+        }
+
+    def path(self, target: str) -> str:
+        """Where programs in the machine see what the spec mounted at `target`."""
+        for mount in self._record.mounts:
+            if target == mount.target or target.startswith(mount.target + "/"):
+                return mount.seen + target[len(mount.target) :]
+        return target
+
+    def _locate(self, path: str) -> tuple[Seen, str] | None:
+        """The mount that a path of the machine lies in, and where in it."""
+        whole = os.path.normpath(os.path.join(self.layout.workdir, path))  # noqa: PTH118
+        for mount in self._record.mounts:
+            if whole == mount.seen or whole.startswith(mount.seen + "/"):
+                return mount, whole[len(mount.seen) + 1 :]
+        return None
+
+
+class CountedProtocol(asyncio.StreamReaderProtocol):
+    """Calls a function when its connection has ended."""
+
+    def __init__(self, reader: asyncio.StreamReader, on_closed: Callable[[], None]) -> None:
+        super().__init__(reader)
+        self._on_closed = on_closed
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report the end."""
+        super().connection_lost(exc)
+        self._on_closed()
