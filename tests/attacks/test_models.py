@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seer.environment import ExecutionMode, ModelConfig, Sandbox, SandboxConfig
-from seer.environment.models._models import prepare_models
+from seer.environment.prepare._preparer import LocalPreparer
 from seer.errors import ModelError
 from tests.support.hub import LoopbackHub
 
@@ -114,7 +114,7 @@ def test_a_model_of_the_hub_has_names_that_climb(
         assert found is not None
         found.files[name.replace("/ROOT", str(root))] = published / "config.json"
         with pytest.raises(ModelError):
-            asyncio.run(prepare_models([ModelConfig(NAME)]))
+            asyncio.run(LocalPreparer().models([ModelConfig(NAME)]))
     snapshots = tmp_path / "hf/hub/models--acme--quiet-otter/snapshots"
     strays = [
         path

@@ -14,7 +14,9 @@ import pytest
 
 from seer.environment.config._config import ModelConfig
 from seer.environment.models import _fetch
-from seer.environment.models._models import OnBytes, PreparedModel, prepare_models
+from seer.environment.models._download import OnBytes
+from seer.environment.models._models import PreparedModel
+from seer.environment.prepare._preparer import LocalPreparer
 from seer.errors import ModelError
 from tests.support.hub import LoopbackHub
 
@@ -28,7 +30,7 @@ SIZE = 3_000_000
 async def prepare_model(
     config: ModelConfig, *, token: str | None = None, on_bytes: OnBytes | None = None
 ) -> PreparedModel:
-    (prepared,) = await prepare_models([config], token=token, on_bytes=on_bytes)
+    (prepared,) = await LocalPreparer().models([config], token=token, on_bytes=on_bytes)
     return prepared
 
 
@@ -222,8 +224,8 @@ async def test_two_processes_at_once_download_once(
     gate = hub.hold(NAME, WEIGHTS)
     program = (
         "import asyncio, sys; from seer.environment.config._config import ModelConfig;"
-        "from seer.environment.models._models import prepare_models;"
-        "print(asyncio.run(prepare_models([ModelConfig(sys.argv[1])]))[0].host_path)"
+        "from seer.environment.prepare._preparer import LocalPreparer;"
+        "print(asyncio.run(LocalPreparer().models([ModelConfig(sys.argv[1])]))[0].host_path)"
     )
     argv = [sys.executable, "-c", program, NAME]
     starts = [spawn(argv) for _ in range(2)]
@@ -329,7 +331,7 @@ async def test_several_models_count_their_bytes_together(hub: LoopbackHub, folde
     hub.add_model("acme/a", folder)
     hub.add_model("acme/b", folder)
     seen: list[tuple[int, int]] = []
-    await prepare_models(
+    await LocalPreparer().models(
         [ModelConfig("acme/a"), ModelConfig("acme/b")],
         on_bytes=lambda done, total: seen.append((done, total)),
     )

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from seer.environment.config._config import ModelConfig
-from seer.environment.models._models import prepare_models
+from seer.environment.prepare._preparer import LocalPreparer
 from seer.testing._tiny_model import Architecture, make_tiny_model
 
 pytestmark = pytest.mark.full
@@ -39,7 +39,7 @@ async def test_a_hidden_model_is_the_same_model(tmp_path: Path, architecture: Ar
     config = json.loads((folder / "config.json").read_text())
     config["_name_or_path"] = "acme/quiet-otter-2"
     (folder / "config.json").write_text(json.dumps(config))
-    (model,) = await prepare_models([ModelConfig(str(folder), hidden=True)])
+    (model,) = await LocalPreparer().models([ModelConfig(str(folder), hidden=True)])
     for path in model.host_path.rglob("*"):
         assert b"otter" not in path.read_bytes() + path.name.encode()
     text, logits = answer(folder)
@@ -67,7 +67,7 @@ async def test_a_hidden_adapter_loads_on_its_hidden_base(tmp_path: Path) -> None
     peft.get_peft_model(model, lora).save_pretrained(adapter)
     root = tmp_path / "machine"
     config = ModelConfig(str(adapter), is_peft=True, base_model=str(base), hidden=True)
-    (prepared,) = await prepare_models([config], models_root=str(root))
+    (prepared,) = await LocalPreparer().models([config], models_root=str(root))
     # Stand in for the jail's mounts, which take root's rights.
     root.mkdir()
     for mount in prepared.mounts:

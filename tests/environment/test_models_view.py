@@ -19,11 +19,11 @@ from seer.environment.models._fetch import skipped_patterns
 from seer.environment.models._models import (
     PreparedModel,
     assign_names,
-    prepare_models,
     read_aliases,
 )
 from seer.environment.models._origins import fingerprint
 from seer.environment.models._view import walk_model
+from seer.environment.prepare._preparer import LocalPreparer
 from seer.errors import ConfigError, ModelError
 from seer.providers import Layout
 from seer.providers.local._record import LocalRecord, Seen, machines_dir, write_record
@@ -88,7 +88,7 @@ def write_model(folder: Path, *, name: str = NAME, model_type: str = "llama") ->
 
 
 async def prepare(*models: ModelConfig) -> tuple[PreparedModel, ...]:
-    return await prepare_models(models)
+    return await LocalPreparer().models(models)
 
 
 def all_bytes(folder: Path) -> bytes:

@@ -21,7 +21,7 @@ from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._secrets import Secrets, load_secrets, missing_secrets
 from seer.environment._snapshots import Snapshot, restore_snapshot
 from seer.environment.config._config import ExecutionMode, SandboxConfig
-from seer.environment.models._models import PreparedModel, model_handles, prepare_models
+from seer.environment.models._models import PreparedModel, model_handles
 from seer.environment.models._origins import ModelOrigin
 from seer.environment.packages._packages import check_python_version
 from seer.environment.prepare._files import (
@@ -31,7 +31,8 @@ from seer.environment.prepare._files import (
     copy_files,
     place_in_hub_cache,
 )
-from seer.environment.prepare._workshop import Workshop, WorkshopElsewhere
+from seer.environment.prepare._preparer import LocalPreparer, Preparer
+from seer.environment.prepare._remote import RemotePreparer
 from seer.environment.repos._repos import PreparedRepo
 from seer.errors import SandboxNotFoundError, SeerError, StartError
 from seer.isolation import Mount
@@ -154,7 +155,7 @@ class _Starter:
         self._kept_secrets = kept_secrets
         self._phase = "machine"
         self._host: Host | None = None
-        self._workshop = Workshop()
+        self._preparer: Preparer = LocalPreparer()
         self._versions: dict[str, str] = {}
 
     async def run(self, display: Phases) -> Started:
@@ -163,9 +164,13 @@ class _Starter:
         try:
             async with asyncio.timeout(config.start_timeout):
                 environment, models, repos = await self._prepare(display)
+                note = self._note(models, repos)
                 async with self._in_phase(display, "machine"):
-                    machine = await self._provider.start(self._spec(environment, models, repos))
-                return await self._fill(display, machine, models, repos)
+                    machine = await self._provider.start(
+                        self._spec(note, environment, models, repos)
+                    )
+                await self._add_files(display, machine, models, repos)
+                return _started(machine, note)
         except BaseException as error:
             if machine is not None:
                 # The machine is ended even when the start is cancelled half-way.
@@ -202,7 +207,7 @@ class _Starter:
             async with self._in_phase(display, "host"):
                 self._host = await self._provider.host(self._bare_spec())
         if self._host is not None:
-            self._workshop = WorkshopElsewhere(self._host)
+            self._preparer = RemotePreparer(self._host)
         # None of them needs another: waiting for one is time for the rest.
         parts = (
             asyncio.ensure_future(self._packages(display)),
@@ -219,7 +224,7 @@ class _Starter:
         return environment, models, repos
 
     async def _place_mounts(self) -> "list[Mount]":
-        places = [await self._workshop.place(mount.source) for mount in self._mounts]
+        places = [await self._preparer.place(mount.source) for mount in self._mounts]
         return [
             dataclasses.replace(mount, source=place)
             for mount, place in zip(self._mounts, places, strict=True)
@@ -230,25 +235,24 @@ class _Starter:
         packages = _packages_for(config, notebook=self._kind == "sandbox")
         if not packages and not config.system_packages and self._host is None:
             check_python_version(config.python_version)
-            self._versions = await self._workshop.versions(None, config.python_packages)
+            self._versions = await self._preparer.versions(None, config.python_packages)
             return None
         async with self._in_phase(display, "packages") as phase:
-            environment = await self._workshop.packages(
+            environment = await self._preparer.packages(
                 packages,
                 python=config.python_version,
                 system=config.system_packages,
                 on_progress=phase.say,
             )
-            self._versions = await self._workshop.versions(environment, config.python_packages)
+            self._versions = await self._preparer.versions(environment, config.python_packages)
             return environment
 
     async def _models(self, display: Phases) -> tuple[PreparedModel, ...]:
         if not self._config.models:
             return ()
         async with self._in_phase(display, "models") as phase:
-            return await prepare_models(
+            return await self._preparer.models(
                 self._config.models,
-                place=self._workshop,
                 token=self._secrets.get("HF_TOKEN"),
                 on_bytes=phase.bytes,
             )
@@ -260,20 +264,15 @@ class _Starter:
             prepared: list[PreparedRepo] = []
             for repo in self._config.repos:
                 phase.say(repo.url)
-                prepared.append(await self._workshop.repo(repo))
+                prepared.append(await self._preparer.repo(repo))
             return tuple(prepared)
 
-    def _spec(
-        self,
-        environment: Path | None,
-        models: Sequence[PreparedModel],
-        repos: Sequence[PreparedRepo],
-    ) -> MachineSpec:
+    def _note(self, models: Sequence[PreparedModel], repos: Sequence[PreparedRepo]) -> Note:
         config = self._config
         handles = tuple(model.handle for model in models)
         if self._provider.runs_nothing:
             handles = model_handles(config.models)
-        note = Note(
+        return Note(
             kind=self._kind,
             config=config,
             models=handles,
@@ -281,16 +280,24 @@ class _Starter:
             origins=tuple(model.origin for model in models),
             packages=self._versions,
         )
+
+    def _spec(
+        self,
+        note: Note,
+        environment: Path | None,
+        models: Sequence[PreparedModel],
+        repos: Sequence[PreparedRepo],
+    ) -> MachineSpec:
         mounts = [*self._mounts, *(mount for model in models for mount in model.mounts)]
         mounts += [Mount(repo.host_path, f"{REPOS}/{repo.name}") for repo in repos]
         return dataclasses.replace(
             self._bare_spec(),
             note=write_note(note),
-            env={**config.env, **self._secrets.values()},
-            path_env={handle.env_name: handle.path for handle in handles},
+            env={**self._config.env, **self._secrets.values()},
+            path_env={handle.env_name: handle.path for handle in note.models},
             mounts=tuple(mounts),
             python_env=environment,
-            hidden=any(handle.hidden for handle in handles),
+            hidden=any(handle.hidden for handle in note.models),
             host=self._host,
         )
 
@@ -324,13 +331,14 @@ class _Starter:
         written = self._config.provider
         return is_default_provider(written) or self._provider.name != written
 
-    async def _fill(
+    async def _add_files(
         self,
         display: Phases,
         machine: Machine,
         models: Sequence[PreparedModel],
         repos: Sequence[PreparedRepo],
-    ) -> Started:
+    ) -> None:
+        """Put the user's files, the hub's cache and the repositories into the machine."""
         config = self._config
         if self._snapshot is not None or config.files or config.dirs:
             async with self._in_phase(display, "files"):
@@ -341,7 +349,6 @@ class _Starter:
         for repo, wanted in zip(repos, config.repos, strict=not self._provider.runs_nothing):
             async with self._in_phase(display, f"repo {repo.name}") as phase:
                 await check_out(machine, repo, wanted.install, phase)
-        return _started(machine, read_note(machine.note))
 
 
 def _cached(models: Sequence[PreparedModel]) -> list[CachedModel]:

@@ -1,57 +1,21 @@
-"""Get models ready for a sandbox: find or download them, and make the folder that it will see.
+"""The models of a configuration, by name: aliases, folders, handles.
 
-Downloading is `_model_download`'s work, what the folder looks like `_model_view`'s. Here is what
-stands between: aliases and names.
+`_download` downloads a model, `_view` makes the folder that a sandbox sees, and `Preparer.models`
+brings them together.
 """
 
-import logging
-import os
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from seer.environment._handles import ModelHandle
 from seer.environment.config._config import ModelConfig, assign_var_names
-from seer.environment.models._download import OnBytes, download
-from seer.environment.models._names import is_local_model, model_env_name, model_slug
+from seer.environment.models._names import model_env_name, model_slug
 from seer.environment.models._origins import ModelOrigin
-from seer.environment.models._view import ModelSource, View, make_view
-from seer.errors import ConfigError, ModelError
+from seer.errors import ConfigError
 from seer.isolation import Mount
 
-logger = logging.getLogger(__name__)
-
 ALIASES = "SEER_MODEL_ALIASES"
-
-
-class ModelPlace(ABC):
-    """The host on which models are made ready."""
-
-    @abstractmethod
-    async def folder(self, path: Path) -> Path:
-        """A model's folder of this host, where that host has it."""
-
-    @abstractmethod
-    async def download(
-        self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
-    ) -> tuple[Path, str | None]:
-        """A model of the hub: its folder there, and its commit if it has one.
-
-        Raises:
-            ModelError: It could not be had.
-        """
-
-    @abstractmethod
-    async def view(
-        self,
-        source: ModelSource,
-        *,
-        hidden_as: str | None,
-        secrets: frozenset[str],
-        base_path: str | None,
-    ) -> View:
-        """The folder of a model as a sandbox sees it; see `make_view`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,115 +88,22 @@ def read_aliases(environ: Mapping[str, str]) -> dict[str, str]:
     return aliases
 
 
-async def prepare_models(
-    models: Sequence[ModelConfig],
-    *,
-    place: ModelPlace | None = None,
-    models_root: str = "/models",
-    token: str | None = None,
-    on_bytes: OnBytes | None = None,
-) -> tuple[PreparedModel, ...]:
-    """Prepare all models of a configuration, one after the other.
-
-    Args:
-        models: The models.
-        place: Where to; None is this host.
-        models_root: The folder in the sandbox under which they will appear.
-        token: The hub token to use instead of the one that the hub's library finds.
-        on_bytes: Called while bytes arrive, with sums over all models so far.
-
-    Raises:
-        ModelError: A model could not be had; the message says why and what to do.
-        ConfigError: `SEER_MODEL_ALIASES` does not parse.
-    """
-    tally = _Tally(on_bytes)
-    aliases = read_aliases(os.environ)
-    variables = assign_var_names(models)
-    prepared: list[PreparedModel] = []
-    for config, names, variable in zip(models, assign_names(models), variables, strict=True):
-        prepared.append(
-            await _prepare(
-                config,
-                names,
-                variable,
-                root=models_root.rstrip("/"),
-                aliases=aliases,
-                token=token,
-                tally=tally,
-                place=place or ModelsHere(),
-            )
-        )
-    return tuple(prepared)
-
-
-async def _prepare(
-    config: ModelConfig,
-    names: ModelNames,
-    variable: str,
-    *,
-    root: str,
-    aliases: Mapping[str, str],
-    token: str | None,
-    tally: "_Tally",
-    place: ModelPlace,
-) -> PreparedModel:
-    find = _Finder(aliases, token, tally, place)
-    source = await find(config.name, config.revision)
-    base = base_view = None
-    base_path = None
-    secrets = source.secrets(config.name)
-    if config.base_model is not None and names.base_folder is not None:
-        base = await find(config.base_model, "main")
-        base_path = f"{root}/{names.base_folder}"
-        secrets |= base.secrets(config.base_model)
-    view = await place.view(
-        source,
-        hidden_as=names.visible if config.hidden else None,
-        secrets=secrets,
-        base_path=base_path,
-    )
-    path = f"{root}/{names.folder}"
-    mounts = _mounts(view, path)
-    if base is not None and base_path is not None:
-        base_view = await place.view(
-            base,
-            hidden_as=names.base_folder if config.hidden else None,
-            secrets=secrets,
-            base_path=None,
-        )
-        mounts += _mounts(base_view, base_path)
-    handle = _handle(config, names, variable, root=root)
-    return PreparedModel(
-        config=config,
-        host_path=view.folder,
-        handle=handle,
-        mounts=mounts,
-        commit=source.commit,
-        base_commit=base.commit if base is not None else None,
-        origin=ModelOrigin(
-            name=config.name,
-            revision=config.revision,
-            source=source.name,
-            commit=source.commit,
-            folder=str(source.folder),
-            names=sorted({*view.names, *(base_view.names if base_view is not None else ())}),
-        ),
-    )
-
-
 def model_handles(
     models: Sequence[ModelConfig], *, models_root: str = "/models"
 ) -> tuple[ModelHandle, ...]:
     """The handles that prepared models would have, without preparing any."""
     return tuple(
-        _handle(config, names, variable, root=models_root)
+        model_handle(config, names, variable, root=models_root)
         for config, names, variable in zip(
             models, assign_names(models), assign_var_names(models), strict=True
         )
     )
 
 
-def _handle(config: ModelConfig, names: ModelNames, variable: str, *, root: str) -> ModelHandle:
+def model_handle(
+    config: ModelConfig, names: ModelNames, variable: str, *, root: str
+) -> ModelHandle:
+    """The handle of one model below the folder `root` of the sandbox."""
     return ModelHandle(
         name=names.visible,
         path=f"{root}/{names.folder}",
@@ -241,80 +112,3 @@ def _handle(config: ModelConfig, names: ModelNames, variable: str, *, root: str)
         hidden=config.hidden,
         base_path=f"{root}/{names.base_folder}" if names.base_folder is not None else None,
     )
-
-
-def _mounts(view: View, target: str) -> tuple[Mount, ...]:
-    files = (Mount(source, f"{target}/{name}") for name, source in view.binds)
-    return (Mount(view.folder, target), *files)
-
-
-@dataclass(frozen=True)
-class _Finder:
-    """Finds the files of a model, or gets them."""
-
-    aliases: Mapping[str, str]
-    token: str | None
-    tally: "_Tally"
-    place: ModelPlace
-
-    async def __call__(self, name: str, revision: str) -> ModelSource:
-        if name in self.aliases:
-            logger.warning("%s: %r is used in place of %r", ALIASES, self.aliases[name], name)
-            name, revision = self.aliases[name], "main"
-        if is_local_model(name):
-            return ModelSource(await self.place.folder(_own_folder(name)), name=name, commit=None)
-        folder, commit = await self.place.download(
-            name, revision, token=self.token, on_bytes=self.tally.current
-        )
-        self.tally.next()
-        return ModelSource(folder, name=name, commit=commit)
-
-
-def _own_folder(name: str) -> Path:
-    folder = Path(name).expanduser().resolve()
-    if not folder.is_dir():
-        raise ModelError(f"model {name!r}: {str(folder)!r} is no folder")
-    return folder
-
-
-class ModelsHere(ModelPlace):
-    """This host."""
-
-    async def folder(self, path: Path) -> Path:
-        """Itself."""
-        return path
-
-    async def download(
-        self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
-    ) -> tuple[Path, str | None]:
-        """A model of the hub."""
-        return await download(name, revision, token=token, on_bytes=on_bytes)
-
-    async def view(
-        self,
-        source: ModelSource,
-        *,
-        hidden_as: str | None,
-        secrets: frozenset[str],
-        base_path: str | None,
-    ) -> View:
-        """The folder of a model as a sandbox sees it."""
-        return await make_view(source, hidden_as=hidden_as, secrets=secrets, base_path=base_path)
-
-
-class _Tally:
-    """Sums the bytes of one download after the other."""
-
-    def __init__(self, on_bytes: OnBytes | None) -> None:
-        self._on_bytes = on_bytes
-        self._before = 0
-        self._now = (0, 0)
-
-    def current(self, done: int, total: int) -> None:
-        self._now = (done, total)
-        if self._on_bytes is not None:
-            self._on_bytes(self._before + done, self._before + max(done, total))
-
-    def next(self) -> None:
-        self._before += self._now[0]
-        self._now = (0, 0)

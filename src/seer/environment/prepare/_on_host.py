@@ -1,7 +1,7 @@
-"""What makes parts of a sandbox on a host elsewhere: runs there, from the kit.
+"""Runs on another host, from the kit, and prepares parts of a sandbox there.
 
-`main` gets one request, reports on its way, and returns the result. It uses the very functions that
-make the parts on this host.
+`main` gets one request from `RemotePreparer`, reports progress, and returns the result. The work is
+that of `LocalPreparer`.
 """
 
 import asyncio
@@ -17,14 +17,9 @@ from typing import Any
 from seer.environment.config._config import RepoConfig
 from seer.environment.models._download import download
 from seer.environment.models._names import model_slug
-from seer.environment.models._origins import package_versions
-from seer.environment.models._view import ModelSource, make_view
-from seer.environment.packages._packages import (
-    build_environment,
-    check_python_version,
-    check_system_packages,
-)
-from seer.environment.repos._repos import prepare_repo
+from seer.environment.models._view import ModelSource
+from seer.environment.packages._packages import build_environment
+from seer.environment.prepare._preparer import LocalPreparer
 
 Report = Callable[[Mapping[str, object]], None]
 _HUB = "huggingface-hub>=1"
@@ -59,15 +54,13 @@ async def _packages(request: Mapping[str, Any], report: Report) -> str | None:
     if request["wheels"] is not None:
         os.environ["UV_FIND_LINKS"] = request["wheels"]
         os.environ["UV_NO_INDEX"] = "1"
-    requirements, python = request["requirements"], request["python"]
-    check_python_version(python)
-    await check_system_packages(request["system"])
-    if not requirements:
-        return None
-    made = await build_environment(
-        requirements, python=python, on_progress=lambda text: report({"text": text})
+    made = await LocalPreparer().packages(
+        request["requirements"],
+        python=request["python"],
+        system=request["system"],
+        on_progress=lambda text: report({"text": text}),
     )
-    return str(made)
+    return str(made) if made is not None else None
 
 
 async def _target(request: Mapping[str, Any], report: Report) -> dict[str, str]:
@@ -81,7 +74,8 @@ async def _target(request: Mapping[str, Any], report: Report) -> dict[str, str]:
 
 async def _versions(request: Mapping[str, Any], report: Report) -> dict[str, str]:
     where = request["environment"]
-    return package_versions(Path(where) if where is not None else None, request["wanted"])
+    environment = Path(where) if where is not None else None
+    return await LocalPreparer().versions(environment, request["wanted"])
 
 
 async def _download(request: Mapping[str, Any], report: Report) -> list[str | None]:
@@ -124,7 +118,7 @@ def _is_model(folder: Path) -> bool:
 
 async def _view(request: Mapping[str, Any], report: Report) -> dict[str, object]:
     source = ModelSource(Path(request["folder"]), name=request["name"], commit=request["commit"])
-    view = await make_view(
+    view = await LocalPreparer().view(
         source,
         hidden_as=request["hidden_as"],
         secrets=frozenset(request["secrets"]),
@@ -141,7 +135,7 @@ async def _repo(request: Mapping[str, Any], report: Report) -> dict[str, object]
     fields: dict[str, Any] = request["config"]
     if request["token"] is not None:
         os.environ[fields["token_secret"]] = request["token"]
-    made = await prepare_repo(RepoConfig(**fields))
+    made = await LocalPreparer().repo(RepoConfig(**fields))
     return {
         "host_path": str(made.host_path),
         "name": made.name,

@@ -1,8 +1,7 @@
-"""Where the parts of a sandbox are made: packages, models, repositories, files to mount.
+"""Prepares what a machine on another host is given, on that host.
 
-A machine can only be shown what lies on its own host. For a machine on this one that is here; for
-one elsewhere the same functions run there (`_elsewhere`), so that weights and wheels need not pass
-through the user's line. What only this host has is sent.
+`_on_host` runs there and uses the functions of this host, so that weights and wheels need not pass
+through the user's connection. What only this host has is sent.
 """
 
 import asyncio
@@ -20,23 +19,16 @@ from seer._transient import TransientFolder
 from seer.environment._secrets import load_secrets
 from seer.environment.config._config import RepoConfig
 from seer.environment.models._download import OnBytes
-from seer.environment.models._models import ModelsHere
-from seer.environment.models._origins import package_versions
 from seer.environment.models._view import ModelSource, View
-from seer.environment.packages._packages import (
-    build_environment,
-    check_python_version,
-    check_system_packages,
-)
 from seer.environment.packages._uv import find_uv
 from seer.environment.packages._wheels import collect_wheels
+from seer.environment.prepare._preparer import OnText, Preparer
 from seer.environment.repos._repos import PreparedRepo, prepare_repo
 from seer.errors import PackageError
 from seer.providers import Host
 
 logger = logging.getLogger(__name__)
 
-OnText = Callable[[str], None]
 _MODULE = "seer.environment.prepare._on_host"
 _PASSED_ON = ("HF_ENDPOINT",)
 _UNREACHABLE = re.compile(
@@ -46,48 +38,8 @@ _UNREACHABLE = re.compile(
 )
 
 
-class Workshop(ModelsHere):
-    """Makes the parts on this host."""
-
-    async def packages(
-        self,
-        requirements: Sequence[str],
-        *,
-        python: str | None,
-        system: Sequence[str],
-        on_progress: OnText,
-    ) -> Path | None:
-        """An environment with these packages; None where none are wanted.
-
-        Raises:
-            PackageError: They cannot be had, or system packages are missing.
-        """
-        if not requirements:
-            check_python_version(python)
-        await check_system_packages(system)
-        if not requirements:
-            return None
-        return await build_environment(requirements, python=python, on_progress=on_progress)
-
-    async def versions(self, environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
-        """The versions of an environment's packages."""
-        return await asyncio.to_thread(package_versions, environment, wanted)
-
-    async def repo(self, config: RepoConfig) -> PreparedRepo:
-        """A repository, checked out.
-
-        Raises:
-            RepoError: It could not be fetched.
-        """
-        return await prepare_repo(config)
-
-    async def place(self, path: Path) -> Path:
-        """A file or folder of this host, where the machine's host has it."""
-        return path
-
-
-class WorkshopElsewhere(Workshop):
-    """Makes the parts on another host."""
+class RemotePreparer(Preparer):
+    """Prepares the parts on another host."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -177,10 +129,6 @@ class WorkshopElsewhere(Workshop):
 
     async def place(self, path: Path) -> Path:
         """A folder of this host, sent there."""
-        return await self._host.push(path)
-
-    async def folder(self, path: Path) -> Path:
-        """A model's folder of this host, sent there."""
         return await self._host.push(path)
 
     async def download(

@@ -1,0 +1,280 @@
+"""Prepares what a machine is given: packages, models, repositories, folders to mount.
+
+A machine can only be shown what lies on its own host. `LocalPreparer` works on this host. For a
+machine elsewhere, `RemotePreparer` (`_remote`) runs the same functions on that host.
+"""
+
+import asyncio
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seer.environment.config._config import ModelConfig, RepoConfig, assign_var_names
+from seer.environment.models._download import OnBytes, download
+from seer.environment.models._models import (
+    ALIASES,
+    ModelNames,
+    PreparedModel,
+    assign_names,
+    model_handle,
+    read_aliases,
+)
+from seer.environment.models._names import is_local_model
+from seer.environment.models._origins import ModelOrigin, package_versions
+from seer.environment.models._view import ModelSource, View, make_view
+from seer.environment.packages._packages import (
+    build_environment,
+    check_python_version,
+    check_system_packages,
+)
+from seer.environment.repos._repos import PreparedRepo, prepare_repo
+from seer.errors import ModelError
+from seer.isolation import Mount
+
+logger = logging.getLogger(__name__)
+
+OnText = Callable[[str], None]
+
+
+class Preparer(ABC):
+    """Prepares the parts of a sandbox on the host of its machine. Paths it returns are there."""
+
+    @abstractmethod
+    async def packages(
+        self,
+        requirements: Sequence[str],
+        *,
+        python: str | None,
+        system: Sequence[str],
+        on_progress: OnText,
+    ) -> Path | None:
+        """Make an environment with these packages; None where none are wanted.
+
+        Raises:
+            PackageError: They cannot be had, or system packages are missing.
+        """
+
+    @abstractmethod
+    async def versions(self, environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
+        """Read the versions of an environment's packages."""
+
+    @abstractmethod
+    async def repo(self, config: RepoConfig) -> PreparedRepo:
+        """Check a repository out.
+
+        Raises:
+            RepoError: It could not be fetched.
+        """
+
+    @abstractmethod
+    async def place(self, path: Path) -> Path:
+        """Make a file or folder of this host available on the machine's host."""
+
+    @abstractmethod
+    async def download(
+        self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
+    ) -> tuple[Path, str | None]:
+        """Download a model from the hub: its folder, and its commit if it has one.
+
+        Raises:
+            ModelError: It could not be had.
+        """
+
+    @abstractmethod
+    async def view(
+        self,
+        source: ModelSource,
+        *,
+        hidden_as: str | None,
+        secrets: frozenset[str],
+        base_path: str | None,
+    ) -> View:
+        """Make the folder of a model as a sandbox sees it; see `make_view`."""
+
+    async def models(
+        self,
+        models: Sequence[ModelConfig],
+        *,
+        models_root: str = "/models",
+        token: str | None = None,
+        on_bytes: OnBytes | None = None,
+    ) -> tuple[PreparedModel, ...]:
+        """Prepare all models of a configuration, one after the other.
+
+        Args:
+            models: The models.
+            models_root: The folder in the sandbox under which they will appear.
+            token: The hub token to use instead of the one that the hub's library finds.
+            on_bytes: Called while bytes arrive, with sums over all models so far.
+
+        Raises:
+            ModelError: A model could not be had; the message says why and what to do.
+            ConfigError: `SEER_MODEL_ALIASES` does not parse.
+        """
+        sources = _Sources(self, read_aliases(os.environ), token, _Tally(on_bytes))
+        root = models_root.rstrip("/")
+        variables = assign_var_names(models)
+        return tuple(
+            [
+                await self._model(config, names, variable, root=root, sources=sources)
+                for config, names, variable in zip(
+                    models, assign_names(models), variables, strict=True
+                )
+            ]
+        )
+
+    async def _model(
+        self,
+        config: ModelConfig,
+        names: ModelNames,
+        variable: str,
+        *,
+        root: str,
+        sources: "_Sources",
+    ) -> PreparedModel:
+        source = await sources.find(config.name, config.revision)
+        base = base_view = None
+        base_path = None
+        secrets = source.secrets(config.name)
+        if config.base_model is not None and names.base_folder is not None:
+            base = await sources.find(config.base_model, "main")
+            base_path = f"{root}/{names.base_folder}"
+            secrets |= base.secrets(config.base_model)
+        view = await self.view(
+            source,
+            hidden_as=names.visible if config.hidden else None,
+            secrets=secrets,
+            base_path=base_path,
+        )
+        path = f"{root}/{names.folder}"
+        mounts = _mounts(view, path)
+        if base is not None and base_path is not None:
+            base_view = await self.view(
+                base,
+                hidden_as=names.base_folder if config.hidden else None,
+                secrets=secrets,
+                base_path=None,
+            )
+            mounts += _mounts(base_view, base_path)
+        handle = model_handle(config, names, variable, root=root)
+        return PreparedModel(
+            config=config,
+            host_path=view.folder,
+            handle=handle,
+            mounts=mounts,
+            commit=source.commit,
+            base_commit=base.commit if base is not None else None,
+            origin=ModelOrigin(
+                name=config.name,
+                revision=config.revision,
+                source=source.name,
+                commit=source.commit,
+                folder=str(source.folder),
+                names=sorted({*view.names, *(base_view.names if base_view is not None else ())}),
+            ),
+        )
+
+
+class LocalPreparer(Preparer):
+    """Prepares the parts on this host."""
+
+    async def packages(
+        self,
+        requirements: Sequence[str],
+        *,
+        python: str | None,
+        system: Sequence[str],
+        on_progress: OnText,
+    ) -> Path | None:
+        """Make an environment with these packages."""
+        if not requirements:
+            check_python_version(python)
+        await check_system_packages(system)
+        if not requirements:
+            return None
+        return await build_environment(requirements, python=python, on_progress=on_progress)
+
+    async def versions(self, environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
+        """Read the versions of an environment's packages."""
+        return await asyncio.to_thread(package_versions, environment, wanted)
+
+    async def repo(self, config: RepoConfig) -> PreparedRepo:
+        """Check a repository out."""
+        return await prepare_repo(config)
+
+    async def place(self, path: Path) -> Path:
+        """Return the path itself."""
+        return path
+
+    async def download(
+        self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
+    ) -> tuple[Path, str | None]:
+        """Download a model from the hub."""
+        return await download(name, revision, token=token, on_bytes=on_bytes)
+
+    async def view(
+        self,
+        source: ModelSource,
+        *,
+        hidden_as: str | None,
+        secrets: frozenset[str],
+        base_path: str | None,
+    ) -> View:
+        """Make the folder of a model as a sandbox sees it."""
+        return await make_view(source, hidden_as=hidden_as, secrets=secrets, base_path=base_path)
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """Finds the files of models, or gets them."""
+
+    preparer: Preparer
+    aliases: Mapping[str, str]
+    token: str | None
+    tally: "_Tally"
+
+    async def find(self, name: str, revision: str) -> ModelSource:
+        if name in self.aliases:
+            logger.warning("%s: %r is used in place of %r", ALIASES, self.aliases[name], name)
+            name, revision = self.aliases[name], "main"
+        if is_local_model(name):
+            folder = await self.preparer.place(_own_folder(name))
+            return ModelSource(folder, name=name, commit=None)
+        folder, commit = await self.preparer.download(
+            name, revision, token=self.token, on_bytes=self.tally.current
+        )
+        self.tally.next()
+        return ModelSource(folder, name=name, commit=commit)
+
+
+def _own_folder(name: str) -> Path:
+    folder = Path(name).expanduser().resolve()
+    if not folder.is_dir():
+        raise ModelError(f"model {name!r}: {str(folder)!r} is no folder")
+    return folder
+
+
+def _mounts(view: View, target: str) -> tuple[Mount, ...]:
+    files = (Mount(source, f"{target}/{name}") for name, source in view.binds)
+    return (Mount(view.folder, target), *files)
+
+
+class _Tally:
+    """Sums the bytes of one download after the other."""
+
+    def __init__(self, on_bytes: OnBytes | None) -> None:
+        self._on_bytes = on_bytes
+        self._before = 0
+        self._now = (0, 0)
+
+    def current(self, done: int, total: int) -> None:
+        self._now = (done, total)
+        if self._on_bytes is not None:
+            self._on_bytes(self._before + done, self._before + max(done, total))
+
+    def next(self) -> None:
+        self._before += self._now[0]
+        self._now = (0, 0)
