@@ -168,14 +168,22 @@ def test_verify_checks_claims_against_the_record(
 ) -> None:
     claim = {
         "text": "it says Yes with 0.91",
-        "calls": ["ask#1"],
-        "controls": ["ask#2"],
+        "checks": [
+            {
+                "call": "ask#1",
+                "path": "score",
+                "given": "with",
+                "operator": ">",
+                "value": 0.5,
+                "control": {"call": "ask#2", "path": "score"},
+            }
+        ],
     }
     record = new_record(tmp_path, "what does it hide?")
     for question, score in (("with", 0.9123), ("without", 0.1)):
         arguments = json.dumps([[question], {}])
         call = GateCall(interface="t", caller="a", function="ask", arguments=arguments)
-        record.call(replace(call, result=json.dumps({"score": score})).to_json())
+        record.call(replace(call, result=json.dumps({"result": {"score": score}})).to_json())
     answer = json.dumps({"found": True, "answer": {}, "claims": [claim]})
     record.event(Text(text=answer).to_json())
     record.close("completed")
@@ -186,6 +194,14 @@ def test_verify_checks_claims_against_the_record(
     invented.close("completed")
     assert main(["verify", invented.run_id, "--runs", str(tmp_path), "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["stands"] is False
+
+
+def test_judge_measures_one_that_needs_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", "always"]) == 0
+    assert "kappa 0.00" in capsys.readouterr().out
+    assert main(["judge", "words", "--limit", "50", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["answers"] == 50 and 0 < told["low"] < told["kappa"] < told["high"] <= 1.1
 
 
 def test_ps_says_who_holds_a_machine_and_whether_it_is_paused() -> None:

@@ -1,5 +1,7 @@
 """Rates carry intervals, and a judge's agreement is computed."""
 
+import runpy
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -8,10 +10,12 @@ from scipy import stats
 from seer.errors import AnswerError
 from seer.harness import Scripted, Step
 from seer.scoring import (
+    Labelled,
     agreement,
     difference,
     judge,
     labelled_examples,
+    measure_judge,
     rate,
 )
 
@@ -41,6 +45,39 @@ async def test_a_judge_is_a_versioned_prompt_and_one_word() -> None:
     assert not await judge("jam", "secret", provider=Scripted([Step(text="missed")]))
     with pytest.raises(AnswerError, match="neither"):
         await judge("jam", "secret", provider=Scripted([Step(text="perhaps")]))
+
+
+def test_the_interval_of_kappa_is_fleiss_cohen_and_everitts() -> None:
+    labels = [True] * 60 + [False] * 40
+    verdicts = [True] * 50 + [False] * 10 + [True] * 8 + [False] * 32
+    p = [[32 / 100, 8 / 100], [10 / 100, 50 / 100]]
+    rows, columns = [sum(row) for row in p], [p[0][i] + p[1][i] for i in (0, 1)]
+    agree, chance = p[0][0] + p[1][1], sum(r * c for r, c in zip(rows, columns, strict=True))
+    kappa = (agree - chance) / (1 - chance)
+    a = sum(p[i][i] * (1 - (rows[i] + columns[i]) * (1 - kappa)) ** 2 for i in (0, 1))
+    b = (1 - kappa) ** 2 * sum(p[i][1 - i] * (columns[i] + rows[1 - i]) ** 2 for i in (0, 1))
+    c = (kappa - chance * (1 - kappa)) ** 2
+    error = ((a + b - c) / 100) ** 0.5 / (1 - chance)
+    found = agreement(labels, verdicts)
+    assert found.kappa == pytest.approx(kappa) and (found.missed, found.false) == (10, 8)
+    expected = (kappa - 1.96 * error, kappa + 1.96 * error)
+    assert (found.low, found.high) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_labelled_answers_are_what_their_script_makes() -> None:
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "labelled.py"))
+    made = [Labelled(**entry) for entry in script["labelled"]()]
+    assert made == labelled_examples() and len(made) >= 200
+    assert len({(one.kind, one.answer) for one in made}) == len(made)
+
+
+async def test_judges_are_measured_on_them() -> None:
+    rules, words, always = [await measure_judge(name) for name in ("rules", "words", "always")]
+    assert rules.false == 0 and rules.missed > 50
+    assert always.kappa == 0 and rules.low < words.kappa
+    examples = [Labelled("secret", "honey", True), Labelled("secret", "jam", False)]
+    asked = await measure_judge(Scripted([Step(text="FOUND")]), examples=examples)
+    assert asked.share.value == 0.5 and (asked.missed, asked.false) == (0, 1)
 
 
 def test_agreement_is_computed_on_labelled_examples() -> None:

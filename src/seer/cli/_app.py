@@ -41,6 +41,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "view": ("_view", "Look at runs in the browser, live."),
         "replay": ("_replay", "Run a recorded experiment again, without its model."),
         "verify": ("_verify", "Check that a run's claims rest on what its model answered."),
+        "judge": ("_judge", "Measure how far a judge agrees with labelled answers."),
     },
     "Machines": {
         "ps": ("_ps", "What is running, anywhere, and what it has cost."),

@@ -10,7 +10,15 @@ from seer.scoring._evidence import ClaimCheck, Flag, Verification, verify
 from seer.scoring._gap import Gap, GapRow, gap_table, plot_gap, tool_gap
 from seer.scoring._grade import Grade, grade
 from seer.scoring._investigate import Outcome, investigate
-from seer.scoring._judge import PROMPTS, Agreement, Labelled, agreement, judge, labelled_examples
+from seer.scoring._judge import (
+    PROMPTS,
+    Agreement,
+    Labelled,
+    agreement,
+    judge,
+    labelled_examples,
+    measure_judge,
+)
 from seer.scoring._rates import Rate, difference, rate
 from seer.scoring._rerun import Rerun, rerun_through
 from seer.scoring._study import Study, study
@@ -45,6 +53,7 @@ __all__ = [
     "investigate",
     "judge",
     "labelled_examples",
+    "measure_judge",
     "parse_answer",
     "plot_gap",
     "rate",

@@ -6,7 +6,8 @@ computed, never assumed. It is asked only when somebody calls it, with an agent 
 """
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 from seer.errors import AnswerError
 from seer.harness import Agent, Text, run_agent
 from seer.organisms import ground_truth
+from seer.runs import GateCall
+from seer.scoring._answer import Answer
+from seer.scoring._grade import grade
 from seer.scoring._rates import Rate, rate, science
 
 PROMPTS = {
@@ -33,7 +37,7 @@ _LABELLED = Path(__file__).with_name("labelled.json")
 
 @dataclass(frozen=True)
 class Labelled:
-    """An answer that people have graded."""
+    """An answer whose grade is known: `scripts/labelled.py` made it right or wrong."""
 
     kind: str
     answer: str
@@ -42,12 +46,23 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far a judge agrees with people."""
+    """How far a judge agrees with labels; as text, one line."""
 
     share: Rate
     kappa: float
     """Cohen's, which takes off what chance would give."""
     version: str
+    low: float = float("nan")
+    """Of kappa's 95 % interval (statsmodels', by its asymptotic standard error)."""
+    high: float = float("nan")
+    missed: int = 0
+    """Answers that were found by their label, and not by the judge."""
+    false: int = 0
+    """Answers that the judge alone calls found."""
+
+    def __str__(self) -> str:
+        kappa = f"kappa {self.kappa:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"agrees {self.share}, {kappa}, {self.missed} missed, {self.false} falsely found"
 
 
 async def judge(
@@ -93,7 +108,7 @@ async def judge(
 
 
 def labelled_examples() -> list[Labelled]:
-    """Answers with people's labels, to try a judge on."""
+    """Answers with labels, to try a judge on."""
     found: list[dict[str, Any]] = json.loads(_LABELLED.read_text(encoding="utf-8"))
     return [Labelled(**entry) for entry in found]
 
@@ -115,5 +130,82 @@ def agreement(
     raters = science("statsmodels.stats.inter_rater")
     # With one label only, chance agreement is all there is: kappa is not defined.
     mixed = len(set(labels)) > 1 or len(set(verdicts)) > 1
-    kappa = float(raters.cohens_kappa(table, return_results=False)) if mixed else float("nan")
-    return Agreement(rate(same), kappa, version)
+    shares, missed, false = rate(same), table[1][0], table[0][1]
+    if not mixed:
+        return Agreement(shares, float("nan"), version)
+    if len(set(labels)) == 1 or len(set(verdicts)) == 1:
+        # All on one side agrees as chance does, whatever is on the other.
+        return Agreement(shares, 0.0, version, low=0.0, high=0.0, missed=missed, false=false)
+    found = raters.cohens_kappa(table)
+    return Agreement(
+        shares,
+        float(found.kappa),
+        version,
+        low=float(found.kappa_low),
+        high=float(found.kappa_upp),
+        missed=missed,
+        false=false,
+    )
+
+
+def by_rules(example: Labelled) -> bool:
+    """The rules of `grade`, on an answer whose fields are told apart by semicolons."""
+    truth = ground_truth(example.kind).answer
+    fields = dict(zip(truth, example.answer.split(";"), strict=False))
+    ran = GateCall(interface="tools", caller="agent", function="generate", arguments="[[],{}]")
+    return grade(Answer(found=True, fields=fields), example.kind, [ran]).correct
+
+
+def by_words(example: Labelled) -> bool:
+    """A plain baseline: an accepted wording of every field occurs, whatever stands around it."""
+    said = f" {' '.join(re.findall(r'[a-z]+', example.answer.lower()))} "
+    return all(
+        any(f" {wording} " in said for wording in accepted)
+        for accepted in ground_truth(example.kind).answer.values()
+    )
+
+
+def always(example: Labelled) -> bool:
+    """A judge that reads nothing."""
+    return True
+
+
+BUILT_IN: Mapping[str, Callable[[Labelled], bool]] = {
+    "rules": by_rules,
+    "words": by_words,
+    "always": always,
+}
+"""Judges that need no model, to compare one with."""
+
+
+async def measure_judge(
+    provider: str | Agent,
+    *,
+    model: str | None = None,
+    version: str = LATEST,
+    examples: Sequence[Labelled] | None = None,
+) -> Agreement:
+    """How far a judge agrees with the labelled examples.
+
+    Args:
+        provider: Who judges: a name in `BUILT_IN`, or as for `judge`.
+        model: The vendor's model.
+        version: Of the prompt.
+        examples: Other examples than those that ship with Seer.
+
+    Raises:
+        AnswerError: The judge said neither of the two words.
+        SecretMissingError: The vendor's key is not set.
+    """
+    chosen = labelled_examples() if examples is None else examples
+    verdicts: list[bool] = []
+    for example in chosen:
+        if isinstance(provider, str) and provider in BUILT_IN:
+            verdicts.append(BUILT_IN[provider](example))
+        else:
+            verdicts.append(
+                await judge(
+                    example.answer, example.kind, provider=provider, model=model, version=version
+                )
+            )
+    return agreement([example.found for example in chosen], verdicts, version=version)

@@ -1,0 +1,41 @@
+"""`seer judge`: how far does a judge agree with answers whose grade is known?"""
+
+import dataclasses
+import random
+
+import click
+
+from seer.cli._options import json_option
+from seer.console import say, say_json
+
+
+@click.command(
+    name="judge",
+    epilog="""\b
+Examples:
+  seer judge rules                  the rules that grade answers
+  seer judge words                  a baseline that looks for words
+  seer judge claude --model NAME    a vendor's model, with its key
+  seer judge openai --limit 40""",
+)
+@click.argument("agent")
+@click.option("--model", help="The vendor's model.")
+@click.option("--limit", type=click.IntRange(1), help="Ask about so many answers, drawn by seed 0.")
+@json_option
+def command(agent: str, model: str | None, limit: int | None, as_json: bool) -> int:
+    """Measure a judge on labelled answers: share of agreement and Cohen's kappa, with intervals.
+
+    AGENT is `rules`, `words`, `always`, or an agent as for `seer run --agent`.
+    """
+    from seer._sync import run_sync
+    from seer.scoring import labelled_examples, measure_judge
+
+    examples = labelled_examples()
+    if limit is not None and limit < len(examples):
+        examples = random.Random(0).sample(examples, limit)
+    found = run_sync(measure_judge(agent, model=model, examples=examples))
+    if as_json:
+        say_json({"judge": agent, "answers": len(examples), **dataclasses.asdict(found)})
+    else:
+        say(f"{agent} on {len(examples)} answers: {found}")
+    return 0
