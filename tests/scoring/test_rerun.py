@@ -210,8 +210,19 @@ async def test_whatever_succeeded_runs_again_from_its_record(tmp_path: Path) -> 
     assert [check.problems for check in checked.claims] == [()], str(checked)
 
 
+FACTS: tuple[tuple[str, str, float | str], ...] = (
+    *(("between#1", "[0]", 1.5), ("read#1", "scores[0]", 8.0), ("steer#1", "word", "go set")),
+    *(("steer#1", "vector[3999]", 2.0), ("parts#1", "half[0]", -0.5), ("parts#1", "odd[2]", 1.0)),
+    *(("many#1", "[8]", 1.0), ("total#1", "", 24000.0), ("stream#1", "[1][0]", 0.333)),
+    ("rounded#1", "[10]", 10.0),
+)
+
+
 def report() -> dict[str, Any]:
-    """A report that cites every function which gives the same again."""
-    cited = [f"{name}#1" for name in dict.fromkeys(STEADY)]
-    one = {"text": "They differ.", "calls": cited[1:], "controls": ["between#1"]}
+    """A report that reads tuples, records, arrays, long lists and streams."""
+    checks = [
+        {"call": call, "path": path, "operator": "==", "value": value}
+        for call, path, value in FACTS
+    ]
+    one = {"text": "They are so.", "kind": "fact", "checks": checks}
     return {"found": True, "answer": {}, "claims": [one]}
