@@ -1,4 +1,4 @@
-"""A host that lacks something says what, as a typed error, and the command line in one line."""
+"""A host that lacks a resource names it, as a typed error and as one line on the command line."""
 
 import asyncio
 import errno

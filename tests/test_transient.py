@@ -1,4 +1,4 @@
-"""Transient folders: gone with whoever made them, or with the process, however that ends."""
+"""Transient folders are removed by their maker, or when the process ends in any way."""
 
 import os
 import select

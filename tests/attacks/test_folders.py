@@ -1,4 +1,4 @@
-"""Folders that an agent works in, handed by their user to another sandbox or session."""
+"""Folders that an agent can write to, which the user gives to another sandbox or session."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Code in a session's kernel reaches the exposed functions, and nothing beside or behind them."""
+"""Code in a session's kernel reaches the exposed functions and nothing else."""
 
 import secrets
 import socket

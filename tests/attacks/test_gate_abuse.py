@@ -1,4 +1,4 @@
-"""A caller that abuses the gate's protocol harms itself only: others are served as before."""
+"""A caller that abuses the gate's protocol harms only itself; other callers are not affected."""
 
 import array
 import fcntl

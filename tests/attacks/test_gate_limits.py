@@ -1,4 +1,4 @@
-"""A hostile caller cannot make the gate hold more for it than it pays for itself."""
+"""A hostile caller cannot make the gate use much more memory than the caller itself uses."""
 
 import os
 import re

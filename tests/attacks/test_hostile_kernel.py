@@ -1,4 +1,4 @@
-"""A kernel that lies to the controller, and files it plants, harm nobody but its own session."""
+"""A kernel that lies to the controller, and files that it plants, harm only its own session."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When a controller is killed in the middle of everything, nothing that ran for it stays."""
+"""When a controller is killed at any moment, nothing that ran for it stays."""
 
 import os
 import select

@@ -1,4 +1,4 @@
-"""What an agent's calls over MCP leave with the person who serves the interface."""
+"""What an agent's calls over MCP can store on the machine that serves the interface."""
 
 import shutil
 from collections.abc import Generator

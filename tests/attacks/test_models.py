@@ -1,4 +1,4 @@
-"""Model repositories with code in them, and with names that lead elsewhere."""
+"""Model repositories that contain code, or names that lead to other files."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A hostile session next to a working one: what it holds of the kernel's is not its neighbour's.
+"""A hostile session does not use up kernel resources of the session next to it.
 
 A jail that root starts has a user of its own. Jails of an ordinary user share that user, so there
 some of what a neighbour's own programs do is expected to fail, and exactly that must. Calls of the

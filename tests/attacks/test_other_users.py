@@ -1,4 +1,4 @@
-"""Other users of the machine: they reach no socket, record, token or file of a running Seer."""
+"""Other users of the machine reach no socket, record, token or file of a running Seer."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Keys planted in the environment are looked for wherever a run leaves a trace of itself.
+"""Keys that are planted in the environment appear in no trace of a run.
 
 A vendor's agent with its real SDK works in a session with a served interface that prints and
 raises its own secret. While it runs, every process's arguments and the environment of every jailed

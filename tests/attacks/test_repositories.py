@@ -1,4 +1,4 @@
-"""Repositories whose configuration, attributes, submodules and links are set against the host."""
+"""Repositories whose configuration, attributes, submodules and links attack the host."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment.config._config import RepoConfig
+from seer.environment import RepoConfig
 from seer.environment.repos._repos import prepare_repo
 from seer.errors import ConfigError, RepoError
 

@@ -1,4 +1,4 @@
-"""A sandbox with several users: its ids and its root's capabilities are worth nothing outside."""
+"""In a sandbox with several users, ids and capabilities of root are worthless outside."""
 
 import os
 from collections.abc import Generator

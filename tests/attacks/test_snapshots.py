@@ -1,4 +1,4 @@
-"""What an agent leaves in its files for whoever takes, keeps or restores a snapshot of them."""
+"""Files that an agent plants to attack a snapshot or its restore."""
 
 import shutil
 import tarfile

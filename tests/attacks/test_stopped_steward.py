@@ -1,4 +1,4 @@
-"""An agent that stops what serves its machine cannot hold up the controller."""
+"""An agent that stops its machine's steward cannot block the controller."""
 
 import threading
 from pathlib import Path

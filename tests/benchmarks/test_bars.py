@@ -1,4 +1,4 @@
-"""The verdicts on the gate's speed."""
+"""Whether the gate's speed meets its targets is decided correctly."""
 
 import pytest
 

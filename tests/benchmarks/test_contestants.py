@@ -1,4 +1,4 @@
-"""Every floor and every cheap peer answers right, in its own processes and jails."""
+"""Every floor and every cheap peer answers correctly, in its own processes and jails."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""One contestant's trouble stays its own."""
+"""A failure of one contestant does not affect the others."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The timing loop believes no wrong answer."""
+"""The timing loop rejects wrong answers."""
 
 from types import ModuleType
 from typing import Any

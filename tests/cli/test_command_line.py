@@ -1,4 +1,4 @@
-"""The command line in this process: what it prints, and with which exit code it ends."""
+"""The command line in this process: its output and its exit codes."""
 
 import io
 import json

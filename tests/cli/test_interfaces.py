@@ -1,4 +1,4 @@
-"""Commands that serve interface files in real jails, each as a process of its own."""
+"""Commands that serve interface files in real jails, each in its own process."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""`seer run`: the program it runs ends with it."""
+"""`seer run`: the program that it runs ends with it."""
 
 import os
 import signal

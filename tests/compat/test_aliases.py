@@ -1,4 +1,4 @@
-"""Programs that say `src.*` or `interp_infra.*` get Seer's own objects, but for those listed."""
+"""Programs that use `src.*` or `interp_infra.*` get Seer's own objects, except those listed."""
 
 import importlib
 import re

@@ -1,4 +1,4 @@
-"""A program in the original's spelling, on real machines: every call of it that needs one."""
+"""A program in the original's spelling runs on real machines."""
 
 # The old packages have no hints that a checker could find: one is called as the folder `src`.
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false

@@ -1,4 +1,4 @@
-"""Progress: plain lines in a log, a moving display on a terminal, silence when asked for."""
+"""Progress: plain lines in a log, a live display on a terminal, or nothing."""
 
 import io
 import threading

@@ -1,4 +1,4 @@
-"""The pages about the source name folders, files and functions that are there."""
+"""The pages about the source name existing folders, files and functions."""
 
 import ast
 import re

@@ -1,6 +1,4 @@
-"""The program in the README runs as it stands, with the settings that stand in for a real model
-and a real agent.
-"""
+"""The program in the README runs unchanged, with settings that replace its model and its agent."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Configurations: what is accepted, and the error for each thing that is not."""
+"""Configurations: which values are accepted, and the error for each other value."""
 
 import copy
 import dataclasses
@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seer.environment.config._checks import FrozenMapping
-from seer.environment.config._config import (
+from seer.environment import (
     ExecutionMode,
     ModelConfig,
     SandboxConfig,
 )
+from seer.environment.config._checks import FrozenMapping
 from seer.environment.config._local_paths import LocalPath
 from seer.errors import ConfigError
 from seer.providers import GPUS, suggest_gpu

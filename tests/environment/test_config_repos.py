@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seer.environment.config._config import RepoConfig, SandboxConfig
+from seer.environment import RepoConfig, SandboxConfig
 from seer.environment.repos._url import clone_url, repo_name, sends_token_safely
 from seer.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""The server that build jails fetch packages from: what it gives out, keeps and refuses."""
+"""The server from which build jails fetch packages: what it serves, keeps and refuses."""
 
 import hashlib
 import http.client

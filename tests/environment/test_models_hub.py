@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment.config._config import ModelConfig
+from seer.environment import ModelConfig
 from seer.environment.models import _fetch
 from seer.environment.models._download import OnBytes
 from seer.environment.models._models import PreparedModel

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from seer.environment import ModelConfig
 from seer.environment._cache import locked
-from seer.environment.config._config import ModelConfig
 from seer.environment.models import _view as _model_view
 from seer.environment.models._blinding import Needles, card_names, name_parts, neutral_template
 from seer.environment.models._fetch import skipped_patterns

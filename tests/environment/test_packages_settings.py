@@ -1,4 +1,4 @@
-"""The user's pip and uv settings, as uv will see them; and what is installed beside Seer."""
+"""The user's pip and uv settings for uv, and the packages that are installed beside Seer."""
 
 import os
 import sys

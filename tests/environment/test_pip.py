@@ -1,4 +1,4 @@
-"""pip in a machine of an agent's own: what it installs is the machine's alone, and is found."""
+"""pip in an agent's machine: what it installs belongs to that machine and can be imported."""
 
 import os
 from collections.abc import Iterator

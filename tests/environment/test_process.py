@@ -1,4 +1,4 @@
-"""Running a host program: its lines, its end, and what cancelling does."""
+"""Running a host program: its lines, its end, and cancellation."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Repositories: fetched once, checked out at the ref, tokens kept out of sight."""
+"""Repositories: fetched once, checked out at the ref, without showing tokens."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.environment.config._config import RepoConfig
+from seer.environment import RepoConfig
 from seer.environment.repos._repos import PreparedRepo, prepare_repo
 from seer.errors import RepoError
 

@@ -1,4 +1,4 @@
-"""Private repositories over HTTP on loopback: the token opens them, and is seen nowhere."""
+"""Private repositories over HTTP on loopback: the token opens them and appears nowhere."""
 
 import base64
 import os
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from seer.environment.config._config import RepoConfig
+from seer.environment import RepoConfig
 from seer.environment.repos._repos import prepare_repo
 from seer.errors import RepoError, SecretMissingError
 

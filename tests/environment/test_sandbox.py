@@ -1,4 +1,4 @@
-"""A sandbox on this machine, driven as a user drives it: started, used, kept, ended."""
+"""A sandbox on this machine, used as a user uses it: started, used, detached, ended."""
 
 import dataclasses
 import errno

@@ -1,4 +1,4 @@
-"""A scoped sandbox serves the functions you chose, in four forms, and nothing else."""
+"""A scoped sandbox serves the chosen functions, in four forms, and nothing else."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A person with a real browser in JupyterLab, beside an agent at work in the same notebook."""
+"""A person with a real browser in JupyterLab while an agent works in the same notebook."""
 
 import json
 from collections.abc import Generator

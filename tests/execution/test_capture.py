@@ -1,4 +1,4 @@
-"""What an execution prints: whole on disk, bounded in memory, short for the agent."""
+"""The output of an execution: complete on disk, bounded in memory, short for the agent."""
 
 import base64
 import contextlib

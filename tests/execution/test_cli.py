@@ -1,4 +1,4 @@
-"""What a cli session does beyond the contract: jobs, terminals, and commands of any shape."""
+"""CLI sessions beyond the contract: jobs, terminals, and commands of any form."""
 
 import asyncio
 from collections.abc import AsyncGenerator

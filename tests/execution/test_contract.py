@@ -1,4 +1,4 @@
-"""Local, notebook and cli sessions keep the contract, in each jail that works here."""
+"""Local, notebook and CLI sessions pass the contract, in each jail that works here."""
 
 from pathlib import Path
 

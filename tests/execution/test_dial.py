@@ -1,4 +1,4 @@
-"""Connections to sockets in a folder that an agent can write to: a planted link leads nowhere."""
+"""Connections to sockets in a folder that an agent can write to follow no planted link."""
 
 import asyncio
 import os

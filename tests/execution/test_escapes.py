@@ -1,4 +1,4 @@
-"""The table of attempts to break out, tried by code that an agent runs in a local session."""
+"""The escape attempts of the security page, made by code in a local session."""
 
 import json
 import os

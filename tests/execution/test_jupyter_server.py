@@ -1,4 +1,4 @@
-"""A Jupyter server that was taken over costs the controller that server, and nothing else."""
+"""A compromised Jupyter server harms only itself, not the controller."""
 
 import asyncio
 import sys

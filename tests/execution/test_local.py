@@ -1,4 +1,4 @@
-"""What a local session does beyond the contract: rich output, crashes, and a hostile kernel."""
+"""Local sessions beyond the contract: rich output, crashes, and a hostile kernel."""
 
 import asyncio
 import contextlib

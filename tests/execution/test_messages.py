@@ -1,4 +1,4 @@
-"""Jupyter messages: signed, and read with suspicion."""
+"""Jupyter messages are signed, and malformed ones are rejected."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seer.errors import ProtocolError
+from seer.execution import RichOutput
 from seer.execution._capture import Capture
-from seer.execution._result import RichOutput
 from seer.execution.kernel._messages import Message, Signer
 from seer.execution.kernel._publish import publish
 

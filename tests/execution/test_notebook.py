@@ -1,4 +1,4 @@
-"""Notebook sessions: a real notebook on the host, and a person beside the agent."""
+"""Notebook sessions: a real notebook on the host, which a person and the agent share."""
 
 import asyncio
 import base64

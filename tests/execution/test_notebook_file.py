@@ -1,4 +1,4 @@
-"""The notebook on disk: valid at any moment, and nobody's edit is lost."""
+"""The notebook on disk is valid at any moment, and no edit is lost."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A pool has sessions ready, ends those that nobody took, and passes failures on."""
+"""A pool keeps sessions ready, ends unused ones, and passes failures on."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What every session does, shown by one that runs nothing but events."""
+"""The behaviour of every session, tested with a session that runs no code."""
 
 import asyncio
 from pathlib import PurePath

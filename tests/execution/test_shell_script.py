@@ -1,4 +1,4 @@
-"""The script that gives one-shot shells a memory, run by this machine's own bash."""
+"""The script that carries a shell's state to the next command, run by this machine's bash."""
 
 import subprocess
 from pathlib import Path

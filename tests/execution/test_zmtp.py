@@ -1,4 +1,4 @@
-"""The reader of a kernel's sockets, against peers that keep the protocol and peers that do not."""
+"""The reader of a kernel's sockets, with peers that follow the protocol and peers that do not."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Every experiment runs as its folder says, with a scripted agent, and reports what holds."""
+"""Every experiment runs as its folder says, with a scripted agent, and reports its result."""
 
 import ast
 import os

@@ -1,4 +1,4 @@
-"""Tool calls are made only where the policy, a function or a person allows it."""
+"""A tool call runs only if the policy, a function or a person allows it."""
 
 import io
 from collections.abc import Callable

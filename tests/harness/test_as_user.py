@@ -1,4 +1,4 @@
-"""The scope is as real for an ordinary user as it is for root."""
+"""Confinement works for an ordinary user as it does for root."""
 
 import json
 import os

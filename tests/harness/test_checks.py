@@ -1,4 +1,4 @@
-"""What is missing is said at once, with what to do about it."""
+"""A missing requirement is reported at once, with the remedy."""
 
 import sys
 from typing import Any

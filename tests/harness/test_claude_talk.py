@@ -1,12 +1,11 @@
-"""The Claude CLI asks for a tool before the answer that wants it has ended."""
+"""The Claude CLI calls a tool before the answer that contains the call has ended."""
 
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
 from seer.events import ToolInfo
-from seer.harness._agent import AgentRequest
-from seer.harness._seat import Seat
+from seer.harness import AgentRequest, Seat
 from seer.harness.agents._claude_conversation import Conversation
 
 

@@ -1,4 +1,4 @@
-"""Reaching a running run from outside, through the folder of its record."""
+"""Controlling a run from another process, through the folder of its record."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The one way out of a vendor's jail leads to the vendor's endpoint, and nowhere else."""
+"""The only connection out of a vendor's jail leads to the vendor's endpoint."""
 
 import asyncio
 from collections.abc import AsyncGenerator

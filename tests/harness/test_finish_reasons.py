@@ -1,4 +1,4 @@
-"""Why an answer ended is an event, and only a whole answer completes a run, for every vendor."""
+"""The reason why an answer ended is an event, and only a complete answer completes a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Limits: enforced for any provider, reported, with one last turn to conclude."""
+"""Limits are enforced and reported for any provider, with one last turn to conclude."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Real tool servers and whole programs: nothing is left, whatever ends a run."""
+"""Real tool servers and whole programs: no process is left, however a run ends."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A chat in a real terminal: keys that interrupt, the status line, history, leaving."""
+"""A chat in a real terminal: interrupts, the status line, history, and leaving."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""The scope is real: the real Claude SDK and CLI, asked for tools it must not have."""
+"""The real Claude SDK and CLI do not get tools that they must not have."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Vendors' agents with real sessions: the real SDK, the real tool server, the real jail."""
+"""Vendors' agents with real sessions: real SDK, real tool server, real jail."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A person at the terminal: as the one who chats, and as the one in the agent's seat."""
+"""A person at the terminal, who chats with an agent or acts as the agent."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""Every vendor's agent, with its real SDK, against its scripted endpoint: the same contract."""
+"""Every vendor's agent passes the contract, with its real SDK and a scripted endpoint."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Inspect's own machinery, each part in a process of its own.
+"""Inspect's own machinery, each part in a separate process.
 
 Inspect replaces `asyncio.run` in its whole process when it evaluates a task, and other tests of the
 same process would then leave event loops open.

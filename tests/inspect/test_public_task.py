@@ -1,4 +1,4 @@
-"""A task that somebody else wrote, unmodified: AgentBench's, whose data is in its wheel."""
+"""A published Inspect task, unmodified: AgentBench's, whose data is in its wheel."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What holds for every model whose inside can be read, against hooks of plain PyTorch.
+"""What holds for every supported architecture, compared with plain PyTorch hooks.
 
 Parts add up to the residual stream, changes reach it, the last row of the lens is the model's own
 distribution, and attention looks back only. What cannot be read is refused by name.

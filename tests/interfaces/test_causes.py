@@ -1,4 +1,4 @@
-"""Changing activations: steering, patching, attribution; against hooks and identities."""
+"""Changing activations: steering, patching and attribution, compared with hooks and identities."""
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false

@@ -1,4 +1,4 @@
-"""Two checkpoints, adapters, and what calls may not ask for."""
+"""Two checkpoints, adapters, and the limits of calls."""
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false

@@ -1,4 +1,4 @@
-"""The decoding engine: the same texts as without it, whoever else is being written."""
+"""The decoding engine gives the same texts as transformers, whatever else runs."""
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false

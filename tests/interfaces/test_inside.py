@@ -1,4 +1,4 @@
-"""Activations, attention and lenses, against transformers' own outputs."""
+"""Activations, attention and lenses, compared with transformers' own outputs."""
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false

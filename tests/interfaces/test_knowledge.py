@@ -1,4 +1,4 @@
-"""Probes, neighbours and sparse autoencoders, against computations of their own."""
+"""Probes, neighbours and sparse autoencoders, compared with independent computations."""
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false

@@ -1,4 +1,4 @@
-"""The page says what is there."""
+"""The documentation page lists the functions that exist."""
 
 import re
 from pathlib import Path

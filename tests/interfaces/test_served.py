@@ -1,4 +1,4 @@
-"""The white-box tools in a real sandbox: shipped, jailed, hidden, and called by many at once."""
+"""The white-box tools in a real sandbox: shipped, jailed, hidden, and with many callers."""
 
 # numpy is annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false

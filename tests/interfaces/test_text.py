@@ -1,4 +1,4 @@
-"""What models write, against transformers on its own."""
+"""Generated texts, compared with transformers alone."""
 
 # torch, scipy and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false

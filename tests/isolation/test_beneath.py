@@ -1,4 +1,4 @@
-"""Paths in folders that somebody hostile can write to."""
+"""Paths in folders that a hostile program can write to."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Which backend is chosen, and that nothing starts where none works."""
+"""Which backend is chosen, and that nothing starts if none works."""
 
 import logging
 import os

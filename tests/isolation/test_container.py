@@ -1,4 +1,4 @@
-"""The `container` backend: what keeps a sandbox's programs from Seer's own on a rented machine."""
+"""The `container` backend separates a sandbox's programs from Seer's on a rented machine."""
 
 import os
 import subprocess

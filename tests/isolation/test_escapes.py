@@ -1,4 +1,4 @@
-"""The table of attempts, tried for real in every kind of jail."""
+"""The escape attempts of the security page, in every kind of jail."""
 
 import json
 import os

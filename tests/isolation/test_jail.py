@@ -1,4 +1,4 @@
-"""What programs in a jail find, over both backends, started by root and by an ordinary user."""
+"""What programs in a jail see, on both backends, started by root and by an ordinary user."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What of Seer's own files a jail would show, and where it is masked. Nothing is started here."""
+"""Which of Seer's own files a jail would show, and where they are masked. This starts no jail."""
 
 from pathlib import Path
 

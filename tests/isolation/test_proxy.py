@@ -1,4 +1,4 @@
-"""What the proxy refuses, asked over its Unix socket; nothing here leaves the process's machine."""
+"""What the proxy refuses, over its Unix socket; no connection leaves this machine."""
 
 import asyncio
 import ipaddress

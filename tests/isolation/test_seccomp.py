@@ -1,4 +1,4 @@
-"""The filters, run in an interpreter of classic BPF, for every architecture they are made for."""
+"""The filters, run in an interpreter of classic BPF, for every supported architecture."""
 
 import errno
 import struct

@@ -1,4 +1,4 @@
-"""A user for a jail is one that nobody else has, in this process or any other."""
+"""A jail's user belongs to no other jail, in this process or another."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Each client's own format of a configuration, as its documentation gives it."""
+"""The configuration format of each client, according to its documentation."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""Every server keeps to the protocol, as a client sees it that knows only its words."""
+"""Every server follows the protocol, tested with a client that knows only the protocol."""
 
 import json
 from collections.abc import Generator

@@ -17,7 +17,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from seer._sync import on_loop
 from seer.mcp import Door
 from seer.mcp._open import open_door
-from seer.tools._tool import Caller, ToolFailure, ToolResult, ToolSet, typed_tool
+from seer.tools import Caller, ToolFailure, ToolResult, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
 

@@ -18,7 +18,7 @@ from seer._sync import on_loop
 from seer.errors import ConfigError
 from seer.mcp._http import HttpDoor
 from seer.mcp._open import open_door
-from seer.tools._tool import Caller, LoadingTools, ToolFailure, ToolResult, ToolSet, typed_tool
+from seer.tools import Caller, LoadingTools, ToolFailure, ToolResult, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
 

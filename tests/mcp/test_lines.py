@@ -1,4 +1,4 @@
-"""What a client's line is, before anything of MCP is looked at."""
+"""How a client's line is classified before the MCP SDK sees it."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""MCP clients that nobody here wrote: each lists the tools and makes the same calls."""
+"""MCP clients of other projects: each lists the tools and makes the same calls."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Sessions through MCP: what an agent can do with the tools, with the real client over stdio."""
+"""Sessions through MCP: what an agent can do with the tools, with a real client over stdio."""
 
 import asyncio
 import re

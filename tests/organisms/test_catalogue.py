@@ -1,4 +1,4 @@
-"""Organisms come with controls, neutral folders, and a truth that no model folder holds."""
+"""Organisms have controls, neutral folders, and a truth that is in no model folder."""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""Each organism carries its property and its control does not; both can still write.
+"""Each organism has its property and its control does not; both still write text.
 
 Measured on prompts that are in no training data, by log-probabilities. All models share one base,
 and each is measured once.

@@ -1,4 +1,4 @@
-"""No agent can read the truth: not from its session, and not from beside the model."""
+"""No agent can read the truth, neither from its session nor from the model's machine."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Benchmarks run rarely, so nobody would notice that a name one of them imports is gone."""
+"""The names that benchmarks import exist; benchmarks run too rarely to notice."""
 
 import ast
 from pathlib import Path

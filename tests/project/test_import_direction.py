@@ -1,4 +1,4 @@
-"""Packages know only what lies below them."""
+"""Packages import only what is below them."""
 
 import ast
 import sys

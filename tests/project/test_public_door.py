@@ -1,4 +1,4 @@
-"""Each package has one public door: a sorted `__all__` that equals its public namespace."""
+"""Each package has a sorted `__all__` that equals its public namespace."""
 
 import __future__
 

@@ -1,4 +1,4 @@
-"""Bundles are copies by content: made once, complete, and the same for everybody."""
+"""Bundles are named by content, made once, and complete."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Trees of hostile shape are removed, and nothing beside them."""
+"""Hostile folder trees are removed, and nothing else."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`Machine.exec` in terms of `spawn`, over a process that plays a script."""
+"""`Machine.exec` in terms of `spawn`, with a process that follows a script."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence

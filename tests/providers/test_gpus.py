@@ -1,4 +1,4 @@
-"""A machine gets free GPUs of the kind it wants, and no others."""
+"""A machine gets free GPUs of the requested kind, and no others."""
 
 import logging
 import os

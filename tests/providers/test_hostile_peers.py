@@ -1,4 +1,4 @@
-"""Stewards and keepers survive whatever is sent to them, and controllers whatever they answer."""
+"""Stewards and keepers survive any input, and controllers survive any answer."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The local provider keeps the contract for an ordinary user too, on both jail backends."""
+"""The local provider passes the contract for an ordinary user, on both jail backends."""
 
 import os
 import shutil

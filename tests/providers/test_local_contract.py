@@ -1,4 +1,4 @@
-"""The local provider keeps the contract, on both jail backends."""
+"""The local provider passes the contract, on both jail backends."""
 
 from collections.abc import Generator
 

@@ -1,4 +1,4 @@
-"""What is special about machines on this host."""
+"""Behaviour that is specific to machines on this host."""
 
 import asyncio
 import contextlib

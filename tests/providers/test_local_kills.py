@@ -1,4 +1,4 @@
-"""Whatever is killed, and whenever, nothing of a local machine is left."""
+"""Whatever is killed at any moment, nothing of a local machine is left."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""A machine's network is the proxy and nothing else, and the proxy is there only when used."""
+"""A machine's only network is the proxy, and the proxy runs only when it is used."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Machines that root starts have users of their own, and leave nothing in those users' names."""
+"""Machines that root starts have their own users, and leave no files of those users."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What happens at Modal: GPUs, images, volumes, secrets, networks, and all that goes wrong."""
+"""Machines at Modal: GPUs, images, volumes, secrets, networks, and failures."""
 
 import asyncio
 import logging

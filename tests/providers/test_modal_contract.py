@@ -1,4 +1,4 @@
-"""The Modal provider keeps the contract: the real SDK, against Modal's protocol on loopback."""
+"""The Modal provider passes the contract, with the real SDK and Modal's protocol on loopback."""
 
 from collections.abc import Generator
 

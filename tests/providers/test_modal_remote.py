@@ -1,4 +1,4 @@
-"""Everything that users do with a sandbox works at Modal: its SDK, its protocol on loopback."""
+"""All uses of a sandbox work at Modal, with its SDK and its protocol on loopback."""
 
 from collections.abc import Generator
 

@@ -1,4 +1,4 @@
-"""What is left on a launcher's node after a job was killed as a whole, and who removes it."""
+"""What is left on a launcher's node after a job was killed, and what removes it."""
 
 import fcntl
 import os

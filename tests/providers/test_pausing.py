@@ -1,4 +1,4 @@
-"""GPU memory is moved to the host where it fits, and what was begun is undone when a step fails."""
+"""GPU memory is moved to the host if it fits, and a failed step is undone."""
 
 import pytest
 

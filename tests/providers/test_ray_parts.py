@@ -1,4 +1,4 @@
-"""What a machine asks of a Ray cluster, and what people are told: without a cluster."""
+"""What a machine requests of a Ray cluster, and messages to the user; without a cluster."""
 
 import io
 import subprocess

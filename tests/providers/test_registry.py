@@ -1,4 +1,4 @@
-"""Providers are found by name, and the default name stands for what is there."""
+"""Providers are found by name, and the default is resolved to one that is available."""
 
 import dataclasses
 import logging

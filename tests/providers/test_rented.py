@@ -1,4 +1,4 @@
-"""Rented machines: the warden's judgement, waiting for capacity, what vendors' words become."""
+"""Rented machines: the warden's decisions, waiting for capacity, and vendors' errors."""
 
 import fcntl
 import inspect

@@ -1,4 +1,4 @@
-"""What happens at RunPod: GPUs and their prices, keys, networks, and all that goes wrong."""
+"""Machines at RunPod: GPUs and their prices, keys, networks, and failures."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The RunPod provider keeps the contract, against its API on loopback and a real SSH server."""
+"""The RunPod provider passes the contract, with its API on loopback and a real SSH server."""
 
 from collections.abc import Generator
 

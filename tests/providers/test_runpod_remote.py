@@ -1,4 +1,4 @@
-"""Everything that users do with a sandbox works at RunPod: its API on loopback, real SSH."""
+"""All uses of a sandbox work at RunPod, with its API on loopback and real SSH."""
 
 from collections.abc import Generator
 

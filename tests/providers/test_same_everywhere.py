@@ -1,4 +1,4 @@
-"""One experiment, unchanged but for `SEER_PROVIDER`, gives the same result here and at vendors."""
+"""One experiment, changed only by `SEER_PROVIDER`, gives the same result everywhere."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Machines on a host that is reached with SSH keep the contract of every provider."""
+"""Machines on an SSH host pass the contract of every provider."""
 
 from collections.abc import Generator
 from pathlib import Path

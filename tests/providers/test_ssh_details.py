@@ -1,4 +1,4 @@
-"""What is particular to hosts that are reached with SSH: logins, errors, GPUs, launchers."""
+"""Behaviour that is specific to SSH hosts: logins, errors, GPUs, launchers."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""One experiment file gives the same result on this host and on one that is reached with SSH."""
+"""One experiment file gives the same result on this host and on an SSH host."""
 
 import os
 import subprocess

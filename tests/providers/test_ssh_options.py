@@ -1,4 +1,4 @@
-"""What can be set for SSH is checked by name and kind, and completed from the environment."""
+"""SSH options are checked by name and type, and completed from the environment."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Packages and models on hosts that have their own ideas of where those come from."""
+"""Packages and models on hosts with their own package indexes and caches."""
 
 import hashlib
 import zipfile

@@ -1,4 +1,4 @@
-"""Everything that users do with a sandbox works on a host that is reached with SSH."""
+"""All uses of a sandbox work on an SSH host."""
 
 from collections.abc import Generator
 from pathlib import Path

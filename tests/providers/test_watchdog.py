@@ -1,4 +1,4 @@
-"""What a machine uses is counted right, and what is too much is named."""
+"""A machine's resource use is counted correctly, and an exceeded limit is named."""
 
 import os
 import subprocess

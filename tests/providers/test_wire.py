@@ -1,4 +1,4 @@
-"""Frames and values survive the way, and nothing that is not one of them gets through."""
+"""Frames and values arrive unchanged, and everything else is refused."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Arrays through the gate: shared memory, private to its caller, used again when dropped."""
+"""Arrays through the gate: shared memory that is private to its caller and reused."""
 
 import array
 import fcntl

@@ -1,4 +1,4 @@
-"""A call with an id that is known is never executed again, whatever became of its result."""
+"""A call with a known id is never executed again, whatever happened to its result."""
 
 import contextlib
 import select

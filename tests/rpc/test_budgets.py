@@ -1,4 +1,4 @@
-"""Budgets: what is counted, for whom, and what happens when it is used up."""
+"""Budgets: what is counted, for which caller, and what happens when they are used up."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What one caller can make the interface's process hold: bounded in bytes, whatever it is."""
+"""The memory that one caller can make the interface process use is bounded."""
 
 import contextlib
 import fcntl

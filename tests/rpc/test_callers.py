@@ -1,4 +1,4 @@
-"""Callers that come and go: a gate has room for new ones all its life."""
+"""Callers come and go, and a gate always has capacity for new ones."""
 
 from pathlib import Path
 

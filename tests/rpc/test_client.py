@@ -1,4 +1,4 @@
-"""The client: threads, forks, doors, addresses, and that a call is executed at most once."""
+"""The client: threads, forks, addresses, and that a call is executed at most once."""
 
 import array
 import gc

@@ -1,4 +1,4 @@
-"""Deadlines and cancelling: past them work stops for real, and the caller is told."""
+"""Deadlines and cancellation: the work stops, and the caller gets an error."""
 
 import asyncio
 import json

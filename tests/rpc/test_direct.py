@@ -1,4 +1,4 @@
-"""Small calls over one connection: each is read, run, counted and answered like the first."""
+"""Many small calls over one connection: each is run, counted and answered like the first."""
 
 import json
 import socket

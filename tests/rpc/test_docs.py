@@ -1,4 +1,4 @@
-"""Prompts, skills, docstrings and JSON Schemas all say what the interface says."""
+"""Prompts, skills, docstrings and JSON Schemas agree with the interface."""
 
 import textwrap
 from pathlib import Path

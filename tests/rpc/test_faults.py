@@ -1,4 +1,4 @@
-"""Faults: whatever happens to the interface, callers get a typed error soon, and nothing hangs."""
+"""Whatever happens to the interface, callers get a typed error soon, and nothing hangs."""
 
 import contextlib
 import json

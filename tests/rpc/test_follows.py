@@ -1,4 +1,4 @@
-"""The files of a follow: lines in segments, of which those that were taken go."""
+"""The files of a follow: lines in segments; segments that were read are removed."""
 
 import json
 import threading

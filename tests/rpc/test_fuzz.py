@@ -1,4 +1,4 @@
-"""Hostile bytes: the parsers refuse or accept, and a live gate goes on answering."""
+"""The parsers accept or refuse hostile bytes, and a live gate continues to answer."""
 
 import json
 import string

@@ -1,4 +1,4 @@
-"""Handles: values that stay on the server, for the caller that has them and nobody else."""
+"""Handles: values that stay on the server and belong to one caller."""
 
 import gc
 import weakref

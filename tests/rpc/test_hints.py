@@ -1,4 +1,4 @@
-"""Arguments are checked and converted by their hints before a function runs."""
+"""Arguments are checked and converted by their type hints before a function runs."""
 
 # pyright: reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false

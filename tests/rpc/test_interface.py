@@ -1,4 +1,4 @@
-"""Loading interface files: what works, and what is said when something does not."""
+"""Loading interface files: what works, and the error for everything else."""
 
 # pyright: reportPrivateUsage=false
 

@@ -1,4 +1,4 @@
-"""An author tests an interface in-process and sees what an agent would see."""
+"""An author tests an interface in-process and gets what an agent would get."""
 
 import asyncio
 import textwrap
@@ -10,7 +10,7 @@ import pytest
 
 from seer.errors import ArgumentError, ResultError, ServeError, UnknownFunctionError
 from seer.rpc._ship import interface_files
-from seer.testing._interface import LoadedInterface, load_interface
+from seer.testing import LoadedInterface, load_interface
 
 Load = Callable[..., LoadedInterface]
 

@@ -1,4 +1,4 @@
-"""The loop of an interface's process: what has a time is looked at then, whoever asked for it."""
+"""The loop of an interface process: timers run at their time."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Memory of arrays on both sides: copies made in parts, and which pages a caller has written to."""
+"""Memory of arrays on both sides: copies in parts, and pages that a caller has written to."""
 
 import fcntl
 import mmap

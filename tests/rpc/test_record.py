@@ -1,4 +1,4 @@
-"""The record: every call is in it, none waits for it, and a full disk costs records, not calls."""
+"""Every call is in the record, no call waits for it, and a full disk costs records, not calls."""
 
 import hashlib
 import json

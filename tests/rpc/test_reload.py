@@ -1,4 +1,4 @@
-"""Reload: the file is run again between two calls; what it keeps is kept."""
+"""Reload: the file runs again between two calls, and kept values stay."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Copies of an interface behind one front: who runs what, and what stays one whole for callers."""
+"""Copies of an interface behind one front: routing, and what callers notice."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Copies that end, come and go while calls run: each call ends once, and runs once at most."""
+"""Copies that end and start while calls run: each call ends once, and runs at most once."""
 
 import contextlib
 import itertools

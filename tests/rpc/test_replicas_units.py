@@ -1,4 +1,4 @@
-"""The parts of dispatching that need no process: turns, GPUs, handles, numbers of copies."""
+"""The parts of dispatching that need no process: fair turns, GPUs, handles, copy numbers."""
 
 from pathlib import Path
 from types import SimpleNamespace

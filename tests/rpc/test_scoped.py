@@ -1,4 +1,4 @@
-"""The gate as a person meets it: interfaces that a scoped sandbox serves."""
+"""Interfaces that a scoped sandbox serves, as a user calls them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The generated library is real Python that says what the interface says."""
+"""The generated library is valid Python that agrees with the interface."""
 
 # pyright: reportUnknownLambdaType=false
 # pyright: reportUnknownArgumentType=false

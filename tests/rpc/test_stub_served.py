@@ -1,4 +1,4 @@
-"""A generated library in a process of its own, with nothing of Seer but what is shipped."""
+"""A generated library in a separate process, with only the shipped parts of Seer."""
 
 import json
 import subprocess

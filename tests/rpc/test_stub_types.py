@@ -1,4 +1,4 @@
-"""A type checker knows the generated library as the interface's author would."""
+"""A type checker understands the generated library as it understands the interface."""
 
 import json
 import os

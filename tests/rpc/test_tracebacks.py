@@ -1,4 +1,4 @@
-"""What a caller sees of where an exposed function raised, and what the record keeps."""
+"""What a caller sees of an exposed function's traceback, and what the record keeps."""
 
 import json
 from pathlib import Path

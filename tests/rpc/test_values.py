@@ -1,4 +1,4 @@
-"""Values keep their type and every bit on the way over the wire."""
+"""Values keep their type and every bit over the wire."""
 
 # pyright: reportPrivateUsage=false
 # pyright: reportUnknownLambdaType=false

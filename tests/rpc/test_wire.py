@@ -1,4 +1,4 @@
-"""Heads, pieces and responses: what is parsed, and that all else is refused."""
+"""Heads, pieces and responses: valid ones are parsed, and all others are refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A run has exactly its own calls, in their order, or says what is missing."""
+"""A run has exactly its own calls, in their order, or says which are missing."""
 
 import json
 import time

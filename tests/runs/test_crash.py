@@ -1,4 +1,4 @@
-"""Records outlive their writers: kills at any moment, full disks, several writers at once."""
+"""Records survive their writers: kills at any moment, full disks, several writers at once."""
 
 import json
 import os

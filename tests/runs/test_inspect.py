@@ -1,4 +1,4 @@
-"""Runs exported as logs of Inspect, judged by Inspect's own readers."""
+"""Runs that are exported as Inspect logs are valid for Inspect's own readers."""
 
 import asyncio
 import json

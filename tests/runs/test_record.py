@@ -1,4 +1,4 @@
-"""The record of a run: whole, chained, free of secrets, and readable after a crash."""
+"""The record of a run: complete, chained, free of secrets, and readable after a crash."""
 
 import base64
 import json

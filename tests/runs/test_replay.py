@@ -1,4 +1,4 @@
-"""A recorded run runs again without its interface, to the same results, or says where not."""
+"""A recorded run runs again without its interface, with the same results or a named difference."""
 
 import asyncio
 import hashlib

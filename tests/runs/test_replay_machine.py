@@ -1,4 +1,4 @@
-"""An agent that worked on a whole machine is replayed from what its tools gave, without it."""
+"""An agent that worked on a whole machine is replayed from the results of its tools."""
 
 from collections.abc import Sequence
 from pathlib import Path

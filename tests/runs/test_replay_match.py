@@ -1,4 +1,4 @@
-"""Which recorded call answers a new one, and a gate that serves them over the real wire."""
+"""Which recorded call answers a new one, and a gate that serves recorded calls."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Secrets are in no file of a record, wherever they were planted and in whatever pieces."""
+"""Secrets are in no file of a record, wherever they were planted and however they were split."""
 
 import base64
 import io

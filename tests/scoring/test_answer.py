@@ -1,4 +1,4 @@
-"""A final answer is the last JSON object of a message, and of one form only."""
+"""A final answer is the last JSON object of a message, and has exactly one form."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A caller learns the ids of its calls, by which claims cite them, in whatever order they end."""
+"""A caller learns the ids of its calls, which claims cite, in whatever order calls end."""
 
 import json
 from pathlib import Path

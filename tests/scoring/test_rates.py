@@ -1,4 +1,4 @@
-"""Rates carry intervals, and a judge's agreement is computed."""
+"""Rates have intervals, and a judge's agreement is computed."""
 
 import runpy
 from pathlib import Path

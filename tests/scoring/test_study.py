@@ -1,4 +1,4 @@
-"""A study ends its session and its sandbox whatever the agent does, and blocks nobody meanwhile."""
+"""A study ends its session and its sandbox whatever the agent does, without blocking the loop."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

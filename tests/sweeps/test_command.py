@@ -1,4 +1,4 @@
-"""`seer sweep`: what it understands, and what it says."""
+"""`seer sweep`: the options it accepts, and its output."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What holds wherever a sweep's cells run, and what a Ray cluster can do to them."""
+"""What holds on every executor of a sweep, and what a Ray cluster can do to cells."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Intervals and tables, held against other libraries."""
+"""Intervals and tables, compared with other libraries."""
 
 import importlib
 import math

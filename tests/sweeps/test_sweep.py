@@ -1,4 +1,4 @@
-"""Sweeps of small programs: each cell once, also through crashes."""
+"""Sweeps of small programs: each cell runs once, also after crashes."""
 
 import importlib
 from pathlib import Path

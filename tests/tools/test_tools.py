@@ -7,8 +7,8 @@ import pytest
 from PIL import Image as Pillow
 
 from seer.execution import ExecutionResult, Image, StreamText
+from seer.tools import Caller, Tool, ToolFailure, ToolResult, typed_tool
 from seer.tools._session import Progress, render
-from seer.tools._tool import Caller, Tool, ToolFailure, ToolResult, typed_tool
 from seer.tools._values import TEXT_LIMIT, ValueText
 
 

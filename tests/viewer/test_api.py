@@ -1,4 +1,4 @@
-"""What the page gets to see: runs, lines, values; of running, damaged and vanished ones too."""
+"""What the page receives: runs, lines and values, also of running, damaged and deleted runs."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The page's own files: whole, plain, and in a style that can be joined into one file."""
+"""The page's own files are complete, plain, and can be joined into one file."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Who gets an answer: only this machine's own page, and only with the token."""
+"""Only this machine's own page gets an answer, and only with the token."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Output of agents is hostile text: nothing in it runs, fetches or breaks out of the page."""
+"""Hostile text of agents runs nothing, fetches nothing and does not break out of the page."""
 
 from pathlib import Path
 

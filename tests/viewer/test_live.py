@@ -1,4 +1,4 @@
-"""A run in another process: seen while it runs, spoken to, stopped."""
+"""A run in another process can be watched while it runs, get messages, and be stopped."""
 
 import os
 import subprocess

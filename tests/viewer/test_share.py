@@ -1,4 +1,4 @@
-"""A shared run is one file that holds what may be shown, and nothing else."""
+"""A shared run is one file that contains only what may be shown."""
 
 import base64
 import json

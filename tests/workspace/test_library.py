@@ -1,4 +1,4 @@
-"""Libraries: where they come from, what they refuse, and the docs read from their code."""
+"""Libraries: their sources, what they refuse, and the docs from their code."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The workspace: frozen, checked when made, and installed without harm."""
+"""The workspace: frozen, checked when it is made, and safely installed."""
 
 import errno
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The ready-made interface files and the modules they are made of.
+"""The ready-made interface files and their modules.
 
-`whitebox.py` and `blackbox.py` only choose what is exposed, and how. Everything else is here once,
-one kind of question per module. All of it runs next to the model, where nothing of Seer is but
-`seer.rpc` and `seer.errors`; torch and transformers are needed, nnsight and scikit-learn only by
-the functions that say so.
+`whitebox.py` and `blackbox.py` only choose which functions are exposed, and how. The other modules
+implement the functions, one topic per module. All of them run in the process with the model, where
+only `seer.rpc` and `seer.errors` exist of Seer. They need torch and transformers; some functions
+also need nnsight or scikit-learn.
 """

@@ -1,4 +1,4 @@
-"""Attention patterns, as transformers itself gives them."""
+"""Attention patterns, as transformers returns them."""
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -39,9 +39,9 @@ def attention(
     head: Sequence[int | None] = (None,),
     model: str | None = None,
 ) -> list[Array]:
-    """How much each token of a prompt attends to each: heads by tokens by tokens.
+    """How much each token of a prompt attends to each other: heads by tokens by tokens.
 
-    Row i of a pattern says where token i looks; it sums to one.
+    Row i of a pattern has the attention of token i, and sums to one.
 
     Args:
         prompt: Text, or token ids.
@@ -93,7 +93,7 @@ def _own(model: Model, patterns: Tensor, task: _Task) -> Tensor:
 
 @contextmanager
 def _eager(model: Model) -> Generator[None]:
-    """Attention computed so that its patterns exist; the fast ways never make them."""
+    """Use an attention implementation that computes patterns; the fast ones do not."""
     net: Any = model.net
     usual = net.config._attn_implementation
     net.set_attn_implementation("eager")

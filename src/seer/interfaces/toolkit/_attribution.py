@@ -1,4 +1,4 @@
-"""Which tokens of a prompt count: gradients and occlusion, on the input embeddings."""
+"""How much each token of a prompt matters: gradients and occlusion on the input embeddings."""
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -28,7 +28,7 @@ def attribute(
     steps: int = 32,
     model: str | None = None,
 ) -> Attribution:
-    """Say how much each token of a prompt counts for the logit of one next token.
+    """Compute how much each token of a prompt contributes to the logit of one next token.
 
     Integrated gradients go from a prompt of mean embeddings to the real one, and add up to the
     difference between the two logits. Gradient times input is quicker and does not. Occlusion
@@ -36,9 +36,9 @@ def attribute(
 
     Args:
         prompt: Text, or token ids.
-        target: The next token (the first of this text); the likeliest without it.
-        method: How to count.
-        steps: Points on the way, for integrated gradients: more are more exact.
+        target: The next token (the first of this text); by default the likeliest one.
+        method: The method of attribution.
+        steps: The number of points for integrated gradients; more points are more exact.
         model: Which model.
     """
     chosen = find(model)

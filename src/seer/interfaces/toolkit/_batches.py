@@ -1,7 +1,7 @@
-"""Running many items through a model in batches of bounded size, each with its own outcome.
+"""Runs many items through a model in batches of bounded size.
 
-A call that cannot be answered must not spoil those it happens to be batched with: its error takes
-the place of its result, and the gate gives it to its caller alone.
+A call that fails must not affect the other calls of its batch. So its error takes the place of its
+result, and the gate raises the error for that caller only.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def prepare_each(prepare: Callable[..., T], *columns: Sequence[Any]) -> list[T | ModelInputError]:
-    """Prepare the calls of a batch one by one; what is wrong with one stays with it.
+    """Prepare the calls of a batch one by one. An error takes the place of its call's item.
 
     Args:
         prepare: Called with one item of each column.
@@ -39,16 +39,16 @@ def run_each(
     *,
     most: int = BATCH_TOKENS,
 ) -> list[R]:
-    """Run what could be prepared, in batches of similar length.
+    """Run the items that could be prepared, in batches of similar length.
 
     Args:
-        prepared: The items, or what is wrong with them.
+        prepared: The items, or their errors.
         length: The length of an item.
         run: Runs one batch.
         most: The longest item's length times the number of items is at most this, in a batch.
 
     Returns:
-        One result per item, in order. Where an item is an error, so is its result.
+        One result per item, in order. The result of an error is the error.
     """
     results: list[Any] = list(prepared)
     good = [(i, item) for i, item in enumerate(prepared) if not isinstance(item, ModelInputError)]

@@ -1,4 +1,4 @@
-"""What sparse autoencoders find in a prompt."""
+"""The features that sparse autoencoders find in a prompt."""
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -21,7 +21,7 @@ from ._sae import Sae, all_saes, find_sae
 
 
 def saes() -> list[SaeInfo]:
-    """What sparse autoencoders there are, and where they read."""
+    """List the sparse autoencoders, and the layers that they read."""
     return [Sae(name, folder).info() for name, folder in all_saes().items()]
 
 

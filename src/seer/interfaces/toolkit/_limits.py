@@ -1,6 +1,6 @@
-"""What one call may ask for, so that no call takes a machine for itself.
+"""The limits of one call, so that no call can occupy a machine alone.
 
-The limits are plain numbers: copy the folder and change them. Each has an error that names it.
+To change a limit, copy the folder and edit the number. Each limit has an error that names it.
 """
 
 from collections.abc import Sized

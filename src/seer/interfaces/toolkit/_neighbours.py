@@ -1,4 +1,4 @@
-"""What a direction means: the tokens and the neurons that point along it."""
+"""The tokens and neurons that are nearest to a direction."""
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
