@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seer._transient import TransientFolder
-from seer.execution import PrivateFolder
+from seer.execution._private import PrivateFolder
 from tests.waiting import wait_until
 
 OWNER = """

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from benchmarks.gate._probes import BENCH_PYTHON, ROOT
-from seer.isolation import Launch, Mount, Policy, choose
+from seer.isolation import Mount, Policy, choose
+from seer.isolation.backends._base import Launch
 
 SHARED = "/run/bench"
 """Where the folder that both jails share is bound; sockets lie in it."""

@@ -13,7 +13,8 @@ from benchmarks.gate._adapter import WORKS, Contestant
 from benchmarks.gate._jail import SHARED
 from benchmarks.gate._probes import BENCH_PYTHON, ROOT, Probe, bench_env, end, probe_argv
 from seer.environment import SandboxConfig, ScopedSandbox
-from seer.isolation import Launch, Mount, Policy, choose
+from seer.isolation import Mount, Policy, choose
+from seer.isolation.backends._base import Launch
 from seer.rpc._ship import client_bundle, server_bundle
 
 _USER = 59998

@@ -17,7 +17,8 @@ from seer.environment.packages._assemble import take_over
 from seer.environment.packages._packages import build_environment
 from seer.environment.packages._uv import BuildFailed, _checked, _read, _take_wheel  # pyright: ignore[reportPrivateUsage]
 from seer.errors import IsolationUnavailableError, PackageError, PathEscapeError
-from seer.isolation import Backend, Need, choose
+from seer.isolation import Backend, choose
+from seer.isolation.backends._base import Need
 from tests.attacks.package_index import PackageIndex
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(180)]

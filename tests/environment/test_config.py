@@ -20,7 +20,8 @@ from seer.environment import (
 from seer.environment.config._checks import FrozenMapping
 from seer.environment.config._local_paths import LocalPath
 from seer.errors import ConfigError
-from seer.providers import GPUS, suggest_gpu
+from seer.providers import GPUS
+from seer.providers._gpus import suggest_gpu
 
 
 def refused(make: Any, field: str, *words: str) -> ConfigError:

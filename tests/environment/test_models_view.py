@@ -25,7 +25,7 @@ from seer.environment.models._origins import fingerprint
 from seer.environment.models._view import walk_model
 from seer.environment.prepare._preparer import LocalPreparer
 from seer.errors import ConfigError, ModelError
-from seer.providers import Layout
+from seer.providers._spec import Layout
 from seer.providers.local._record import LocalRecord, Seen, machines_dir, write_record
 
 NAME = "acme/secret-falcon-7b"

@@ -12,7 +12,8 @@ import pytest
 from seer.errors import SandboxLostError
 from seer.execution._dial import SocketChannel, dial
 from seer.execution._reverse import relay
-from seer.providers import Channel, Layout, Machine
+from seer.providers import Channel, Machine
+from seer.providers._spec import Layout
 
 
 class RunFolder:

@@ -14,7 +14,8 @@ from typing import cast
 import pytest
 
 import seer
-from seer.isolation import BackendName, JailNetwork
+from seer.isolation import BackendName
+from seer.isolation._policy import JailNetwork
 
 from .spawn import Report, Task, Who
 

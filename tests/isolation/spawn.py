@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from seer.errors import SeerError
-from seer.isolation import JAIL_UIDS, BackendName, JailNetwork, Limits, Mount, Policy, choose
+from seer.isolation import JAIL_UIDS, BackendName, Limits, Mount, Policy, choose
+from seer.isolation._policy import JailNetwork
 
 
 class Task(TypedDict):

@@ -11,15 +11,9 @@ from pathlib import Path
 import pytest
 
 from seer.errors import PathEscapeError
-from seer.isolation import (
-    _beneath,  # pyright: ignore[reportPrivateUsage]
-    chown_tree,
-    connect_beneath,
-    make_dirs,
-    open_beneath,
-    read_bytes,
-    write_bytes,
-)
+from seer.isolation import _beneath, connect_beneath, open_beneath, read_bytes
+from seer.isolation._beneath import make_dirs, write_bytes
+from seer.isolation._ownership import chown_tree
 
 
 @pytest.fixture(params=["openat2", "walk"])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from seer.errors import ConfigError
-from seer.isolation import proxy_environment, proxy_launch
+from seer.isolation.network._network import proxy_environment, proxy_launch
 from seer.isolation.network._proxy import Proxy, ProxyPolicy, host_allowed, refusal
 
 Ask = Callable[[bytes], Awaitable[str]]

@@ -17,15 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.isolation import (
-    JAIL_UIDS,
-    Mount,
-    Policy,
-    choose,
-    proxy_environment,
-    proxy_launch,
-    script,
-)
+from seer.isolation import JAIL_UIDS, Mount, Policy, choose, script
+from seer.isolation.network._network import proxy_environment, proxy_launch
 
 from .conftest import SYSTEM_PYTHON
 

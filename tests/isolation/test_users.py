@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from seer.errors import IsolationError
-from seer.isolation import _users, take_user
+from seer.isolation import _users
+from seer.isolation._users import take_user
 
 pytestmark = pytest.mark.full
 

@@ -15,7 +15,7 @@ from seer._sync import on_loop
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import ServeError
 from seer.execution import acreate_local_session
-from seer.mcp import open_loading_door
+from seer.mcp._open import open_loading_door
 from seer.workspace import Library, Workspace
 
 from .raw_client import RawClient, shown_in

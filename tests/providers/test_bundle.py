@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seer.providers import bundle
+from seer.providers._bundle import bundle
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.isolation import MACHINE_UIDS, BackendName
+from seer.isolation import BackendName
+from seer.isolation._users import MACHINE_UIDS
 from seer.providers import Machine, get_provider
 from seer.providers.local._machine import LocalMachine
 from seer.providers.local._record import machines_dir

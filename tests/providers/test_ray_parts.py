@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from seer.console import current_phase, progress
+from seer.console import progress
+from seer.console._progress import current_phase
 from seer.errors import ConfigError, HostUnsuitableError, SandboxNotFoundError
 from seer.providers import MachineSpec, why_unavailable
 from seer.providers.ray import RayOptions, RayProvider

@@ -33,7 +33,8 @@ from seer.harness import (
     ToolResult,
     run_agent,
 )
-from seer.runs import GateCall, Run, export_arrays, open_run, siblings
+from seer.runs import GateCall, Run, export_arrays, open_run
+from seer.runs._siblings import siblings
 from seer.workspace import Workspace
 from tests.waiting import wait_until
 

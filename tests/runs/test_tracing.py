@@ -18,7 +18,8 @@ from seer._redact import register_secrets
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.events import parse_event
 from seer.harness import Call, Expect, Scripted, Step, run_agent
-from seer.runs import GateCall, Tracing
+from seer.runs import GateCall
+from seer.runs.export._tracing import Tracing
 
 
 @pytest.fixture

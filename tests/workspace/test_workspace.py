@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from seer.errors import ConfigError, RemoteFileError
-from seer.workspace import Library, Skill, Workspace, install_files, install_libraries
+from seer.workspace import Library, Skill, Workspace
+from seer.workspace._install import install_files, install_libraries
 
 A = Library.from_code("alpha", 'def go(x: int) -> int:\n    """Go."""\n')
 B = Library.from_code("beta", "")

@@ -19,7 +19,8 @@ import click
 
 from seer import __version__
 from seer.cli._codes import FAILED, INTERRUPTED, OK
-from seer.console import log_to_terminal, say
+from seer.console import say
+from seer.console._output import log_to_terminal
 from seer.errors import SeerError
 
 _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {

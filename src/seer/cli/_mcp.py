@@ -27,7 +27,8 @@ from seer.cli._options import machine_options
 from seer.cli._serve import until_interrupted
 from seer.cli._target import Around, opened
 from seer.console import say
-from seer.mcp import CLIENTS, TOKEN_VARIABLE, http_config, stdio_config
+from seer.mcp import CLIENTS, http_config, stdio_config
+from seer.mcp._clients import TOKEN_VARIABLE
 from seer.rpc.interface._schema import Schema
 
 _WARNING = (
@@ -98,7 +99,7 @@ def _serve_stdio(target: str, name: str | None, around: Around) -> int:
     Agents' programs give a server seconds to come up; a model may take minutes. A client that goes
     before the end ends this process, and with it what was being loaded.
     """
-    from seer.mcp import open_loading_door
+    from seer.mcp._open import open_loading_door
 
     loading = _Loading(_absolute(target), name, around)
     interface = asyncio.wrap_future(loading.served, loop=background_loop())

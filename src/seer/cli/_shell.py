@@ -12,7 +12,8 @@ import click
 
 from seer.cli._options import machine_options
 from seer.cli._target import Around, opened
-from seer.console import filtered_output, say
+from seer.console import say
+from seer.console._output import filtered_output
 
 
 @click.command(

@@ -14,7 +14,7 @@ from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment.config._config import ExecutionMode, ModelConfig, RepoConfig, SandboxConfig
 from seer.environment.models._origins import ModelOrigin
 from seer.errors import SandboxNotFoundError
-from seer.providers import is_default_provider
+from seer.providers._registry import is_default_provider
 
 
 @dataclass(frozen=True, kw_only=True)

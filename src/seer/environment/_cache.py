@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from seer._places import cache_dir
-from seer.providers import is_mounted
+from seer.providers.local._record import is_mounted
 
 _KEY_BYTES = 32
 

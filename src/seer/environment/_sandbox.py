@@ -37,7 +37,7 @@ from seer.providers import (
     get_provider,
     resolve_provider,
 )
-from seer.workspace import Dependent
+from seer.workspace._gate import Dependent
 
 
 class Output(str):

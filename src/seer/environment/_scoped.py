@@ -21,7 +21,8 @@ from seer.environment.serving._recorded import BehindDoor, note_door
 from seer.environment.serving._served import GATE_FILES, Served, ServeRequest, Tracebacks
 from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
-from seer.providers import Network, bundle
+from seer.providers import Network
+from seer.providers._bundle import bundle
 from seer.rpc._ship import client_bundle, server_bundle
 from seer.rpc.interface._budget import Budget
 from seer.rpc.library._docs import render_prompt, render_skill

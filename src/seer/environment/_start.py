@@ -15,7 +15,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from seer.console import Phase, Phases, progress
+from seer.console import progress
+from seer.console._progress import Phase, Phases
 from seer.environment._adoption import Note, read_note, write_note
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._secrets import Secrets, load_secrets, missing_secrets
@@ -43,9 +44,9 @@ from seer.providers import (
     Network,
     Provider,
     get_provider,
-    is_default_provider,
     resolve_provider,
 )
+from seer.providers._registry import is_default_provider
 
 logger = logging.getLogger(__name__)
 

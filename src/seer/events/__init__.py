@@ -11,7 +11,6 @@ from seer.events._events import (
     Event,
     FinishReason,
     ImageBlock,
-    Json,
     LimitName,
     LimitReached,
     RunFinished,
@@ -29,7 +28,6 @@ from seer.events._events import (
     Waiting,
     event_from_json,
     parse_event,
-    raw_json,
 )
 
 __all__ = [
@@ -43,7 +41,6 @@ __all__ = [
     "Event",
     "FinishReason",
     "ImageBlock",
-    "Json",
     "LimitName",
     "LimitReached",
     "RunFinished",
@@ -61,5 +58,4 @@ __all__ = [
     "Waiting",
     "event_from_json",
     "parse_event",
-    "raw_json",
 ]

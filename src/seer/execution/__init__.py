@@ -1,8 +1,6 @@
 """Sessions: where an agent's code runs. They know nothing of tool protocols or vendors."""
 
-from seer.execution._capture import OnOutput
 from seer.execution._pool import Pool
-from seer.execution._private import PrivateFolder
 from seer.execution._registry import open_sessions
 from seer.execution._result import (
     ExecutionError,
@@ -11,7 +9,7 @@ from seer.execution._result import (
     RichOutput,
     StreamText,
 )
-from seer.execution._session import Session, SessionKind
+from seer.execution._session import Session
 from seer.execution.kernel._images import Image
 from seer.execution.kernel._local import LocalSession, acreate_local_session, create_local_session
 from seer.execution.notebook._cells import CellInfo
@@ -21,7 +19,6 @@ from seer.execution.notebook._session import (
     create_notebook_session,
 )
 from seer.execution.shell._session import CliSession, acreate_cli_session, create_cli_session
-from seer.execution.shell._terminal import Terminal
 
 __all__ = [
     "CellInfo",
@@ -31,15 +28,11 @@ __all__ = [
     "Image",
     "LocalSession",
     "NotebookSession",
-    "OnOutput",
     "Output",
     "Pool",
-    "PrivateFolder",
     "RichOutput",
     "Session",
-    "SessionKind",
     "StreamText",
-    "Terminal",
     "acreate_cli_session",
     "acreate_local_session",
     "acreate_notebook_session",

@@ -23,7 +23,9 @@ from seer.execution._private import PrivateFolder
 from seer.execution._reverse import ReverseDoor
 from seer.isolation import BackendName, Mount
 from seer.providers import Machine, MachineSpec, get_provider
-from seer.workspace import Dependent, Gate, GateSocket, Workspace, install_files, install_libraries
+from seer.workspace import Gate, Workspace
+from seer.workspace._gate import Dependent, GateSocket
+from seer.workspace._install import install_files, install_libraries
 
 logger = logging.getLogger(__name__)
 

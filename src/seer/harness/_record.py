@@ -11,20 +11,15 @@ from typing import Any, cast
 from seer._redact import register_secrets
 from seer._settings import dotenv_file, read_dotenv
 from seer.errors import SeerError
-from seer.events import Event, FinishReason, RunFinished, raw_json
+from seer.events import Event, FinishReason, RunFinished
+from seer.events._events import raw_json
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._request import SessionLike
 from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
-from seer.runs import (
-    CallCollector,
-    Followed,
-    RecordError,
-    Run,
-    RunRecord,
-    Tracing,
-    runs_root,
-)
+from seer.runs import RecordError, Run, RunRecord, runs_root
+from seer.runs._gate_calls import CallCollector, Followed
+from seer.runs.export._tracing import Tracing
 
 logger = logging.getLogger(__name__)
 

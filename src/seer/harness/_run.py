@@ -17,7 +17,7 @@ import anyio
 
 from seer._redact import Redactor
 from seer._sync import background_loop
-from seer.console import is_watched
+from seer.console._output import is_watched
 from seer.errors import ConfigError, ScriptError
 from seer.events import (
     ErrorKind,

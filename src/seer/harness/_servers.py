@@ -173,7 +173,7 @@ class ServerLink:
         return self.dead
 
     def _connect(self, log: TextIO) -> "Client":
-        from seer.mcp import load_sdk
+        from seer.mcp._sdk import load_sdk
 
         load_sdk()
         import httpx2

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from seer.execution import PrivateFolder
+from seer.execution._private import PrivateFolder
 from seer.mcp._streams import Pipes
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from seer.execution import PrivateFolder, Session
+from seer.execution import Session
+from seer.execution._private import PrivateFolder
 from seer.mcp._door import Door
 from seer.mcp._sdk import load_server
 from seer.mcp._streams import Pipes

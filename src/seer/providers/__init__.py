@@ -1,21 +1,17 @@
 """Machines, wherever they come from: one small protocol, and the providers that keep it."""
 
 from seer.providers._base import Host, Machine, Provider
-from seer.providers._bundle import bundle
-from seer.providers._gpus import GPUS, suggest_gpu
+from seer.providers._gpus import GPUS
 from seer.providers._registry import (
     DEFAULT,
     get_provider,
-    is_default_provider,
     provider_names,
     resolve_provider,
     why_unavailable,
 )
 from seer.providers._spec import (
     ExecResult,
-    FileKind,
     FileStatus,
-    Layout,
     MachineSpec,
     MachineStatus,
     Network,
@@ -23,20 +19,15 @@ from seer.providers._spec import (
     Stream,
     TerminalSize,
 )
-from seer.providers.client._exec import CAPTURE_LIMIT
-from seer.providers.client._parts import Channel, Listener, Process, Way
-from seer.providers.local._record import is_mounted
+from seer.providers.client._parts import Channel, Listener, Process
 
 __all__ = [
-    "CAPTURE_LIMIT",
     "DEFAULT",
     "GPUS",
     "Channel",
     "ExecResult",
-    "FileKind",
     "FileStatus",
     "Host",
-    "Layout",
     "Listener",
     "Machine",
     "MachineSpec",
@@ -47,13 +38,8 @@ __all__ = [
     "Provider",
     "Stream",
     "TerminalSize",
-    "Way",
-    "bundle",
     "get_provider",
-    "is_default_provider",
-    "is_mounted",
     "provider_names",
     "resolve_provider",
-    "suggest_gpu",
     "why_unavailable",
 ]

@@ -48,7 +48,7 @@ class MachineSpec:
     hidden: bool = False
     """A model's origin must stay hidden: only a backend that can keep that is used."""
     users: bool = False
-    """Whether it has several users, among them a root; see `seer.isolation.Users`."""
+    """Whether it has several users, among them a root; see `seer.isolation._policy.Users`."""
     mounts: tuple[Mount, ...] = ()
     """Paths of the machine's host to show in the machine; see `host`."""
     gates: Mapping[str, Path] = field(default_factory=dict[str, Path])

@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING
 from seer.errors import RecordError, ReplayDivergenceError, RunNotFoundError
 from seer.runs._calls import GateCall
 from seer.runs._compare import Comparison, compare_runs
-from seer.runs._gate_calls import CallCollector, Followed, RecordedGate
 from seer.runs._index import Order, RunFilter, RunIndex, RunPage, RunSummary
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, delete_run, open_run
 from seer.runs._record import RunRecord, Status
-from seer.runs._siblings import siblings
-from seer.runs.export._tracing import Tracing
 
 if TYPE_CHECKING:
     from seer.runs.export._arrays import export_arrays
@@ -19,13 +16,10 @@ if TYPE_CHECKING:
     from seer.runs.replay._provider import ReplayProvider, replay_environment
 
 __all__ = [
-    "CallCollector",
     "Comparison",
-    "Followed",
     "GateCall",
     "Order",
     "RecordError",
-    "RecordedGate",
     "ReplayDivergenceError",
     "ReplayProvider",
     "Run",
@@ -36,7 +30,6 @@ __all__ = [
     "RunRecord",
     "RunSummary",
     "Status",
-    "Tracing",
     "compare_runs",
     "delete_run",
     "export_arrays",
@@ -45,7 +38,6 @@ __all__ = [
     "open_run",
     "replay_environment",
     "runs_root",
-    "siblings",
 ]
 
 _REPLAY = {"ReplayProvider", "replay_environment"}

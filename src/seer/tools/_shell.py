@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from seer.execution import CliSession, Terminal
+from seer.execution import CliSession
+from seer.execution.shell._terminal import Terminal
 from seer.tools._session import (
     PATIENCE,
     Progress,

@@ -15,8 +15,9 @@ from packaging.utils import canonicalize_name
 
 from seer._clash import OTHER
 from seer.errors import ConfigError
-from seer.isolation import host_pattern
-from seer.providers import GPUS, suggest_gpu
+from seer.isolation.network._network import host_pattern
+from seer.providers import GPUS
+from seer.providers._gpus import suggest_gpu
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -15,16 +15,8 @@ from pathlib import Path
 from seer.environment._process import Finished, run_program
 from seer.environment.packages._index_server import IndexServer
 from seer.errors import IsolationUnavailableError, PackageError
-from seer.isolation import (
-    JAIL_UIDS,
-    Backend,
-    Limits,
-    Mount,
-    Policy,
-    choose,
-    interpreter_env,
-    is_rented,
-)
+from seer.isolation import JAIL_UIDS, Backend, Limits, Mount, Policy, choose, interpreter_env
+from seer.isolation.backends._container import is_rented
 
 _UID = JAIL_UIDS[-1]
 """As root, builds run as a user of their own: machines use the first of the block."""

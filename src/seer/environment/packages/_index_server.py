@@ -46,7 +46,9 @@ from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.environment.packages._indexes import DEFAULT_INDEX, IndexSettings, origin
 from seer.errors import visible
-from seer.isolation import PROXY_PORT, is_rented, script
+from seer.isolation import script
+from seer.isolation.backends._container import is_rented
+from seer.isolation.network._network import PROXY_PORT
 
 logger = logging.getLogger(__name__)
 

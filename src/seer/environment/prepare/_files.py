@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from seer.console import Phase
+from seer.console._progress import Phase
 from seer.environment.config._config import SandboxConfig
 from seer.environment.models._names import is_local_model
 from seer.environment.repos._repos import PreparedRepo

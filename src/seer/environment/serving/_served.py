@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seer._redact import Redactor
-from seer.console import is_watched, say
+from seer.console import say
+from seer.console._output import is_watched
 from seer.environment.models._origins import ModelOrigin, fingerprint
 from seer.environment.serving._description import CopyDescription
 from seer.errors import (
@@ -32,7 +33,8 @@ from seer.errors import (
     ServeError,
     visible,
 )
-from seer.providers import Channel, Machine, Process, Way
+from seer.providers import Channel, Machine, Process
+from seer.providers.client._parts import Way
 from seer.rpc._control import CallFollow, GateControl
 from seer.rpc._ship import interface_files
 from seer.rpc.interface._budget import Budget
@@ -40,7 +42,7 @@ from seer.rpc.interface._load import NO_NETWORK
 from seer.rpc.interface._schema import Schema
 from seer.rpc.server._config import CALL_TIMEOUT
 from seer.rpc.wire._memory import DEFAULT_ALLOWANCE
-from seer.workspace import Dependent
+from seer.workspace._gate import Dependent
 
 logger = logging.getLogger(__name__)
 

@@ -33,14 +33,15 @@ from seer.events import (
     ToolResult,
     Usage,
     UserMessage,
-    raw_json,
 )
+from seer.events._events import raw_json
 from seer.harness._agent import Agent, AgentRequest, find_agent
 from seer.harness._seat import RunOver, Seat
 from seer.harness._toolbox import ToolOutcome
-from seer.runs import Run, open_run, siblings
+from seer.runs import Run, open_run
 from seer.runs._chain import canonical
 from seer.runs._scrub import scrub, scrub_bytes
+from seer.runs._siblings import siblings
 from seer.runs.replay._match import ordinal
 
 logger = logging.getLogger(__name__)

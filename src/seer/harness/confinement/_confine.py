@@ -19,12 +19,11 @@ from pathlib import Path
 import anyio
 
 from seer.errors import IsolationUnavailableError
-from seer.execution import PrivateFolder
+from seer.execution._private import PrivateFolder
 from seer.harness.confinement._door import Door, Plan, Planner
 from seer.harness.confinement._endpoint_proxy import EndpointProxy
 from seer.isolation import (
     JAIL_UIDS,
-    PROXY_PORT,
     Backend,
     Limits,
     Mount,
@@ -35,6 +34,7 @@ from seer.isolation import (
     interpreter_path,
     script,
 )
+from seer.isolation.network._network import PROXY_PORT
 
 logger = logging.getLogger(__name__)
 

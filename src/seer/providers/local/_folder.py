@@ -13,13 +13,13 @@ from seer.errors import ProviderError
 from seer.isolation import (
     Backend,
     Mount,
-    chown_tree,
     interpreter_env,
     interpreter_mounts,
     interpreter_path,
     open_beneath,
     script,
 )
+from seer.isolation._ownership import chown_tree
 from seer.providers._bundle import bundle
 from seer.providers._spec import Layout, MachineSpec
 from seer.providers.agent import __file__ as _machine_init

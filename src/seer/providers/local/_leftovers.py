@@ -15,7 +15,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from seer._places import state_dir
-from seer.isolation import chown_tree
+from seer.isolation._ownership import chown_tree
 from seer.providers.agent.cleaning import record_end, remove_tree
 from seer.providers.local._groups import remove_group, remove_nameless_groups
 from seer.providers.local._record import how_it_ended, machines_dir, read_record

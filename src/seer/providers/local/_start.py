@@ -21,26 +21,13 @@ from pathlib import Path
 from seer._addresses import address
 from seer._places import state_dir
 from seer.errors import HostUnsuitableError, IsolationError, ProviderError
-from seer.isolation import (
-    JAIL_UIDS,
-    MACHINE_UIDS,
-    PROXY_PORT,
-    USERS_AGENT,
-    Backend,
-    JailNetwork,
-    Launch,
-    Limits,
-    Need,
-    Policy,
-    Users,
-    choose,
-    interpreter_env,
-    is_rented,
-    make_etc,
-    proxy_environment,
-    proxy_launch,
-    take_user,
-)
+from seer.isolation import JAIL_UIDS, Backend, Limits, Policy, choose, interpreter_env
+from seer.isolation._policy import JailNetwork, Users
+from seer.isolation._system import USERS_AGENT, make_etc
+from seer.isolation._users import MACHINE_UIDS, take_user
+from seer.isolation.backends._base import Launch, Need
+from seer.isolation.backends._container import is_rented
+from seer.isolation.network._network import PROXY_PORT, proxy_environment, proxy_launch
 from seer.providers import _gpus
 from seer.providers._spec import MachineSpec
 from seer.providers.agent import wire

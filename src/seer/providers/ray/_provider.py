@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from seer.console import current_phase
+from seer.console._progress import current_phase
 from seer.errors import (
     CapacityError,
     ConfigError,

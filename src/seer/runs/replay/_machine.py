@@ -20,9 +20,7 @@ from seer._transient import TransientFolder
 from seer.errors import ProviderError, RemoteFileError, SandboxLostError, SandboxStateError
 from seer.providers import (
     Channel,
-    FileKind,
     FileStatus,
-    Layout,
     Listener,
     Machine,
     MachineSpec,
@@ -30,6 +28,7 @@ from seer.providers import (
     Stream,
     TerminalSize,
 )
+from seer.providers._spec import FileKind, Layout
 from seer.runs.replay._gate import ReplayGate
 
 GateMaker = Callable[[str, Callable[[str], Path]], ReplayGate]

@@ -13,7 +13,7 @@ from pathlib import Path
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.errors import ProviderError
-from seer.providers import is_mounted
+from seer.providers.local._record import is_mounted
 
 _KIT = Path(__file__).parents[4]
 _LIFE = 30 * 86400
