@@ -1,4 +1,7 @@
-"""A host that lacks a resource names it, as a typed error and as one line on the command line."""
+"""A host that lacks a resource names it, as a typed error and as one line on the command line.
+
+It tests internal helpers that everything in Seer uses.
+"""
 
 import asyncio
 import errno

@@ -1,4 +1,7 @@
-"""Transient folders are removed by their maker, or when the process ends in any way."""
+"""Transient folders are removed by their maker, or when the process ends in any way.
+
+It tests internal helpers that everything in Seer uses.
+"""
 
 import os
 import select

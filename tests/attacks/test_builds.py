@@ -1,4 +1,7 @@
-"""Packages that attack the host, other builds or the index while they are installed."""
+"""Packages that attack the host, other builds or the index while they are installed.
+
+It calls the build steps themselves, because a hostile package must be observed between them.
+"""
 
 import base64
 import json

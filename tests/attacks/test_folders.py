@@ -1,4 +1,7 @@
-"""Folders that an agent can write to, which the user gives to another sandbox or session."""
+"""Folders that an agent can write to, which the user gives to another sandbox or session.
+
+It calls the readers themselves, which a session calls only with its own folders.
+"""
 
 import os
 from pathlib import Path

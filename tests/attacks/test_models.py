@@ -1,4 +1,7 @@
-"""Model repositories that contain code, or names that lead to other files."""
+"""Model repositories that contain code, or names that lead to other files.
+
+It prepares models itself, because the attack ends before a machine starts.
+"""
 
 import asyncio
 import json

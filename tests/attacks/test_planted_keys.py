@@ -3,6 +3,8 @@
 A vendor's agent with its real SDK works in a session with a served interface that prints and
 raises its own secret. While it runs, every process's arguments and the environment of every jailed
 process are read; afterwards every file, log line, page and export.
+
+It reads Seer's list of secrets and folders, to search all of them.
 """
 
 import logging

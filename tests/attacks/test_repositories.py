@@ -1,4 +1,7 @@
-"""Repositories whose configuration, attributes, submodules and links attack the host."""
+"""Repositories whose configuration, attributes, submodules and links attack the host.
+
+It prepares repositories itself, because the attack ends before a machine starts.
+"""
 
 import asyncio
 import os

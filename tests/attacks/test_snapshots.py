@@ -1,4 +1,7 @@
-"""Files that an agent plants to attack a snapshot or its restore."""
+"""Files that an agent plants to attack a snapshot or its restore.
+
+It reads the stored archive and lowers limits that have no public setting.
+"""
 
 import shutil
 import tarfile

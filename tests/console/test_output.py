@@ -1,4 +1,7 @@
-"""Lines and tables."""
+"""Lines and tables.
+
+It imports internal helpers, because only Seer itself uses them.
+"""
 
 import io
 import json

@@ -1,4 +1,7 @@
-"""Configurations: which values are accepted, and the error for each other value."""
+"""Configurations: which values are accepted, and the error for each other value.
+
+It tests the checks of single fields directly, for values that no valid configuration has.
+"""
 
 import copy
 import dataclasses

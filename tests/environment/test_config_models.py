@@ -1,4 +1,7 @@
-"""Model configurations: names, variables, adapters."""
+"""Model configurations: names, variables, adapters.
+
+It tests how names become variables, which no public function shows.
+"""
 
 from pathlib import Path
 from typing import Any, cast

@@ -1,4 +1,7 @@
-"""Repository configurations: addresses, refs, tokens."""
+"""Repository configurations: addresses, refs, tokens.
+
+It tests the parser of addresses directly, for addresses that no configuration accepts.
+"""
 
 from typing import Any
 

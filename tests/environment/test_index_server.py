@@ -1,4 +1,7 @@
-"""The server from which build jails fetch packages: what it serves, keeps and refuses."""
+"""The server from which build jails fetch packages: what it serves, keeps and refuses.
+
+It starts the server itself: only build jails talk to it otherwise.
+"""
 
 import hashlib
 import http.client

@@ -1,4 +1,7 @@
-"""The life of a sandbox under concurrency, interruption, failure and forks."""
+"""The life of a sandbox under concurrency, interruption, failure and forks.
+
+It uses the background loop, to interrupt a start at chosen moments.
+"""
 
 import asyncio
 import atexit

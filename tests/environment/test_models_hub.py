@@ -1,4 +1,7 @@
-"""Real downloads with the hub's own library, from a hub on loopback that misbehaves on request."""
+"""Real downloads with the hub's own library, from a hub on loopback that misbehaves on request.
+
+It prepares models itself, because these cases need no machine.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""Real (tiny) models through a view: hidden or adapted, they are the same model."""
+"""Real (tiny) models through a view: hidden or adapted, they are the same model.
+
+It prepares models itself, because these cases need no machine.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The folder that a sandbox sees as a model: links, adapters, hidden models."""
+"""The folder that a sandbox sees as a model: links, adapters, hidden models.
+
+It makes views itself, because these cases need no machine.
+"""
 
 import asyncio
 import errno

@@ -1,4 +1,7 @@
-"""Environments built for real: what is here is linked, the rest is fetched in a jail."""
+"""Environments built for real: what is here is linked, the rest is fetched in a jail.
+
+It builds environments itself, because these cases need no machine.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""The user's pip and uv settings for uv, and the packages that are installed beside Seer."""
+"""The user's pip and uv settings for uv, and the packages that are installed beside Seer.
+
+It reads the settings for uv, which no public function shows.
+"""
 
 import os
 import sys

@@ -1,4 +1,7 @@
-"""Running a host program: its lines, its end, and cancellation."""
+"""Running a host program: its lines, its end, and cancellation.
+
+It tests the helper itself: no public function runs a program on the host.
+"""
 
 import asyncio
 import os

@@ -1,4 +1,7 @@
-"""Repositories: fetched once, checked out at the ref, without showing tokens."""
+"""Repositories: fetched once, checked out at the ref, without showing tokens.
+
+It prepares repositories itself, because these cases need no machine.
+"""
 
 import asyncio
 import os

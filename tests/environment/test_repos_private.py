@@ -1,4 +1,7 @@
-"""Private repositories over HTTP on loopback: the token opens them and appears nowhere."""
+"""Private repositories over HTTP on loopback: the token opens them and appears nowhere.
+
+It prepares repositories itself, because these cases need no machine.
+"""
 
 import base64
 import os

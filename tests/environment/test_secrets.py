@@ -1,4 +1,7 @@
-"""Secrets: found by name, never shown."""
+"""Secrets: found by name, never shown.
+
+It tests the lookup itself, because a sandbox shows only names of secrets.
+"""
 
 import json
 import pickle

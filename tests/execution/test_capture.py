@@ -1,4 +1,7 @@
-"""The output of an execution: complete on disk, bounded in memory, short for the agent."""
+"""The output of an execution: complete on disk, bounded in memory, short for the agent.
+
+It tests the capture itself, with output that no kernel would send in this order.
+"""
 
 import base64
 import contextlib

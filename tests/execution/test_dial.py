@@ -1,4 +1,7 @@
-"""Connections to sockets in a folder that an agent can write to follow no planted link."""
+"""Connections to sockets in a folder that an agent can write to follow no planted link.
+
+It makes connections itself, to folders that a hostile agent could prepare.
+"""
 
 import asyncio
 import os

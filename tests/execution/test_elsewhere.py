@@ -1,4 +1,7 @@
-"""Saved notebooks in other programs, and kernels of other versions in sessions."""
+"""Saved notebooks in other programs, and kernels of other versions in sessions.
+
+It writes notebooks as sessions do, without starting a session for each.
+"""
 
 import json
 import os

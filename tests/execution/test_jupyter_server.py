@@ -1,4 +1,7 @@
-"""A compromised Jupyter server harms only itself, not the controller."""
+"""A compromised Jupyter server harms only itself, not the controller.
+
+It acts as a hostile server, so it speaks the internal protocol.
+"""
 
 import asyncio
 import sys

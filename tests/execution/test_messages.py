@@ -1,4 +1,7 @@
-"""Jupyter messages are signed, and malformed ones are rejected."""
+"""Jupyter messages are signed, and malformed ones are rejected.
+
+It tests the parser itself, with messages that no real kernel sends.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The notebook on disk is valid at any moment, and no edit is lost."""
+"""The notebook on disk is valid at any moment, and no edit is lost.
+
+It tests the file itself, with edits at chosen moments.
+"""
 
 import json
 import threading

@@ -1,4 +1,7 @@
-"""The behaviour of every session, tested with a session that runs no code."""
+"""The behaviour of every session, tested with a session that runs no code.
+
+It implements a session without a kernel, so it needs the internal base classes.
+"""
 
 import asyncio
 from pathlib import PurePath

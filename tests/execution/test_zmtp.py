@@ -1,4 +1,7 @@
-"""The reader of a kernel's sockets, with peers that follow the protocol and peers that do not."""
+"""The reader of a kernel's sockets, with peers that follow the protocol and peers that do not.
+
+It tests the reader itself, with bytes that no real kernel sends.
+"""
 
 import contextlib
 

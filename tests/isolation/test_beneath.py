@@ -1,4 +1,7 @@
-"""Paths in folders that a hostile program can write to."""
+"""Paths in folders that a hostile program can write to.
+
+It tests the helpers themselves, with links and races that a jail's user could make.
+"""
 
 import errno
 import os

@@ -1,4 +1,7 @@
-"""Limits over a whole process tree, in real control groups."""
+"""Limits over a whole process tree, in real control groups.
+
+It makes control groups itself, without starting a jail for each case.
+"""
 
 import os
 import select

@@ -1,4 +1,7 @@
-"""Which of Seer's own files a jail would show, and where they are masked. This starts no jail."""
+"""Which of Seer's own files a jail would show, and where they are masked. This starts no jail.
+
+It computes the mounts of a jail, which no public function shows.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""What the proxy refuses, over its Unix socket; no connection leaves this machine."""
+"""What the proxy refuses, over its Unix socket; no connection leaves this machine.
+
+It starts the proxy itself, without a jail.
+"""
 
 import asyncio
 import ipaddress

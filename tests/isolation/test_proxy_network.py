@@ -1,4 +1,7 @@
-"""The proxy, the forwarder and a jail against servers in network namespaces that the test makes."""
+"""The proxy, the forwarder and a jail against servers in network namespaces that the test makes.
+
+It starts the proxy itself, to place it between network namespaces.
+"""
 
 import json
 import os

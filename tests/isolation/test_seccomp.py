@@ -1,4 +1,7 @@
-"""The filters, run in an interpreter of classic BPF, for every supported architecture."""
+"""The filters, run in an interpreter of classic BPF, for every supported architecture.
+
+It runs the filter programs themselves, without a kernel of each architecture.
+"""
 
 import errno
 import struct

@@ -1,4 +1,7 @@
-"""A jail's user belongs to no other jail, in this process or another."""
+"""A jail's user belongs to no other jail, in this process or another.
+
+It reserves users itself, because a jail shows only its own.
+"""
 
 import os
 import subprocess

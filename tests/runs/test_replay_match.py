@@ -1,4 +1,7 @@
-"""Which recorded call answers a new one, and a gate that serves recorded calls."""
+"""Which recorded call answers a new one, and a gate that serves recorded calls.
+
+It tests the matching itself, for orders of calls that no program produces reliably.
+"""
 
 import json
 import socket

@@ -1,4 +1,7 @@
-"""Secrets are in no file of a record, wherever they were planted and however they were split."""
+"""Secrets are in no file of a record, wherever they were planted and however they were split.
+
+It registers secrets directly, as providers and harness do.
+"""
 
 import base64
 import io

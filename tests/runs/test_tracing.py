@@ -1,4 +1,7 @@
-"""OpenTelemetry spans of a run, for a program that has configured OpenTelemetry."""
+"""OpenTelemetry spans of a run, for a program that has configured OpenTelemetry.
+
+It starts tracing itself, without an agent.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

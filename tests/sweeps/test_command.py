@@ -1,4 +1,7 @@
-"""`seer sweep`: the options it accepts, and its output."""
+"""`seer sweep`: the options it accepts, and its output.
+
+It tests the progress line itself, for states that a short sweep does not reach.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,7 @@
-"""Libraries: their sources, what they refuse, and the docs from their code."""
+"""Libraries: their sources, what they refuse, and the docs from their code.
+
+It tests the parser's retry itself, which needs a failing `ast.parse`.
+"""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""The workspace: frozen, checked when it is made, and safely installed."""
+"""The workspace: frozen, checked when it is made, and safely installed.
+
+It calls the installer itself, with a machine in memory.
+"""
 
 import errno
 from pathlib import Path
