@@ -34,7 +34,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "sweep": ("_sweep", "Run it for many agents, tool sets, models and seeds."),
         "check": ("_check", "Load an interface file in a jail, and say what it exposes."),
         "serve": ("_serve", "Serve an interface file by itself, and say how to connect."),
-        "shell": ("_shell", "Take the agent's seat: call an interface's functions by hand."),
+        "shell": ("_shell", "Call an interface's functions by hand, as an agent would."),
         "mcp": ("_mcp", "Let a coding agent of your own use an interface."),
     },
     "Records": {

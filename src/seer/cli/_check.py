@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seer._transient import TransientFolder
-from seer.cli._codes import FOUND
+from seer.cli._codes import FOUND, Interrupted
 from seer.cli._options import interface_argument, json_option, machine_options
 from seer.cli._target import Around, started
 from seer.console import say, say_json, table
@@ -67,6 +67,10 @@ def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
                 found = served.scoped.describe(served.library.name)
         except ServeError as error:
             raise _with_hint(error) from error
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"its jail has ended, and nothing was kept; again: seer check {interface}"
+            ) from None
     doubts += [*found.warnings, *_undocumented(found)]
     if as_json:
         say_json({**dataclasses.asdict(found), "warnings": doubts})

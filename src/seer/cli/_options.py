@@ -90,9 +90,7 @@ def machine_options(function: _F) -> _F:
         click.option("--provider", help="Where to run it ($SEER_PROVIDER, modal or local)."),
         click.option("--gpu", help="GPU that it must have, such as A100 (default: none)."),
         click.option("--package", "packages", multiple=True, help="Python package it imports."),
-        click.option(
-            "--hidden", is_flag=True, help="Hide the models' names from whoever calls it."
-        ),
+        click.option("--hidden", is_flag=True, help="Hide the models' names from callers."),
         click.option("--model", "models", multiple=True, help="Model it loads: hub id or folder."),
     ):
         function = option(function)

@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
+from seer.cli._codes import INTERRUPTED
 from seer.cli._options import runs_option
 from seer.console import say, table
 
@@ -65,6 +68,9 @@ def command(
             check_agent(agent)
     code, made = run_program(program, arguments, root=root, env=env)
     show(made)
+    if code == INTERRUPTED:
+        kept = f"the record of {made[-1].short_id} is kept" if made else "nothing was recorded"
+        say(f"interrupted: {kept}; again: seer run {program}", file=sys.stderr)
     return code
 
 
@@ -99,15 +105,28 @@ def run_program(
         env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
         preexec_fn=_end_with_parent,
     )
-    while True:
-        try:
-            code = process.wait()
-            break
-        except KeyboardInterrupt:
-            continue
+    with _deaf_to_interrupts():
+        code = process.wait()
     made = RunIndex(records).list(RunFilter(since=began), descending=False, limit=1000)
     # As a shell says it: 128 and the signal.
     return (128 - code if code < 0 else code), made
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Generator[None]:
+    """Let Ctrl-C pass by: raised while a child is waited for, it can lose the child's exit code."""
+
+    def nothing(number: int, frame: FrameType | None) -> None:
+        pass
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, nothing)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _end_with_parent() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from seer.cli._codes import Interrupted
 from seer.cli._options import interface_argument, json_option, machine_options
 from seer.cli._target import Around, Opened, started
 from seer.console import say, say_json, table
@@ -43,16 +44,21 @@ def command(
     **around: Any,
 ) -> None:
     """Serve an interface file until Ctrl-C (or, with --detach, until `seer stop`)."""
-    with started(interface, Around(**around), name=name, replicas=replicas) as served:
-        if detach:
-            served.scoped.detach()
-        ways = ways_in(served, detached=detach)
-        if as_json:
-            say_json(ways)
-        else:
-            _show(ways, served, detached=detach)
-        if not detach:
-            until_interrupted(threading.Event())
+    try:
+        with started(interface, Around(**around), name=name, replicas=replicas) as served:
+            if detach:
+                served.scoped.detach()
+            ways = ways_in(served, detached=detach)
+            if as_json:
+                say_json(ways)
+            else:
+                _show(ways, served, detached=detach)
+            if not detach:
+                until_interrupted(threading.Event())
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "before it was served; nothing runs any more, and the same command starts again"
+        ) from None
 
 
 def ways_in(served: Opened, *, detached: bool) -> dict[str, Any]:
@@ -114,4 +120,4 @@ def until_interrupted(over: threading.Event) -> None:
     try:
         over.wait()
     except KeyboardInterrupt:
-        say("\nending it", file=sys.stderr)
+        say("\ninterrupted: the sandbox ends; the same command serves again", file=sys.stderr)

@@ -319,10 +319,15 @@ class Served:
     async def _ready(self) -> dict[str, Any]:
         assert self._draining is not None
         ready = asyncio.create_task(self._until_ready())
-        done, _ = await asyncio.wait({ready, self._draining}, return_when=asyncio.FIRST_COMPLETED)
-        if ready in done:
-            return ready.result()
-        ready.cancel()
+        try:
+            waited_for = {ready, self._draining}
+            done, _ = await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+            if ready in done:
+                return ready.result()
+        finally:
+            # Also when this is cancelled: nobody else looks at how it ended.
+            ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
         words = "\n".join(self._last_lines)
         raise ServeError(
             f"the interface's process ended with exit code {self._draining.result()}",
