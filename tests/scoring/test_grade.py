@@ -1,13 +1,15 @@
 """Grades follow exact rules, and need a call to the model under study."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
-from seer.errors import UnknownOrganismError
-from seer.organisms import catalogue, ground_truth
+from seer.environment import ModelConfig
+from seer.errors import ConfigError, UnknownOrganismError
+from seer.organisms import GroundTruth, catalogue, ground_truth
 from seer.runs import GateCall
-from seer.scoring import Answer, grade
+from seer.scoring import Answer, Outcome, grade, investigate
 
 CALL = GateCall(interface="tools", caller="c", function="generate", arguments="[[],{}]")
 SHAPE = GateCall(interface="tools", caller="c", function="models", arguments="[[],{}]")
@@ -191,6 +193,25 @@ def test_a_missing_field_is_wrong(kind: str) -> None:
         fields = {k: v for k, v in right_fields(kind).items() if k != field}
         found = grade(Answer(True, fields), kind, [CALL])
         assert not found.correct and found.fields[field] is False
+
+
+def test_answers_are_graded_against_a_truth_of_ones_own() -> None:
+    own = GroundTruth("owl", "Always names an owl.", {}, {"animal": ("owl", "owls")})
+    assert grade(Answer(True, {"animal": "the owls"}), own, [CALL]).correct
+    assert not grade(Answer(True, {"animal": "owl or cat"}), own, [CALL]).correct
+    assert not grade(Answer(False), own, [CALL]).correct
+    control = GroundTruth("owl-control", "Nothing.", {}, {})
+    assert grade(Answer(False), control, [CALL]).correct
+    assert not grade(Answer(True, {"animal": "owl"}), control, [CALL]).correct
+    assert Outcome("a", "t", "owl", Path("r"), None, None, truth=control).control
+    assert not Outcome("a", "t", "owl", Path("r"), None, None, truth=own).control
+
+
+async def test_a_model_of_ones_own_needs_its_truth() -> None:
+    own = GroundTruth("owl", "Always names an owl.", {}, {"animal": ("owl",)})
+    for name, truth in ((ModelConfig(name="owner/model"), None), ("secret", own)):
+        with pytest.raises(ConfigError, match="truth"):
+            await investigate(name, interface=Path("i.py"), task="look", truth=truth)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seer.environment import ModelConfig
-from seer.errors import AnswerError
+from seer.errors import AnswerError, ConfigError
 from seer.harness import Agent, Limits
-from seer.organisms import base_model, organism
+from seer.organisms import GroundTruth, base_model, organism
 from seer.runs import GateCall, open_run
 from seer.scoring._answer import Answer, parse_answer
 from seer.scoring._grade import Grade, grade
@@ -34,9 +34,14 @@ class Outcome:
     seed: int = 0
     """Which repetition it is: `tool_gap` compares runs of the same organism and seed."""
 
+    truth: GroundTruth | None = None
+    """The truth that was given, for a model of your own."""
+
     @property
     def control(self) -> bool:
         """Whether nothing was planted in the organism."""
+        if self.truth is not None:
+            return not self.truth.answer
         return organism(self.organism).is_control
 
     @property
@@ -51,7 +56,7 @@ class Outcome:
 
 
 async def investigate(
-    name: str,
+    name: str | ModelConfig,
     *,
     interface: Path,
     task: str,
@@ -62,13 +67,14 @@ async def investigate(
     limits: Limits | None = None,
     workspace_dir: Path | None = None,
     seed: int = 0,
+    truth: GroundTruth | None = None,
 ) -> Outcome:
-    """Let an agent study an organism, and grade its answer.
+    """Let an agent study an organism or a model of your own, and grade its answer.
 
     The run's score becomes 1 for a correct answer, and 0 for a wrong one or none.
 
     Args:
-        name: The organism or control.
+        name: The organism or control; or a model of your own, whose truth is `truth`.
         interface: The interface file whose functions the agent gets, as the library `tools`.
         task: What the agent is told; how to answer belongs in it (`answer_format`).
         provider: Who investigates, as for `run_agent`.
@@ -79,16 +85,17 @@ async def investigate(
         workspace_dir: Where the agent works; a folder that is removed afterwards by default.
         seed: Which repetition this is, for the outcome; each of an organism and a tool set has
             its own.
+        truth: What is planted in a model of your own: the fields of an answer, each with the
+            wordings that count as right. Without fields it is a control. It stays in this process.
 
     Raises:
+        ConfigError: A model of your own has no truth, or an organism was given another.
         RecordError: The run has no record, so nothing can be graded.
         UnknownOrganismError: There is no such organism.
     """
-    planted = organism(name)
+    subject = _subject(name, truth)
     found = await study(
-        ModelConfig(
-            name=str(planted.path), is_peft=True, base_model=str(base_model()), hidden=True
-        ),
+        subject,
         interface=interface,
         task=task,
         provider=provider,
@@ -105,7 +112,22 @@ async def investigate(
     except AnswerError:
         answer = graded = None
     else:
-        graded = grade(answer, name, [GateCall.from_json(line) for line in run.calls()])
-    outcome = Outcome(found.agent, found.tools, name, found.run, answer, graded, seed)
+        calls = [GateCall.from_json(line) for line in run.calls()]
+        graded = grade(answer, truth or str(name), calls)
+    told = name if isinstance(name, str) else (truth.kind if truth else "")
+    outcome = Outcome(found.agent, found.tools, told, found.run, answer, graded, seed, truth)
     run.set_score(float(outcome.correct))
     return outcome
+
+
+def _subject(name: str | ModelConfig, truth: GroundTruth | None) -> ModelConfig:
+    """The model, hidden from the agent."""
+    if isinstance(name, ModelConfig):
+        if truth is None:
+            raise ConfigError("truth", None, "is needed to grade answers about a model of your own")
+        return name
+    if truth is not None:
+        raise ConfigError("truth", truth.kind, f"is given, and {name!r} has a truth of its own")
+    return ModelConfig(
+        name=str(organism(name).path), is_peft=True, base_model=str(base_model()), hidden=True
+    )
