@@ -164,6 +164,25 @@ def test_two_runs_stand_side_by_side_with_the_first_divergence_marked(
     expect(page.locator(".compare-diff mark")).to_have_text(["rainy", "sunny"])
 
 
+def test_the_same_call_of_two_runs_stands_side_by_side(
+    watched: Watched, viewer: Viewer, runs: Path
+) -> None:
+    page = watched.page
+    ids = "/".join(named(runs, name) for name in ("first study", "second study"))
+    go(page, viewer, f"#/compare/{ids}")
+    page.click("text=Same calls")
+    expect(page.locator(".same-calls .compare-verdict")).to_have_text(
+        "5 calls were made with the same arguments in both runs; 2 of them gave different results."
+    )
+    expect(page.locator(".same-call .same-verdict").first).to_have_text("results differ")
+    changed = page.locator(".same-call[open]")
+    expect(changed).to_have_count(2)
+    expect(changed.first.locator(".compare-side").nth(0).locator(".token")).to_have_count(10)
+    expect(changed.first.locator(".compare-side").nth(1).locator(".token")).to_have_count(10)
+    page.click("text=Transcripts")
+    expect(page.locator(".divergence")).to_be_visible()
+
+
 def test_five_thousand_events_stay_few_elements_and_quick_frames(
     watched: Watched, viewer: Viewer, runs: Path
 ) -> None:

@@ -20,6 +20,7 @@ import seer
 from seer.errors import ConfigError, PathEscapeError, RecordError, RunNotFoundError, SeerError
 from seer.isolation import read_bytes
 from seer.runs import Run, RunFilter, RunIndex
+from seer.viewer._claims import checked_claims
 from seer.viewer._control import control
 from seer.viewer._export import shared_page
 from seer.viewer._fragments import (
@@ -72,6 +73,7 @@ class Api:
             _route(run + "/artifact/{name:path}", self.artifact),
             _route(run + "/notebook", self.notebook),
             _route(run + "/verify", self.verify),
+            _route(run + "/claims", self.claims),
             Route("/api/difference", self.difference, methods=["POST"]),
             Route(run + "/share", self.share, methods=["POST"]),
             Route(run + "/control", self.control, methods=["POST"]),
@@ -195,6 +197,10 @@ class Api:
         except RecordError as error:
             return answer({"ok": False, "message": str(error)})
         return answer({"ok": True, "message": "both chains and all blobs are whole"})
+
+    def claims(self, request: Request) -> Response:
+        """The claims of the run's final report, each with what the record says about it."""
+        return answer(checked_claims(self._open(request)))
 
     async def share(self, request: Request) -> Response:
         """The run as one file, after redaction; with `preview`, only what that would change."""

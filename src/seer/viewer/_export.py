@@ -16,6 +16,7 @@ from seer._redact import MARK
 from seer.errors import RecordError
 from seer.runs import Run, open_run
 from seer.viewer._assets import bundle, stylesheet
+from seer.viewer._claims import checked_claims
 from seer.viewer._fragments import line_fragments, notebook_fragments
 from seer.viewer._json import dump
 from seer.viewer._lines import KINDS, Kind, described, slim
@@ -87,6 +88,7 @@ def shared_page(run: Run, redaction: Redaction) -> SharedPage:
         "lines": lines,
         "blobs": packing.blobs,
         "notebook": notebook,
+        "claims": scrubber.value(checked_claims(run)),
     }
     page = _page(str(shown.get("name") or run.run_id), data)
     report = {

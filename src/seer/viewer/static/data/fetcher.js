@@ -30,6 +30,12 @@ export class Fetcher {
     return this.kept.get(digest);
   }
 
+  /** The claims of the run's final report, asked for once. */
+  claims() {
+    this.checked ??= this.source.claims(this.id);
+    return this.checked;
+  }
+
   async text(reference) {
     return decoder.decode(await this.blob(reference.digest));
   }

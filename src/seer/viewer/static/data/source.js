@@ -111,6 +111,11 @@ export class HttpSource {
     return (await this.#ask(this.#run(id, "/notebook"))).json();
   }
 
+  /** The claims of the final report, with their verdicts. */
+  async claims(id) {
+    return (await this.#ask(this.#run(id, "/claims"))).json();
+  }
+
   async verify(id) {
     return (await this.#ask(this.#run(id, "/verify"))).json();
   }
@@ -174,5 +179,9 @@ export class EmbeddedSource {
 
   async notebook() {
     return this.record.notebook;
+  }
+
+  async claims() {
+    return this.record.claims;
   }
 }

@@ -3,6 +3,7 @@
 import { essence, firstDivergence } from "../data/essence.js";
 import { fill, h, icon } from "../draw/dom.js";
 import { Fetcher } from "../data/fetcher.js";
+import { SameCalls } from "../panels/samecalls.js";
 import { RunModel, toolSummary } from "../data/model.js";
 import { VirtualList } from "../draw/virtual.js";
 import { count, dollars, duration } from "../text/format.js";
@@ -30,12 +31,19 @@ export class ComparePage {
       toggle: (item) => this.#toggle(item),
     }));
     this.open = new Set();
+    this.calls = new SameCalls(
+      this.models,
+      this.views.map((view) => view.fetcher),
+    );
+    this.calls.element.hidden = true;
+    this.switch = h("button", { onclick: () => this.#switch() }, "Same calls");
     this.version = 0;
     this.head = h("header.top");
     this.titles = h("div.compare-titles");
     this.verdict = h("div.compare-verdict", { "aria-live": "polite" });
     this.scroller = h("div.compare-scroll", { tabindex: "0", "aria-label": "both transcripts" });
     this.element = h("div.compare-page", {}, this.head, this.verdict, this.titles, this.scroller);
+    this.element.append(this.calls.element);
     this.list = new VirtualList(this.scroller, {
       key: (row) => row.index,
       estimate: 90,
@@ -51,6 +59,15 @@ export class ComparePage {
     this.update();
   }
 
+  // Between the transcripts and the calls that both runs made.
+  #switch() {
+    const calls = this.calls.element.hidden;
+    this.calls.element.hidden = !calls;
+    this.scroller.hidden = calls;
+    this.switch.textContent = calls ? "Transcripts" : "Same calls";
+    this.calls.update();
+  }
+
   show(root) {
     fill(root, this.element);
     document.title = "Compare · Seer";
@@ -62,6 +79,7 @@ export class ComparePage {
         "div.top-actions",
         {},
         h("button", { onclick: () => this.#toDivergence() }, "First divergence"),
+        this.switch,
         themeButton(),
       ),
     );
@@ -106,6 +124,7 @@ export class ComparePage {
         ? "The two runs did the same."
         : `The first ${this.at} of ${length} entries are the same; they part at entry ${this.at + 1}.`,
     );
+    if (!this.calls.element.hidden) this.calls.update();
     this.list.setItems(
       Array.from({ length }, (_, index) => ({
         index,

@@ -380,6 +380,7 @@ function finished({ event }, view) {
       `${String(event.reason)}`,
       h("span.finish-facts", {}, facts.filter(Boolean).join("  ·  ")),
     ),
+    claims(view.fetcher),
     event.reason === "completed"
       ? null
       : h(
@@ -388,6 +389,39 @@ function finished({ event }, view) {
           longText(event.message, view.fetcher, (text) => h("p", {}, text)),
         ),
   );
+}
+
+// The claims of the final report, each with what `seer verify` says about it.
+function claims(fetcher) {
+  const box = h("div.claims");
+  fetcher.claims().then(
+    (found) => fill(box, verdicts(found)),
+    (error) => fill(box, h("div.wait", {}, `claims are not checked: ${error.message}`)),
+  );
+  return box;
+}
+
+function verdicts({ claims: checked, flags, problem }) {
+  return [
+    problem ? h("div.wait", {}, `claims are not checked: ${problem}`) : null,
+    checked.map((claim) =>
+      h(
+        "div.claim",
+        { class: claim.stands ? "stands" : "falls" },
+        icon(claim.stands ? "check" : "close"),
+        h(
+          "div",
+          {},
+          h("span.claim-verdict", {}, claim.stands ? "stands" : "does not stand"),
+          claim.text,
+          claim.problems.map((one) => h("div.claim-problem", {}, one)),
+        ),
+      ),
+    ),
+    flags.map(({ name, reason }) =>
+      h("div.claim.falls", {}, icon("alert"), h("div", {}, h("span.claim-verdict", {}, name), reason)),
+    ),
+  ];
 }
 
 function unknown({ event }) {
