@@ -1,7 +1,7 @@
-"""What the page asks for: runs, one run, its parts. Everything is read through `seer.runs`.
+"""The HTTP API of the page: runs, one run and its parts. Everything is read through `seer.runs`.
 
-Handlers run in threads, because all they do is read files. Nothing here checks who asks; that is
-the guard's work (`_guard`).
+Handlers run in threads, because they only read files. `_guard` checks requests before they come
+here.
 """
 
 import dataclasses
@@ -220,7 +220,7 @@ class Api:
             return _failure(error)
 
     async def control(self, request: Request) -> Response:
-        """Reach into a running run."""
+        """Change a running run."""
         if not self._allow_control:
             message = "this viewer only reads; start it with --allow-control to change runs"
             return answer({"error": message}, status=403)
@@ -268,7 +268,7 @@ def _fragments_at(run: Run, kind: Kind, at: str) -> Fragments:
 
 
 def _bytes(data: bytes) -> Response:
-    # Whatever it is, it is not for the browser to open by itself.
+    # An attachment: the browser must not open it as a page.
     return Response(
         data,
         media_type="application/octet-stream",

@@ -1,8 +1,8 @@
-"""The page's own files: read from the package, served as they are, bundled for sharing.
+"""The page's own files: served as they are, and joined into one script for a shared run.
 
-There is no build step. The scripts are plain ES modules; for the one file of a shared run they are
-joined here, each module as a function that returns what it exports. That needs a plain style of
-import and export, which is checked: a module that does not keep to it is an error, not a guess.
+There is no build step. The scripts are plain ES modules. For a shared run each module becomes a
+function that returns its exports. Only one form of import and export is supported; a module that
+uses another one is an error.
 """
 
 import posixpath

@@ -211,7 +211,7 @@ def _page(title: str, data: dict[str, Any]) -> str:
     )
     # `<` is the only way out of a script element, and JSON can do without it.
     record = dump(data).replace("<", "\\u003c")
-    whole = title.encode("utf-8", "replace").decode()  # half a character cannot be written
+    whole = title.encode("utf-8", "replace").decode()  # a lone surrogate cannot be encoded
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'

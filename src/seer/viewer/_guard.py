@@ -1,11 +1,11 @@
-"""Who may talk to the viewer: the wall around every request.
+"""Checks every request before it reaches the viewer, and adds security headers to every response.
 
-The page is served on loopback, where other users of the machine and, through the user's own
-browser, every web site can knock. So a request must name a loopback host (a rebound DNS name does
-not), must not come from another origin, and, for everything but the page's own files, must carry
-the token. The token travels in an `Authorization` header only, which no other site can make a
-browser send; there are no cookies. Every answer forbids the browser to run, frame or guess
-anything that is not the viewer's own.
+The server listens on loopback. Other users of the machine can connect to it, and so can any web
+site through the user's own browser. A request must therefore name a loopback host, which stops DNS
+rebinding, must not come from another origin, and must carry the token unless it asks for one of the
+page's own files. The token travels only in an `Authorization` header, which no other site can make
+a browser send. There are no cookies. Every response forbids the browser to run, frame or guess the
+type of anything that is not the viewer's own.
 """
 
 from collections.abc import Mapping

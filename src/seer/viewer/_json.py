@@ -1,7 +1,7 @@
 """JSON for the page: ASCII only, and nothing that a browser's parser refuses.
 
-Records hold what agents and models wrote. Half a character (a lone surrogate) cannot be sent as
-UTF-8, and notebooks may hold NaN, which Python writes and reads and JSON does not know.
+Records hold what agents and models wrote. A lone surrogate cannot be sent as UTF-8, and notebooks
+may hold NaN, which Python writes and reads and JSON does not have.
 """
 
 import json
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 
 def dump(value: Any) -> str:
-    """The value as JSON; numbers that are none become text."""
+    """The value as JSON; NaN and infinities become text."""
     try:
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
     except ValueError:

@@ -1,9 +1,9 @@
 """A run as a stream of JSON lines that goes on for as long as the run does.
 
-The first line is the run's own data; then come events and calls from the offsets that the reader
-knows already; then, while the run is running, what is new. A reader that lost the connection asks
-again with the offsets it has. Files are looked at a few times a second: a record is written by
-another process, and a look costs three `stat` calls.
+The first line holds the run's metadata. Events and calls follow, from the offsets that the client
+gives, and new ones while the run goes on. A client that lost the connection asks again with its
+last offsets. The server polls the files a few times a second, because another process writes the
+record and a poll costs three `stat` calls.
 """
 
 import time

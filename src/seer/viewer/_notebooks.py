@@ -1,7 +1,7 @@
 """The notebook of a run: as it was kept, or as it is now.
 
-A running notebook lies in a folder that an agent writes to, so it is opened without following any
-link, and only a bounded part of it is read.
+An agent can write to the folder of a running notebook, so the file is opened without following
+links, and a file that is too large is refused.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""What is taken out of a run before it is shared.
+"""Removes private data from a run before it is shared.
 
-Three kinds of things: secrets (credentials by their usual shape, those in this user's environment,
-and whatever else is named), paths (the user's home, the program's folder, and user names in other
-home folders), and whole fields by name. Redaction works on the recorded values, text by text;
-pictures and arrays it cannot look into, so they can be left out altogether.
+It removes secrets (text that looks like a credential, credentials in this user's environment, and
+texts that the user names), paths (the user's home, the program's folder, and user names in other
+home folders), and fields by name. It works on recorded text. It cannot search pictures and arrays,
+so the user can leave those out.
 """
 
 import json
