@@ -47,6 +47,7 @@ export class VirtualList {
   toEnd() {
     this.sticky = true;
     this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.position = this.scroller.scrollTop;
     this.#later();
   }
 
@@ -191,6 +192,8 @@ export class VirtualList {
     this.#lay();
     if (this.sticky) this.scroller.scrollTop = this.scroller.scrollHeight;
     else if (moved) this.scroller.scrollTop += moved;
+    // Rows that shrink move the view up as well; nobody scrolled then.
+    this.position = this.scroller.scrollTop;
     this.#show();
   }
 }
