@@ -20,7 +20,7 @@ OWNER = """
 import os, sys
 from pathlib import Path
 from seer._transient import TransientFolder, _watcher, remove_at_end
-from seer.execution import PrivateFolder
+from seer.execution._private import PrivateFolder
 root = Path(sys.argv[1])
 root.mkdir()
 kept = [TransientFolder("one", inside=root), TransientFolder("x"), PrivateFolder("session")]

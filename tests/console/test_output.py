@@ -101,8 +101,8 @@ def test_errors_and_their_tracebacks_are_filtered() -> None:
 
 def test_log_lines_are_filtered() -> None:
     code = (
-        "import logging, sys; from seer.console import log_to_terminal; log_to_terminal(20);"
-        "logging.getLogger('x').warning('said %s', sys.argv[1])"
+        "import logging, sys; from seer.console._output import log_to_terminal; "
+        "log_to_terminal(20); logging.getLogger('x').warning('said %s', sys.argv[1])"
     )
     command = [sys.executable, "-c", code, "a\x1b]0;t\x07"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -57,9 +57,9 @@ def test_a_user_lasts_as_long_as_any_process_holds_it() -> None:
 
 def test_many_processes_at_once_get_different_users(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from seer.isolation import _users, take_user\n"
+        "import sys; from pathlib import Path; from seer.isolation import _users\n"
         "_users._FOLDER = Path(sys.argv[1]); _users.MACHINE_UIDS = range(1, 40)\n"
-        "print(take_user()[0], flush=True); sys.stdin.read()\n"
+        "print(_users.take_user()[0], flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "users")]
     holders = [

@@ -47,7 +47,7 @@ class _Connection:
         self.gate = gate
 
     async def owner_ends(self, owner: object) -> None:
-        """See `seer.workspace.Dependent`."""
+        """See `seer.workspace._gate.Dependent`."""
         self.gate.close()
 
     def save_for(self, session: str) -> Save:
