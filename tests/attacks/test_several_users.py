@@ -133,5 +133,5 @@ def test_only_bubblewrap_has_users(isolation: str) -> None:
 
 
 def test_options_that_do_not_exist_are_refused() -> None:
-    with pytest.raises((StartError, ConfigError), match="is no option of local"):
+    with pytest.raises((StartError, ConfigError), match="local has: users"):
         Sandbox(config(provider_options={"user": True})).start()

@@ -20,7 +20,7 @@ for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
 def test_a_session_whose_steward_was_stopped_can_be_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seer.providers.client._process._GRACE", 1.0)
+    monkeypatch.setattr("seer.providers.client._steward._GRACE", 1.0)
     session = create_local_session(workspace_dir=tmp_path / "work")
     session.exec(STOP_ALL)
     closed = threading.Event()

@@ -21,7 +21,7 @@ from seer.environment import (
     SandboxConfig,
 )
 from seer.environment.config._checks import FrozenMapping
-from seer.environment.config._local_paths import LocalPath
+from seer.environment.config._config import LocalPath
 from seer.errors import ConfigError
 from seer.providers import GPUS
 from seer.providers._gpus import suggest_gpu

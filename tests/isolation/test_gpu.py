@@ -30,7 +30,7 @@ print(bytes(back).decode(), count.value)
 def test_cuda_works_in_a_jail_that_has_the_gpu_and_only_there(name: BackendName) -> None:
     if not Path("/dev/nvidiactl").exists():
         pytest.skip("no NVIDIA GPU here")
-    backend = choose(name, needs=frozenset({"gpu"}))
+    backend = choose(name)
     printed: list[str] = []
     for gpu in (True, False):
         env = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}

@@ -32,12 +32,12 @@ from seer.providers.modal._options import ModalOptions
 from seer.providers.modal._options import read_options as read_modal
 from seer.providers.modal._prices import price_per_second
 from seer.providers.rented import _waiting, warden
-from seer.providers.rented._reasons import CODES, reason_of
+from seer.providers.rented._rental import CODES, reason_of
 from seer.providers.rented.warden import Warden
 from seer.providers.runpod import _api as runpod_api
-from seer.providers.runpod._gpus import GpuOffer, choose
 from seer.providers.runpod._options import RunPodOptions
 from seer.providers.runpod._options import read_options as read_runpod
+from seer.providers.runpod._pods import GpuOffer, choose
 
 # --- the warden --------------------------------------------------------------------------------
 

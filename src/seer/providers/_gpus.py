@@ -27,48 +27,37 @@ _SMI_PATIENCE = 30.0
 # --- names -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class GpuName:
-    """One kind of GPU."""
-
-    name: str
-    memory_gib: int
-    """Memory of one device, in GiB as vendors state it."""
-
-
-_TABLE = (
-    GpuName("T4", 16),
-    GpuName("V100", 16),
-    GpuName("P100", 16),
-    GpuName("L4", 24),
-    GpuName("A10", 24),
-    GpuName("A10G", 24),
-    GpuName("A30", 24),
-    GpuName("A40", 48),
-    GpuName("L40", 48),
-    GpuName("L40S", 48),
-    GpuName("A100", 40),
-    GpuName("A100-40GB", 40),
-    GpuName("A100-80GB", 80),
-    GpuName("H100", 80),
-    GpuName("H100-NVL", 94),
-    GpuName("GH200", 96),
-    GpuName("H200", 141),
-    GpuName("B200", 180),
-    GpuName("B300", 288),
-    GpuName("RTX3090", 24),
-    GpuName("RTX4090", 24),
-    GpuName("RTX5090", 32),
-    GpuName("RTX4000-Ada", 20),
-    GpuName("RTX6000-Ada", 48),
-    GpuName("RTXA4000", 16),
-    GpuName("RTXA5000", 24),
-    GpuName("RTXA6000", 48),
-    GpuName("RTXPRO6000", 96),
-    GpuName("MI300X", 192),
+GPUS = (
+    "T4",
+    "V100",
+    "P100",
+    "L4",
+    "A10",
+    "A10G",
+    "A30",
+    "A40",
+    "L40",
+    "L40S",
+    "A100",
+    "A100-40GB",
+    "A100-80GB",
+    "H100",
+    "H100-NVL",
+    "GH200",
+    "H200",
+    "B200",
+    "B300",
+    "RTX3090",
+    "RTX4090",
+    "RTX5090",
+    "RTX4000-Ada",
+    "RTX6000-Ada",
+    "RTXA4000",
+    "RTXA5000",
+    "RTXA6000",
+    "RTXPRO6000",
+    "MI300X",
 )
-
-GPUS = {gpu.name: gpu for gpu in _TABLE}
 """Every known GPU by the name that configurations use."""
 
 _WORDS = re.compile(r"[A-Z0-9]+")

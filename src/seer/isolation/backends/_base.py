@@ -10,7 +10,7 @@ from typing import Literal
 
 from seer.isolation._policy import BackendName, Mount, Policy
 
-Need = Literal["gpu", "hidden", "proxy", "users"]
+Need = Literal["hidden", "proxy", "users"]
 """What a use demands of a backend beyond the common ground: GPU devices that work (`gpu`), that a
 model's origin stays hidden (`hidden`), a network whose only way out is the filtering proxy
 (`proxy`), several users in one jail (`users`)."""

@@ -5,21 +5,36 @@ import contextlib
 import dataclasses
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 
-from seer.errors import ProviderError, SandboxLostError, SandboxNotFoundError
+from seer.errors import ConfigError, ProviderError, SandboxLostError, SandboxNotFoundError
 from seer.isolation import connect_beneath
 from seer.providers._base import Machine, Provider
+from seer.providers._options import options_from
 from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.agent import wire
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local._leftovers import sweep
 from seer.providers.local._machine import LocalMachine
-from seer.providers.local._options import read_options
 from seer.providers.local._record import how_it_ended, machines_dir, read_record
 from seer.providers.local._start import Born, bring_up, check
 
 _LOG_TAIL = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptions:
+    """Options for `SandboxConfig.provider_options` with `provider="local"`."""
+
+    users: bool = False
+    """Whether commands can be run as other users than the agent's, root among them. It needs
+    bubblewrap, and Seer started by root; a sandbox that serves an interface or hides a model cannot
+    have it."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.users, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError("provider_options['users']", self.users, "must be True or False")
 
 
 class LocalProvider(Provider):
@@ -34,7 +49,7 @@ class LocalProvider(Provider):
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""
         # A workstation's only GPU serves several sandboxes; free ones are taken first.
-        users = read_options(spec.options).users
+        users = options_from(LocalOptions, spec.options, vendor="local").users
         born, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
         machine = LocalMachine(born.folder, born.record, keeper)
         self._sweep_later()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from seer.errors import ConfigError
-from seer.providers.rented._options import options_from
+from seer.providers._options import options_from
 
 MOST_SECONDS = 24 * 3600
 """The longest life that Modal gives a sandbox."""

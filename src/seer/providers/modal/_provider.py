@@ -26,7 +26,7 @@ from seer.providers.remote.controller._known import recall, remember
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.rented._host import RentedHost
-from seer.providers.rented._waiting import when_there_is_room
+from seer.providers.rented._rental import when_there_is_room
 
 __all__ = ["ModalOptions", "ModalProvider"]
 

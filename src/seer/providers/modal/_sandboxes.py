@@ -5,6 +5,7 @@ import contextlib
 import json
 import logging
 import secrets
+import sys
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -26,13 +27,11 @@ from seer.errors import (
 from seer.providers._gpus import spelled_by
 from seer.providers._spec import MachineSpec
 from seer.providers.modal._errors import translated
-from seer.providers.modal._image import build_log, image_for
 from seer.providers.modal._options import MOST_SECONDS, ModalOptions
 from seer.providers.modal._prices import GPUS, price_per_second
 from seer.providers.rented import warden
 from seer.providers.rented._host import CACHE, ROOT, preparing_lease
-from seer.providers.rented._reasons import CODES, reason_of
-from seer.providers.rented._rental import Rental
+from seer.providers.rented._rental import CODES, Rental, reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -304,3 +303,27 @@ async def running(options: ModalOptions) -> list[ModalRental]:
         async for sandbox in modal.Sandbox.list.aio(app_id=app.app_id, tags={TAG: "machine"}):
             found.append(ModalRental(sandbox, None))
     return found
+
+
+_TOOLS = ("git",)
+"""What preparing needs beside Python."""
+
+
+def image_for(spec: MachineSpec, options: ModalOptions) -> modal.Image:
+    """Describe the image; nothing is built before a sandbox needs it."""
+    version = spec.python_version or f"{sys.version_info.major}.{sys.version_info.minor}"
+    if options.image is not None:
+        base = modal.Image.from_registry(  # pyright: ignore[reportUnknownMemberType]
+            options.image, add_python=version
+        )
+    else:
+        base = modal.Image.debian_slim(python_version=version)
+    return base.apt_install(*_TOOLS, *spec.system_packages)
+
+
+async def build_log(image_id: str, *, most: int) -> str:
+    """The last characters of an image's build log; empty where there is none."""
+    text = ""
+    async for entry in modal.Image.from_id(image_id).logs.fetch.aio():
+        text = (text + entry.message)[-most:]
+    return text.strip()

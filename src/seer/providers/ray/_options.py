@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from seer.errors import ConfigError
-from seer.providers.rented._options import options_from
+from seer.providers._options import options_from
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,13 @@
 """Machines on hosts elsewhere: everything that providers of them have in common.
 
 A provider brings a `Link` (run a program there, open a stream to a socket there) and says which
-hosts there are; see `RemoteProvider`. Modules without an underscore run on the host, from a copy,
-and use the standard library only:
+hosts there are; see `RemoteProvider`. The modules in `onhost` run on the host, from a copy:
 
     bootstrap.sh   the first contact: find a Python, unpack the kit
     host.py        start, find, list and end machines there
-    gpus.py        which GPUs a new machine gets
+    store.py       copies of the controller's files
+    specs.py       a machine's spec as plain data
+    node.py        the host's end of a machine on another node
     porter.py      one per machine: holds its connections while the controller cannot be heard
     pump.py        a socket on standard streams, where forwarding is forbidden
     launched.py    machines that a launcher starts on another node, with
@@ -14,13 +15,12 @@ and use the standard library only:
     trunk.py       wires over the launcher's standard streams
     frames.py      numbered frames, for both ends; does no input or output
 
-Those with one run in the controller:
+Those in `controller` run in the controller:
 
     _link.py       what a provider must be able to do
     _kit.py        the copy that a host gets
     _host.py       one host: requests to `host.py`, files pushed there
     _session.py    the controller's end of a porter: streams that survive cuts
-    _streams.py    one such stream, as a transport of asyncio's
     _machine.py    a machine in terms of a session
     _provider.py   start, find and list in terms of hosts
     _known.py      hosts that were used, for listings of later processes

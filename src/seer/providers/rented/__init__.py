@@ -7,9 +7,7 @@ it. Modules without an underscore run on the rented machine and use the standard
 
 Those with one run in the controller:
 
-    _rental.py     what a provider must be able to do with a rented machine
+    _rental.py     what a provider must be able to do with a rented machine; the reasons for its
+                   end; waiting for capacity
     _host.py       a rented machine as a host: signs of life, the machine on it, letting go of it
-    _options.py    a provider's options, from what a configuration has
-    _waiting.py    no capacity: wait for it, visibly and not for ever
-    _reasons.py    how a machine ended, in few bytes
 """

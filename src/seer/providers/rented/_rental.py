@@ -1,8 +1,13 @@
-"""One rented machine, as its vendor knows it."""
+"""A rented machine as its vendor knows it: getting one, watching it, and why it ended."""
 
+import asyncio
+import logging
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from seer.errors import SandboxLostError
+from seer.errors import CapacityError, SandboxLostError
 
 
 class Rental(ABC):
@@ -36,3 +41,78 @@ class Rental(ABC):
         Raises:
             ProviderError: The vendor does not answer; the machine then ends by itself.
         """
+
+
+CODES = {
+    "terminated": 80,
+    "timeout": 81,
+    "idle": 82,
+    "lease": 83,
+    "controller is gone": 84,
+    "memory limit": 85,
+    "disk limit": 86,
+    "first process": 87,
+    "keeper was killed": 88,
+}
+"""Words of a reason -> exit code of the warden. Sooner ones win."""
+_REASONS = {
+    80: "terminated",
+    81: "its timeout passed",
+    82: "it was idle for too long",
+    83: "its controller was silent for longer than the lease",
+    84: "its controller is gone",
+    85: "it was over its memory limit",
+    86: "it was over its disk limit",
+    87: "its first process ended",
+    88: "its keeper was killed",
+}
+
+
+def reason_of(code: int) -> str | None:
+    """The reason that an exit code stands for; None where it stands for none."""
+    return _REASONS.get(code)
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIRST_PAUSE = 2.0
+_LONGEST_PAUSE = 30.0
+
+
+async def when_there_is_room(
+    attempt: Callable[[float], Awaitable[T]], *, what: str, patience: float
+) -> T:
+    """Try until there is capacity.
+
+    Args:
+        attempt: Called with the seconds left.
+        what: What is waited for, for people.
+        patience: Seconds after which to give up.
+
+    Raises:
+        CapacityError: There was none all the while; with the vendor's last words.
+    """
+    began = time.monotonic()
+    pause = FIRST_PAUSE
+    while True:
+        left = patience - (time.monotonic() - began)
+        try:
+            return await attempt(left)
+        except CapacityError as error:
+            waited = time.monotonic() - began
+            left = patience - waited
+            if left <= pause:
+                raise CapacityError(
+                    f"{what}: no capacity within start_timeout={patience:g} s ({error}); try "
+                    f"another gpu, or again later with a longer start_timeout"
+                ) from error
+            logger.warning(
+                "%s: no capacity yet (%s); waited %.0f s, up to %.0f s more",
+                what,
+                error,
+                waited,
+                left,
+            )
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from seer.errors import ConfigError
-from seer.providers.rented._options import options_from
+from seer.providers._options import options_from
 
 IMAGE = "runpod/pytorch:2.8.0-py3.11-cuda12.8.1-cudnn-devel-ubuntu22.04"
 """RunPod's own image with a Python of 3.11, CUDA and an SSH server."""

@@ -5,7 +5,8 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -16,16 +17,83 @@ from seer.errors import (
     PreemptedError,
     ProviderError,
     SandboxLostError,
+    UnknownGpuError,
 )
+from seer.providers._gpus import is_kind
 from seer.providers._spec import MachineSpec
 from seer.providers.rented import warden
 from seer.providers.rented._host import CACHE, ROOT, preparing_lease
-from seer.providers.rented._reasons import CODES
-from seer.providers.rented._rental import Rental
+from seer.providers.rented._rental import CODES, Rental
 from seer.providers.runpod import _keys
 from seer.providers.runpod._api import request
-from seer.providers.runpod._gpus import GpuOffer, choose, offers
 from seer.providers.runpod._options import RunPodOptions
+
+_QUERY = """
+query GpuTypes($price: GpuLowestPriceInput) {
+  gpuTypes {
+    id
+    displayName
+    memoryInGb
+    securePrice
+    communityPrice
+    lowestPrice(input: $price) { uninterruptablePrice stockStatus }
+  }
+}
+"""
+
+
+@dataclass(frozen=True)
+class GpuOffer:
+    """A kind of GPU that RunPod rents out."""
+
+    id: str
+    name: str
+    memory: int
+    price: float | None
+    """US dollars per hour for one; None where RunPod names none."""
+    in_stock: bool
+
+
+async def offers(count: int, *, cloud: str) -> list[GpuOffer]:
+    """All kinds of GPU, with today's prices."""
+    data = await request(_QUERY, {"price": {"gpuCount": count}}, repeat=True)
+    found = cast("list[dict[str, Any]]", data.get("gpuTypes") or [])
+    return [_offer(each, cloud) for each in found]
+
+
+def _offer(found: dict[str, Any], cloud: str) -> GpuOffer:
+    secure, community = found.get("securePrice"), found.get("communityPrice")
+    price = secure if cloud == "SECURE" else community or secure
+    lowest = cast("dict[str, Any]", found.get("lowestPrice") or {})
+    return GpuOffer(
+        found["id"],
+        found.get("displayName") or found["id"],
+        found.get("memoryInGb") or 0,
+        float(price) if price else None,
+        bool(lowest.get("uninterruptablePrice")),
+    )
+
+
+def choose(wanted: str, found: Sequence[GpuOffer]) -> list[GpuOffer]:
+    """The offers that a name stands for: those in stock first, then the cheapest.
+
+    RunPod's own name is taken as it is. `A100` stands for every A100, `A100-80GB` for those with
+    80 GB.
+
+    Raises:
+        UnknownGpuError: There is none; the message names those there are.
+    """
+    exact = [offer for offer in found if wanted in (offer.id, offer.name)]
+    fitting = exact or [
+        offer
+        for offer in found
+        if any(is_kind(wanted, name, memory_gib=offer.memory) for name in (offer.id, offer.name))
+    ]
+    if not fitting:
+        names = ", ".join(sorted(offer.name for offer in found))
+        raise UnknownGpuError(f"gpu={wanted!r}: RunPod has {names}")
+    return sorted(fitting, key=lambda o: (not o.in_stock, o.price is None, o.price or 0.0))
+
 
 logger = logging.getLogger(__name__)
 

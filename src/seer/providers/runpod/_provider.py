@@ -27,7 +27,7 @@ from seer.providers.remote.controller._host import RemoteHost
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.rented._host import ROOT, RentedHost
-from seer.providers.rented._waiting import when_there_is_room
+from seer.providers.rented._rental import when_there_is_room
 from seer.providers.runpod import _keys, _pods
 from seer.providers.runpod._api import has_key
 from seer.providers.runpod._options import RunPodOptions, read_options

@@ -1,4 +1,4 @@
-"""Options of one provider, from what a configuration has."""
+"""A provider's options, from what a configuration has."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from seer.providers.client._splice import Streams, splice
+from seer.providers.client._relay import Streams, splice
 
 _LIMIT = 64 * 1024
 
