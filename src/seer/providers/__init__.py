@@ -19,7 +19,7 @@ from seer.providers._spec import (
     Stream,
     TerminalSize,
 )
-from seer.providers.client._parts import Channel, Listener, Process
+from seer.providers.client._interfaces import Channel, Listener, Process
 
 __all__ = [
     "DEFAULT",

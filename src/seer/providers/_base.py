@@ -20,7 +20,7 @@ from seer.providers._spec import (
     TerminalSize,
 )
 from seer.providers.client._exec import CAPTURE_LIMIT, run_to_end
-from seer.providers.client._parts import Channel, Listener, Process, Way
+from seer.providers.client._interfaces import Channel, HostSocket, Listener, Process
 
 
 class Machine(ABC):
@@ -181,18 +181,18 @@ class Machine(ABC):
         """What bounds it, as plain data for the records of runs. No secrets."""
         return {"id": self.id, "provider": self.provider}
 
-    async def reach(self, path: str) -> Way:
+    async def reach(self, path: str) -> HostSocket:
         """Make a Unix socket of the machine available as a file of this host.
 
         Where they share a host that is the socket itself; else one that passes every connection
-        on, for as long as the way is open.
+        on until it is closed.
 
         Raises:
             OSError: The socket cannot be made on this host.
         """
         found = self.socket_path(path)
         if found is not None:
-            return Way(found)
+            return HostSocket(found)
         from seer.providers.client._relay import Relay
 
         return await Relay.open(self, path)

@@ -34,7 +34,7 @@ from seer.errors import (
     visible,
 )
 from seer.providers import Channel, Machine, Process
-from seer.providers.client._parts import Way
+from seer.providers.client._interfaces import HostSocket
 from seer.rpc._control import CallFollow, GateControl
 from seer.rpc._ship import interface_files
 from seer.rpc.interface._budget import Budget
@@ -88,27 +88,27 @@ class ServeRequest:
 class Caller:
     """One caller's socket on this host (a `seer.workspace` gate socket)."""
 
-    def __init__(self, name: str, way: Way, control: GateControl) -> None:
+    def __init__(self, name: str, host_socket: HostSocket, control: GateControl) -> None:
         self.name = name
-        self._way = way
+        self._socket = host_socket
         self._control = control
 
     @property
     def path(self) -> Path:
         """The Unix socket; whoever connects to it is this caller."""
-        return self._way.path
+        return self._socket.path
 
     @property
     def address(self) -> str:
         """The same for the gate's client."""
-        return f"frames:path:{self.path}" if self._way.relayed else f"path:{self.path}"
+        return f"frames:path:{self.path}" if self._socket.relayed else f"path:{self.path}"
 
     async def aclose(self) -> None:
         """End the caller: its calls are cancelled, its handles freed, the socket removed."""
         # A gate that is gone has ended all its callers already.
         with contextlib.suppress(ConnectionError):
             await self._control.remove_caller(self.name)
-        await self._way.close()
+        await self._socket.close()
 
 
 class Served:

@@ -15,9 +15,9 @@ import select
 import time
 
 from . import tree, wire
+from .c_modules import signal, wake_on
 from .launch import launch
 from .link import Link
-from .native import signal, wake_on
 from .users import User, find_user
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 
-from .native import socket
+from .c_modules import socket
 
 _PER_TURN = 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from . import wire
-from .native import signal
+from .c_modules import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,16 +18,16 @@ import sys
 import time
 
 from . import reaper, tree, wire
+from .c_modules import accept_from, signal, socket, wake_on
 from .doors import Door
 from .jail import spawn_jail
 from .link import Link
-from .native import accept_from, signal, socket, wake_on
 from .pausing import Pause
 from .watchdog import Watchdog
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .ondemand import OnDemand
+    from .lazy_server import LazyServer
     from .wire import Message
 
 _STDERR_KEPT = 8192
@@ -334,14 +334,14 @@ class Keeper:
         self._home.remove()
 
 
-def _proxy(settings: Message) -> OnDemand | None:
+def _proxy(settings: Message) -> LazyServer | None:
     if not settings:
         return None
-    from .ondemand import OnDemand
+    from .lazy_server import LazyServer
 
     listener = wire.get_int(settings, "listener")
     passed = wire.get_ints(settings, "fds")
-    return OnDemand(listener, wire.get_list(settings, "argv"), env={}, passed=passed)
+    return LazyServer(listener, wire.get_list(settings, "argv"), env={}, passed=passed)
 
 
 def _after(start: float, settings: Message, key: str) -> float | None:

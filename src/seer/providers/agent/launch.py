@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from .native import signal
+from .c_modules import signal
 from .users import User, become_user
 
 DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"

@@ -14,8 +14,8 @@ import sys
 import time
 
 from . import tree, wire
+from .c_modules import signal, socket
 from .cleaning import record_end, remove_tree
-from .native import signal, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import select
 import sys
 
 from . import wire
+from .c_modules import accept_from, socket
 from .link import Link
-from .native import accept_from, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ import select
 import sys
 
 from . import commands, files, relays, tree, wire
+from .c_modules import accept_from, signal, socket, wake_on
 from .commands import World
 from .link import Link
-from .native import accept_from, signal, socket, wake_on
 from .relays import Listeners
 from .users import User, become_user
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .ondemand import OnDemand
+    from .lazy_server import LazyServer
     from .wire import Message
 
 
@@ -99,9 +99,9 @@ class Steward:
             elif pid in self._servers:
                 # Nobody in here has a reason to, except to be rid of its timeouts.
                 os.kill(pid, signal.SIGKILL)
-        self._bury(ended)
+        self._forget_ended(ended)
 
-    def _bury(self, ended: dict[int, int]) -> None:
+    def _forget_ended(self, ended: dict[int, int]) -> None:
         if self._forwarder is not None:
             self._forwarder.ended(ended)
         killed = False
@@ -115,9 +115,9 @@ class Steward:
         # its connection by having its server killed: so all orphans go.
         if tree.visible():
             kept = {self._forwarder.pid} if self._forwarder is not None else set[int]()
-            self._bury(tree.kill_descendants(spare=self._servers | kept))
+            self._forget_ended(tree.kill_descendants(spare=self._servers | kept))
         else:
-            self._bury(commands.kill_all(self._world.desk))
+            self._forget_ended(commands.kill_all(self._world.desk))
 
     def _accept(self) -> None:
         try:
@@ -146,11 +146,11 @@ class Steward:
             os._exit(status)
 
 
-def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> OnDemand | None:
+def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> LazyServer | None:
     """What makes the proxy outside look like one on the machine's own loopback, when needed."""
     if not settings:
         return None
-    from .ondemand import OnDemand
+    from .lazy_server import LazyServer
 
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -158,7 +158,7 @@ def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> OnDema
     listener.listen(512)
     fd = listener.detach()
     argv = [*wire.get_list(settings, "argv"), b"%d" % fd]
-    return OnDemand(fd, argv, env=env, passed=[], user=agent)
+    return LazyServer(fd, argv, env=env, passed=[], user=agent)
 
 
 def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | None = None) -> None:

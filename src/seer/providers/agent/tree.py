@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 
-from .native import signal
+from .c_modules import signal
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 from seer.errors import SandboxLostError
-from seer.providers.client._parts import Channel
-from seer.providers.client._wire_io import Lost
+from seer.providers.client._connection import Lost
+from seer.providers.client._interfaces import Channel
 
 
 class StreamChannel(Channel):

@@ -7,7 +7,7 @@ from typing import Any
 
 from seer.errors import SandboxLostError, SandboxStateError
 from seer.providers._spec import ExecResult, OnOutput
-from seer.providers.client._parts import Process
+from seer.providers.client._interfaces import Process
 
 logger = logging.getLogger(__name__)
 

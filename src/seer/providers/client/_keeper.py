@@ -7,7 +7,7 @@ from collections import deque
 
 from seer.errors import SandboxLostError
 from seer.providers.agent import wire
-from seer.providers.client._wire_io import Connection
+from seer.providers.client._connection import Connection
 
 _PATIENCE = 30.0
 

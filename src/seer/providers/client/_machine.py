@@ -14,11 +14,11 @@ from typing import Any
 from seer.errors import SandboxLostError
 from seer.providers._base import Machine
 from seer.providers._spec import FileStatus, TerminalSize
+from seer.providers.client._connection import Connection
+from seer.providers.client._interfaces import Channel, HostSocket, Listener, Process
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.client._lease import Lease
-from seer.providers.client._parts import Channel, Listener, Process, Way
 from seer.providers.client._steward import StewardClient
-from seer.providers.client._wire_io import Connection
 from seer.providers.local._record import LocalRecord, Seen
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -84,7 +84,7 @@ class SupervisedMachine(Machine):
             check_limits=self._lease.check_limits,
             users=self.users,
         )
-        self._ways: weakref.WeakSet[Way] = weakref.WeakSet()
+        self._host_sockets: weakref.WeakSet[HostSocket] = weakref.WeakSet()
 
     async def _dial(self) -> Connection:
         await self._lease.check_usable()
@@ -109,8 +109,8 @@ class SupervisedMachine(Machine):
             raise
 
     async def _release(self) -> None:
-        for way in list(self._ways):
-            await way.close()
+        for host_socket in list(self._host_sockets):
+            await host_socket.close()
         await self._route.close()
 
     # --- lifetime -----------------------------------------------------------------------------
@@ -195,11 +195,11 @@ class SupervisedMachine(Machine):
         """Accept connections that programs in the machine make to the Unix socket `path`."""
         return self.steward.listen(path)
 
-    async def reach(self, path: str) -> Way:
+    async def reach(self, path: str) -> HostSocket:
         """Make a Unix socket of the machine available as a file of this host."""
-        way = await super().reach(path)
-        self._ways.add(way)
-        return way
+        host_socket = await super().reach(path)
+        self._host_sockets.add(host_socket)
+        return host_socket
 
     # --- what it is ---------------------------------------------------------------------------
 

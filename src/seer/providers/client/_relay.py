@@ -16,8 +16,8 @@ from seer._transient import TransientFolder
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._base import Machine
 from seer.providers.client._channel import StreamChannel
-from seer.providers.client._parts import Channel, Way
-from seer.providers.client._wire_io import READ_LIMIT
+from seer.providers.client._connection import READ_LIMIT
+from seer.providers.client._interfaces import Channel, HostSocket
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ _CHUNK = 256 * 1024
 _SOCKET = "gate.sock"
 
 
-class Relay(Way):
+class Relay(HostSocket):
     """Passes connections on until it is closed."""
 
     relayed = True

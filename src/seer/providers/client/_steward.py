@@ -18,8 +18,8 @@ from seer.errors import RemoteFileError, SandboxLostError, SandboxStateError, Us
 from seer.providers._spec import FileKind, FileStatus, Stream, TerminalSize
 from seer.providers.agent import wire
 from seer.providers.client._channel import StreamChannel
-from seer.providers.client._parts import Channel, Listener, Process
-from seer.providers.client._wire_io import Connection, Lost, broken, decoded, remote_error
+from seer.providers.client._connection import Connection, Lost, broken, decoded, remote_error
+from seer.providers.client._interfaces import Channel, Listener, Process
 
 READ_LIMIT = 4 * 1024**3
 """A file larger than this is not read whole into memory; ask for parts of it."""

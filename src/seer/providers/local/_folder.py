@@ -71,7 +71,7 @@ class Inside:
         return target
 
 
-def furnish(
+def fill_folder(
     folder: Path,
     spec: MachineSpec,
     backend: Backend,

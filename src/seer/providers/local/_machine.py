@@ -11,6 +11,8 @@ from pathlib import Path
 from seer.errors import IsolationError, PathEscapeError, RemoteFileError
 from seer.isolation import connect_beneath, open_beneath
 from seer.providers.client._channel import StreamChannel
+from seer.providers.client._connection import READ_LIMIT, Lost
+from seer.providers.client._interfaces import Channel, Listener
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.client._machine import (
     CountedProtocol,
@@ -18,8 +20,6 @@ from seer.providers.client._machine import (
     Streams,
     SupervisedMachine,
 )
-from seer.providers.client._parts import Channel, Listener
-from seer.providers.client._wire_io import READ_LIMIT, Lost
 from seer.providers.local._record import LocalRecord, how_it_ended
 
 

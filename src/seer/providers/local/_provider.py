@@ -18,7 +18,7 @@ from seer.providers.client._keeper import KeeperClient
 from seer.providers.local._leftovers import sweep
 from seer.providers.local._machine import LocalMachine
 from seer.providers.local._record import how_it_ended, machines_dir, read_record
-from seer.providers.local._start import Born, bring_up, check
+from seer.providers.local._start import StartedKeeper, check, start_keeper
 
 _LOG_TAIL = 4000
 
@@ -50,8 +50,8 @@ class LocalProvider(Provider):
         """Start a machine and hold its lease."""
         # A workstation's only GPU serves several sandboxes; free ones are taken first.
         users = options_from(LocalOptions, spec.options, vendor="local").users
-        born, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
-        machine = LocalMachine(born.folder, born.record, keeper)
+        started, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
+        machine = LocalMachine(started.folder, started.record, keeper)
         self._sweep_later()
         return machine
 
@@ -87,7 +87,7 @@ class LocalProvider(Provider):
         return [status for status in found if status is not None]
 
 
-async def launch(spec: MachineSpec) -> tuple[Born, KeeperClient]:
+async def launch(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
     """Bring a machine up and wait until its steward serves; the client holds its lease.
 
     Raises:
@@ -95,11 +95,11 @@ async def launch(spec: MachineSpec) -> tuple[Born, KeeperClient]:
         IsolationError: The boundary could not be set up.
     """
     check(spec)
-    born = await _bring_up(spec)
-    keeper = await KeeperClient.on(born.control)
+    started = await _start_keeper(spec)
+    keeper = await KeeperClient.on(started.control)
     try:
         async with asyncio.timeout(spec.start_timeout):
-            version = await _read_pipe(born.ready)
+            version = await _read_pipe(started.ready)
     except TimeoutError:
         await _give_up(keeper)
         raise ProviderError(
@@ -109,25 +109,25 @@ async def launch(spec: MachineSpec) -> tuple[Born, KeeperClient]:
         await asyncio.shield(_give_up(keeper))
         raise
     finally:
-        os.close(born.ready)
+        os.close(started.ready)
         # Its first process has forked the keeper and is usually gone by now.
-        if born.spawned.poll() is None:
-            await asyncio.to_thread(born.spawned.wait)
+        if started.spawned.poll() is None:
+            await asyncio.to_thread(started.spawned.wait)
     if version != b"%d" % wire.VERSION:
-        raise await _stillborn(born, keeper)
-    return born, keeper
+        raise await _start_failure(started, keeper)
+    return started, keeper
 
 
-async def _bring_up(spec: MachineSpec) -> Born:
-    """`bring_up` in a thread; one that is cancelled half-way is undone first."""
-    bringing = asyncio.create_task(asyncio.to_thread(bring_up, spec))
+async def _start_keeper(spec: MachineSpec) -> StartedKeeper:
+    """`start_keeper` in a thread; one that is cancelled half-way is undone first."""
+    starting = asyncio.create_task(asyncio.to_thread(start_keeper, spec))
     try:
-        return await asyncio.shield(bringing)
+        return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        born = await bringing
-        os.close(born.ready)
-        await asyncio.shield(_give_up(await KeeperClient.on(born.control)))
-        await asyncio.to_thread(born.spawned.wait)
+        started = await starting
+        os.close(started.ready)
+        await asyncio.shield(_give_up(await KeeperClient.on(started.control)))
+        await asyncio.to_thread(started.spawned.wait)
         raise
 
 
@@ -151,9 +151,9 @@ async def _give_up(keeper: KeeperClient) -> None:
     await keeper.close()
 
 
-async def _stillborn(born: Born, keeper: KeeperClient) -> ProviderError:
+async def _start_failure(started: StartedKeeper, keeper: KeeperClient) -> ProviderError:
     """Why a machine did not come up; nothing of it is left when this returns."""
-    log = born.folder / "keeper.log"
+    log = started.folder / "keeper.log"
     said = await asyncio.to_thread(_tail, log)
     with contextlib.suppress(TimeoutError):
         # The keeper is about to learn of it too, and knows more.
@@ -162,9 +162,9 @@ async def _stillborn(born: Born, keeper: KeeperClient) -> ProviderError:
     await _give_up(keeper)
     reason = keeper.reason
     if reason is None:
-        known = await asyncio.to_thread(how_it_ended, born.folder.name)
+        known = await asyncio.to_thread(how_it_ended, started.folder.name)
         reason = known[0] if known is not None else said or "its keeper ended without a word"
-    await asyncio.to_thread(sweep, born.folder.name)
+    await asyncio.to_thread(sweep, started.folder.name)
     return ProviderError(f"the sandbox did not start: {reason}")
 
 

@@ -39,7 +39,7 @@ from seer.providers.local._folder import (
     Inside,
     discard,
     environment,
-    furnish,
+    fill_folder,
     machine_files,
 )
 from seer.providers.local._groups import group_prefix, group_refusal
@@ -68,7 +68,7 @@ _KEEPER = "from seer_machine.keeper import main; main()"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Born:
+class StartedKeeper:
     """A machine whose keeper was spawned; whether its steward comes up is not known yet."""
 
     folder: Path
@@ -80,7 +80,7 @@ class Born:
     spawned: subprocess.Popen[bytes]
 
 
-def bring_up(spec: MachineSpec) -> Born:
+def start_keeper(spec: MachineSpec) -> StartedKeeper:
     """Make a machine's folder and spawn its keeper, who spawns the jail. Blocks.
 
     Raises:
@@ -94,7 +94,7 @@ def bring_up(spec: MachineSpec) -> Born:
         return _make(_with_devices(spec), backend)
 
 
-def _make(spec: MachineSpec, backend: Backend) -> Born:
+def _make(spec: MachineSpec, backend: Backend) -> StartedKeeper:
     machine_id = f"sb-{secrets.token_hex(8)}"
     folder = machines_dir() / machine_id
     with ExitStack() as undo:
@@ -103,9 +103,9 @@ def _make(spec: MachineSpec, backend: Backend) -> Born:
             with being_made():
                 folder.mkdir(mode=0o700)
                 lock = opened.enter_context(_Descriptor(lock_folder(folder))).fd
-            born = _spawn(spec, backend, folder, opened=opened, undo=undo, lock=lock)
+            started = _spawn(spec, backend, folder, opened=opened, undo=undo, lock=lock)
         undo.pop_all()
-    return born
+    return started
 
 
 def _choose(spec: MachineSpec) -> Backend:
@@ -140,7 +140,7 @@ def _spawn(
     opened: ExitStack,
     undo: ExitStack,
     lock: int,
-) -> Born:
+) -> StartedKeeper:
     """Spawn the keeper; `opened` closes in any case, `undo` only where this fails."""
 
     def keep(fd: int) -> int:
@@ -162,7 +162,7 @@ def _spawn(
     users = _users(folder, keep) if spec.users else None
     proxy = _proxy(spec, folder, opened, uid=uid) if wants_proxy else None
     root = users.policy.root if users is not None else None
-    inside = furnish(folder, spec, backend, uid=uid, proxy=wants_proxy, root=root)
+    inside = fill_folder(folder, spec, backend, uid=uid, proxy=wants_proxy, root=root)
     gpus = _gpu_environment(spec)
     grouped = group_refusal() is None
     listener = keep(_listen(folder / "steward.sock").detach())
@@ -276,7 +276,7 @@ def _spawn(
         passed.append(spec.lifeline)
     _fill(settings, fields)
     spawned = _spawn_keeper(folder, settings, passed)
-    return Born(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
+    return StartedKeeper(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
 
 
 @dataclass(frozen=True)

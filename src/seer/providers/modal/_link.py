@@ -13,7 +13,7 @@ import modal
 
 from seer.errors import HostUnreachableError, SandboxLostError
 from seer.providers.modal._errors import translated
-from seer.providers.remote.controller._link import Link, Ran, Wire
+from seer.providers.remote.controller._link import Link, Ran, Wire, chunks
 from seer.providers.rented._rental import Rental
 
 logger = logging.getLogger(__name__)
@@ -168,16 +168,9 @@ class _ModalWire(Wire):
 
 
 async def _feed(process: Any, stdin: bytes | AsyncIterable[bytes]) -> None:
-    async def send(data: bytes) -> None:
-        for start in range(0, len(data), _CHUNK):
-            process.stdin.write(data[start : start + _CHUNK])
-            await process.stdin.drain.aio()
-
-    if isinstance(stdin, bytes):
-        await send(stdin)
-    else:
-        async for data in stdin:
-            await send(data)
+    async for part in chunks(stdin, _CHUNK):
+        process.stdin.write(part)
+        await process.stdin.drain.aio()
     process.stdin.write_eof()
     await process.stdin.drain.aio()
 

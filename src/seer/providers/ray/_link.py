@@ -5,16 +5,15 @@ import contextlib
 import hmac
 import json
 import ssl
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 from seer.errors import HostUnreachableError, ProviderError, SandboxLostError
 from seer.providers.ray.actor import ERR, EXIT, HEAD_BYTES, IN, IN_END, OUT, frame, read_head
-from seer.providers.remote.controller._link import Link, Ran, Wire
+from seer.providers.remote.controller._link import Link, Ran, Wire, chunks
 
 _CONNECT_PATIENCE = 15.0
 _LIMIT = 1 << 20
-_CHUNK = 1 << 20
 
 
 class RayLink(Link):
@@ -158,19 +157,10 @@ async def _attend(reader: asyncio.StreamReader, on_stdout: Callable[[bytes], Non
 
 async def _feed(writer: asyncio.StreamWriter, stdin: bytes | AsyncIterable[bytes]) -> None:
     with contextlib.suppress(OSError):
-        async for part in _parts(stdin):
+        async for part in chunks(stdin):
             writer.write(frame(IN, part))
             await writer.drain()
         writer.write(frame(IN_END))
-
-
-async def _parts(stdin: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    if isinstance(stdin, bytes):
-        for start in range(0, len(stdin), _CHUNK):
-            yield stdin[start : start + _CHUNK]
-        return
-    async for part in stdin:
-        yield part
 
 
 class _TlsWire(Wire):

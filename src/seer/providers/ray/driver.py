@@ -169,9 +169,9 @@ class Driver:
         life = found.stay.remote()
         self._actors[name], self._lives[name] = found, life
         found.watch.remote(self._name, [life])
-        threading.Thread(target=self._mourn, args=(name, life), daemon=True).start()
+        threading.Thread(target=self._watch_end, args=(name, life), daemon=True).start()
 
-    def _mourn(self, name: str, life: Any) -> None:
+    def _watch_end(self, name: str, life: Any) -> None:
         try:
             self._ray.get(life)
         except self._ray.exceptions.RayError as error:

@@ -12,7 +12,7 @@ hosts there are; see `RemoteProvider`. The modules in `onhost` run on the host, 
     pump.py        a socket on standard streams, where forwarding is forbidden
     launched.py    machines that a launcher starts on another node, with
     head.py        what runs the launcher, and
-    trunk.py       wires over the launcher's standard streams
+    multiplexer.py wires over the launcher's standard streams
     frames.py      numbered frames, for both ends; does no input or output
 
 Those in `controller` run in the controller:

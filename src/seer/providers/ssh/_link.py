@@ -6,14 +6,14 @@ The only importer of asyncssh. Host keys are always checked and agents are never
 import asyncio
 import contextlib
 import shlex
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterable, Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import asyncssh
 
 from seer.errors import HostRefusedError, HostUnreachableError, ProviderError
-from seer.providers.remote.controller._link import Link, Ran, Wire
+from seer.providers.remote.controller._link import Link, Ran, Wire, chunks
 from seer.providers.ssh._options import SshOptions
 
 _KEEPALIVE = 15.0
@@ -223,19 +223,10 @@ async def _feed(
 ) -> None:
     # A program need not read all of its input; what it says about that is on its other streams.
     with contextlib.suppress(OSError, asyncssh.Error):
-        async for part in _parts(stdin):
+        async for part in chunks(stdin):
             process.stdin.write(part)
             await process.stdin.drain()
         process.stdin.write_eof()
-
-
-async def _parts(stdin: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    if isinstance(stdin, bytes):
-        for start in range(0, len(stdin), 1 << 20):
-            yield stdin[start : start + (1 << 20)]
-        return
-    async for part in stdin:
-        yield part
 
 
 class _Channel(Protocol):

@@ -6,7 +6,7 @@ first where there is no connection, or no longer one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -79,3 +79,14 @@ class Link(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Let go of the connection; the next use makes a new one. Closing twice is harmless."""
+
+
+async def chunks(data: bytes | AsyncIterable[bytes], size: int = 1 << 20) -> AsyncIterator[bytes]:
+    """The standard input of a program, in pieces of at most `size` bytes."""
+    if isinstance(data, bytes):
+        for start in range(0, len(data), size):
+            yield data[start : start + size]
+        return
+    async for part in data:
+        for start in range(0, len(part), size):
+            yield part[start : start + size]

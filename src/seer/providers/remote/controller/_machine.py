@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from seer.errors import SandboxLostError, SeerError
 from seer.providers.agent import wire
+from seer.providers.client._connection import Connection
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.client._machine import (
     CountedProtocol,
@@ -15,7 +16,6 @@ from seer.providers.client._machine import (
     Streams,
     SupervisedMachine,
 )
-from seer.providers.client._wire_io import Connection
 from seer.providers.local._record import LocalRecord
 from seer.providers.remote.controller._session import Session
 

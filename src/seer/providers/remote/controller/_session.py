@@ -17,8 +17,8 @@ from typing import Any, cast
 
 from seer.errors import HostUnreachableError, SandboxLostError, SeerError
 from seer.providers.client._channel import StreamChannel
+from seer.providers.client._connection import READ_LIMIT
 from seer.providers.client._relay import relay
-from seer.providers.client._wire_io import READ_LIMIT
 from seer.providers.remote.controller._link import Link, Wire
 from seer.providers.remote.onhost import frames
 

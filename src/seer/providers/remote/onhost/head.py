@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 
-from .trunk import NOTE, Trunk
+from .multiplexer import NOTE, Multiplexer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,9 @@ class Head:
             start_new_session=True,
         )
         assert self._launcher.stdin is not None and self._launcher.stdout is not None
-        self._trunk = Trunk(self._launcher.stdout.fileno(), self._launcher.stdin.fileno())
+        self._multiplexer = Multiplexer(
+            self._launcher.stdout.fileno(), self._launcher.stdin.fileno()
+        )
         with open(request, "rb") as file:
             self._request = file.read()
         self._said = b""
@@ -67,9 +69,9 @@ class Head:
         hearing = threading.Thread(target=self._hear, daemon=True)
         hearing.start()
         with contextlib.suppress(OSError):
-            self._trunk.send(NOTE, self._request)
+            self._multiplexer.send(NOTE, self._request)
             listening.start()
-            self._trunk.run(self._note, lambda _: None)
+            self._multiplexer.run(self._note, lambda _: None)
         code = self._launcher.wait()
         hearing.join(2)
         words = self._said.decode(errors="replace").strip()
@@ -87,7 +89,7 @@ class Head:
         while True:
             connected, _ = self._listener.accept()
             number += 1
-            self._trunk.add(number, connected)
+            self._multiplexer.add(number, connected)
 
     def _hear(self) -> None:
         assert self._launcher.stderr is not None

@@ -34,7 +34,7 @@ from seer.providers.client._keeper import KeeperClient
 from seer.providers.local import LocalProvider, launch
 from seer.providers.local._leftovers import sweep
 from seer.providers.local._record import how_it_ended, machines_dir, read_record
-from seer.providers.local._start import Born
+from seer.providers.local._start import StartedKeeper
 from seer.providers.remote.onhost.launched import launch_elsewhere, running
 from seer.providers.remote.onhost.launched import status as status_of
 from seer.providers.remote.onhost.node import serve_on_node
@@ -92,7 +92,7 @@ def _start() -> dict[str, object]:
     given: list[int] | None = request.get("devices")
     if spec.gpu is not None and given is not None:
         spec = replace(spec, devices=tuple(given))
-    answer = asyncio.run(_bring_up(spec, request))
+    answer = asyncio.run(_start_machine(spec, request))
     try:
         _say({"ok": answer})
     except BrokenPipeError:
@@ -109,37 +109,37 @@ def _own_command(operation: str) -> list[str]:
 def _launched() -> None:
     """On a node, under a launcher: which GPUs there are to use is the launcher's decision."""
 
-    async def bring_up(request: Mapping[str, Any]) -> dict[str, object]:
+    async def start_machine(request: Mapping[str, Any]) -> dict[str, object]:
         spec = read_spec(request["spec"])
         if spec.gpu is not None:
             given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             numbers = [int(part) for part in given.split(",") if part.strip().isdigit()]
             spec = replace(spec, devices=tuple(numbers[: spec.gpu_count]) or None, share_gpus=True)
-        return await _bring_up(spec, request)
+        return await _start_machine(spec, request)
 
-    serve_on_node(bring_up)
+    serve_on_node(start_machine)
     os._exit(0)
 
 
-async def _bring_up(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
+async def _start_machine(spec: MachineSpec, request: Mapping[str, Any]) -> dict[str, object]:
     with _listening(request["gates"]) as (paths, gates):
-        born, keeper = await launch(replace(spec, gates=paths, relayed=frozenset(paths)))
-        return await _hand_over(born, keeper, spec, request, gates)
+        started, keeper = await launch(replace(spec, gates=paths, relayed=frozenset(paths)))
+        return await _hand_over(started, keeper, spec, request, gates)
 
 
 async def _hand_over(
-    born: Born,
+    started: StartedKeeper,
     keeper: KeeperClient,
     spec: MachineSpec,
     request: Mapping[str, Any],
     gates: Mapping[str, socket.socket],
 ) -> dict[str, object]:
     """Leave a porter with the machine, which holds it until its controller comes."""
-    control = os.dup(born.control.fileno())
+    control = os.dup(started.control.fileno())
     try:
         extra = {"price": request["price"]}
-        (born.folder / _EXTRA).write_text(json.dumps(extra))
-        _spawn_porter(born.folder, control, spec.lease, gates=gates)
+        (started.folder / _EXTRA).write_text(json.dumps(extra))
+        _spawn_porter(started.folder, control, spec.lease, gates=gates)
     except BaseException:
         await keeper.tell("terminate")
         await keeper.ended.wait()
@@ -147,7 +147,7 @@ async def _hand_over(
     finally:
         os.close(control)
         await keeper.close()
-    return _answer(born.folder)
+    return _answer(started.folder)
 
 
 async def _end(machine_id: str) -> None:

@@ -24,27 +24,27 @@ from seer._addresses import address
 from seer.providers.agent import wire
 from seer.providers.agent.cleaning import remove_tree
 from seer.providers.local._record import how_it_ended
-from seer.providers.remote.onhost.trunk import NOTE, Trunk
+from seer.providers.remote.onhost.multiplexer import NOTE, Multiplexer
 
-BringUp = Callable[[Mapping[str, Any]], Coroutine[Any, Any, dict[str, object]]]
+StartMachine = Callable[[Mapping[str, Any]], Coroutine[Any, Any, dict[str, object]]]
 
 _STATE = "seer-node-"
 
 
-def serve_on_node(bring_up: BringUp) -> None:
+def serve_on_node(start_machine: StartMachine) -> None:
     """Start the machine that comes in the request, and carry wires to it until it ends."""
-    trunk = Trunk(os.dup(0), os.dup(1))
+    multiplexer = Multiplexer(os.dup(0), os.dup(1))
     os.dup2(os.open("/dev/null", os.O_RDWR), 1)
-    first = trunk.receive()
+    first = multiplexer.receive()
     if first is None:
         return
     base = Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
     sweep_node(base)
     with state_on_node(base) as state:
         os.environ["XDG_STATE_HOME"] = str(state)
-        answer = asyncio.run(bring_up(json.loads(first[1])))
-        trunk.send(NOTE, json.dumps({"ok": answer}).encode())
-        _Node(trunk, str(answer["porter"]), str(answer["id"])).run()
+        answer = asyncio.run(start_machine(json.loads(first[1])))
+        multiplexer.send(NOTE, json.dumps({"ok": answer}).encode())
+        _Node(multiplexer, str(answer["porter"]), str(answer["id"])).run()
 
 
 @contextlib.contextmanager
@@ -76,8 +76,8 @@ def sweep_node(base: Path) -> None:
 
 
 class _Node:
-    def __init__(self, trunk: Trunk, porter: str, machine_id: str) -> None:
-        self._trunk = trunk
+    def __init__(self, multiplexer: Multiplexer, porter: str, machine_id: str) -> None:
+        self._multiplexer = multiplexer
         self._porter = Path(porter)
         self._id = machine_id
         self._keeper = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -93,10 +93,10 @@ class _Node:
         known = how_it_ended(self._id)
         reason = known[0] if known is not None else "its keeper was killed"
         with contextlib.suppress(OSError):
-            self._trunk.send(NOTE, json.dumps({"ended": reason}).encode())
+            self._multiplexer.send(NOTE, json.dumps({"ended": reason}).encode())
 
     def _carry(self) -> None:
-        self._trunk.run(lambda _: None, self._accept)
+        self._multiplexer.run(lambda _: None, self._accept)
         # Whoever launched this is gone, so the machine must not stay.
         asked = wire.encode({"op": "terminate", "reason": "its launcher is gone"})
         with contextlib.suppress(OSError):
@@ -109,6 +109,6 @@ class _Node:
                 peer.connect(where)
         except OSError:
             peer.close()
-            self._trunk.send(number, b"")
+            self._multiplexer.send(number, b"")
             return
-        self._trunk.add(number, peer)
+        self._multiplexer.add(number, peer)

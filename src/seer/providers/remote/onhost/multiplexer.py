@@ -26,7 +26,7 @@ NOTE = 0
 """The wire of requests and answers."""
 
 
-class Trunk:
+class Multiplexer:
     """One end. Every wire has a thread of its own, which reads from its socket."""
 
     def __init__(self, reading: int, writing: int) -> None:
@@ -43,7 +43,7 @@ class Trunk:
                 view = view[os.write(self._writing, view) :]
 
     def receive(self) -> tuple[int, bytes] | None:
-        """The next bytes; None when the trunk has ended."""
+        """The next bytes; None when the multiplexer has ended."""
         head = self._exactly(_HEAD.size)
         if head is None:
             return None
@@ -74,7 +74,7 @@ class Trunk:
             self.send(wire, b"")
 
     def run(self, on_note: Callable[[bytes], None], accept: Callable[[int], None]) -> None:
-        """Deliver what comes until the trunk ends.
+        """Deliver what comes until the multiplexer ends.
 
         Args:
             on_note: Called with what comes on wire 0.

@@ -10,8 +10,8 @@ import os
 import time
 
 from . import tree
+from .c_modules import accept_from, socket
 from .jail import become
-from .native import accept_from, socket
 from .users import User, become_user
 
 _QUICK = 1.0
@@ -20,7 +20,7 @@ _PAUSE = 10.0
 """Seconds between attempts once the program has failed quickly several times in a row."""
 
 
-class OnDemand:
+class LazyServer:
     """A listening socket, and the program that serves it once that is needed."""
 
     def __init__(

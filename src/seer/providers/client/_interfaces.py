@@ -137,7 +137,7 @@ class Process(ABC):
         """Let go of it: if it still runs, it is killed with everything it started."""
 
 
-class Way:
+class HostSocket:
     """A socket of a machine, as a file of this host."""
 
     relayed = False
