@@ -33,7 +33,7 @@ from seer.errors import (
 )
 from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers.modal import ModalOptions, _sandboxes
-from seer.providers.rented import _waiting
+from seer.providers.rented import _rental
 from tests.support.containers import supported
 from tests.support.modal_cloud import Faults, ModalCloud, certificate
 from tests.waiting import await_until
@@ -279,7 +279,7 @@ async def test_missing_capacity_is_waited_for_and_no_longer_than_asked(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(_waiting, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(_rental, "FIRST_PAUSE", 0.2)
     monkeypatch.setattr(_sandboxes, "SAY_EVERY", 0.2)
     cloud.faults.capacity = False
     with caplog.at_level(logging.WARNING):

@@ -31,7 +31,7 @@ from seer.providers.modal import _errors as modal_errors
 from seer.providers.modal._options import ModalOptions
 from seer.providers.modal._options import read_options as read_modal
 from seer.providers.modal._prices import price_per_second
-from seer.providers.rented import _waiting, warden
+from seer.providers.rented import _rental, warden
 from seer.providers.rented._rental import CODES, reason_of
 from seer.providers.rented.warden import Warden
 from seer.providers.runpod import _api as runpod_api
@@ -143,7 +143,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra(provider: str, packa
 async def test_capacity_is_waited_for_and_the_wait_is_told(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_waiting, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(_rental, "FIRST_PAUSE", 0.01)
     tries: list[float] = []
 
     async def attempt(left: float) -> str:
@@ -153,20 +153,20 @@ async def test_capacity_is_waited_for_and_the_wait_is_told(
         return "rented"
 
     with caplog.at_level(logging.WARNING):
-        got = await _waiting.when_there_is_room(attempt, what="gpu='A100' at X", patience=30)
+        got = await _rental.when_there_is_room(attempt, what="gpu='A100' at X", patience=30)
     assert got == "rented"
     assert [r.levelname for r in caplog.records] == ["WARNING", "WARNING"]
     assert "gpu='A100' at X: no capacity yet (no A100); waited 0 s, up to 30 s more" in caplog.text
 
 
 async def test_the_wait_for_capacity_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_waiting, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(_rental, "FIRST_PAUSE", 0.02)
 
     async def attempt(left: float) -> str:
         raise CapacityError("no A100")
 
     with pytest.raises(CapacityError, match=r"start_timeout=0.05 s \(no A100\); try another gpu"):
-        await _waiting.when_there_is_room(attempt, what="x", patience=0.05)
+        await _rental.when_there_is_room(attempt, what="x", patience=0.05)
 
 
 # --- Modal's errors ----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from seer.errors import (
     UnknownGpuError,
 )
 from seer.providers import Machine, MachineSpec, get_provider
-from seer.providers.rented import _waiting
+from seer.providers.rented import _rental
 from seer.providers.runpod import RunPodOptions, _keys, _pods
 from tests.support.containers import supported
 from tests.support.runpod_cloud import Faults, RunPodCloud
@@ -183,7 +183,7 @@ async def test_an_empty_account_is_an_error_that_says_what_to_do(cloud: RunPodCl
 async def test_missing_capacity_is_waited_for_and_no_longer_than_asked(
     cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_waiting, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(_rental, "FIRST_PAUSE", 0.1)
     cloud.faults.capacity = False
     with caplog.at_level(logging.WARNING):
         error = await _refused(gpu="A40", start_timeout=5.0)
