@@ -1,4 +1,4 @@
-"""What a machine remembers of the sandbox it is: enough for another process to take it over.
+"""The note that a machine keeps, so that another process can take its sandbox over.
 
 The note travels with the machine's lease. It never holds a secret's value: secrets stand in a
 configuration by name only.
@@ -19,7 +19,7 @@ from seer.providers._registry import is_default_provider
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """A sandbox as its machine remembers it."""
+    """A sandbox, as the note of its machine describes it."""
 
     kind: str
     config: SandboxConfig
@@ -69,7 +69,7 @@ def config_to_dict(config: SandboxConfig) -> dict[str, Any]:
     """A configuration as plain data."""
     data: dict[str, Any] = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     if is_default_provider(config.provider):
-        # So that it is the default again for whoever reads it.
+        # A process that reads the note resolves the default again.
         del data["provider"]
     data["execution_mode"] = config.execution_mode.value
     data["models"] = [dataclasses.asdict(model) for model in config.models]

@@ -79,7 +79,7 @@ def prune(root: Path, *, life: float, is_expired: Callable[[Path], bool] | None 
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not is_draft:
-                # Judged only now: whoever had the lock a moment ago may have asked for it.
+                # Checked under the lock: the process that held it before may have asked for it.
                 if time.time() - folder.lstat().st_mtime < life or is_mounted(folder):
                     continue
                 if is_expired is not None and not is_expired(folder):

@@ -1,4 +1,4 @@
-"""What a started sandbox tells about its models and repositories."""
+"""Handles of a started sandbox's models and repositories."""
 
 from dataclasses import dataclass
 

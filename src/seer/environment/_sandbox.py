@@ -102,7 +102,7 @@ class Sandbox:
         Raises:
             StartError: A phase failed; nothing is left running.
             SecretMissingError: A secret of the configuration is not set.
-            SandboxStateError: The sandbox was started before, or is terminated meanwhile.
+            SandboxStateError: The sandbox was started before, or was terminated during the start.
         """
         return run_sync(self._start())
 
@@ -181,7 +181,7 @@ class Sandbox:
     def _ending_steps(self) -> Iterator[Step]:
         """What has to be ended, in this order. Each step forgets what it has ended."""
         if self.paused:
-            # What is frozen cannot be closed in order; once it is gone, nothing waits for it.
+            # A paused machine answers nothing, so it ends first and nothing waits for it.
             yield self._end_machine
         for dependent in list(self._dependents):
             yield partial(dependent.owner_ends, self)
@@ -198,7 +198,7 @@ class Sandbox:
         self._started = self._notebook = None
 
     def add_dependent(self, dependent: Dependent) -> None:
-        """Have something told before the sandbox ends, for as long as it exists."""
+        """Tell `dependent` before the sandbox ends. It is held weakly."""
         self._dependents.add(dependent)
 
     def detach(self) -> str:
@@ -349,7 +349,7 @@ class Sandbox:
         return self.machine.id
 
     def _check_process(self) -> None:
-        """Refuse what would reach into the sandbox of the process that this one was forked from.
+        """Refuse to use the sandbox of the process that this one was forked from.
 
         Raises:
             SandboxStateError: This process is a fork of the one that made the sandbox.
@@ -402,7 +402,7 @@ class Sandbox:
         Raises:
             CommandFailedError: The exit status is not zero, and `check` is true.
             CommandTimeoutError: The timeout passed; carries the partial output.
-            SandboxLostError: The sandbox ended meanwhile.
+            SandboxLostError: The sandbox ended while the command ran.
             UserUnsupportedError: The sandbox has one user only.
         """
         return run_sync(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))

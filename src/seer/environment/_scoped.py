@@ -257,7 +257,7 @@ class ScopedSandbox(Sandbox):
         request = options.request(file, name, running)
         if expose_as == "library":
             check_module_name("serve(name=)", request.name)
-        # Who asks for the same interface meanwhile gets this one.
+        # A request for the same interface waits here, and then finds this one.
         async with self._serving.setdefault(request.name, asyncio.Lock()):
             served = self._served.get(request.name)
             if served is not None and (ended := await served.how_it_ended()):
@@ -322,16 +322,16 @@ class ScopedSandbox(Sandbox):
         await self._find(name).reload()
 
     def scale(self, name: str, replicas: int) -> None:
-        """Run another number of copies of an interface; calls go on meanwhile, and none is lost.
+        """Change the number of copies of an interface. No call is lost while it changes.
 
-        Returns once there are as many. A copy that goes first finishes what it runs. Callers whose
-        home it was get another one, without what functions kept for them in the module's state;
-        handles keep it for ten seconds, after which their owners' next call raises
-        `InterfaceRestartedError`.
+        Returns once that many run. A copy finishes its running calls before it ends. Its callers
+        move to another copy and lose what functions kept for them in the module's state. A copy
+        whose callers hold handles stays for ten seconds; after that, the next call of such a
+        caller raises `InterfaceRestartedError`.
 
         Args:
             name: The interface's name. It must have been served with two copies or more.
-            replicas: How many copies there shall be; 1 or more.
+            replicas: The number of copies to run; 1 or more.
 
         Raises:
             ConfigError: `replicas` is no such number.

@@ -1,4 +1,4 @@
-"""How a sandbox gets ready: the phases of a start, and taking over one that runs.
+"""Start a sandbox in phases, or take over one that runs.
 
 Each phase has a name, a line of progress and a time in the log. A phase that fails ends the start
 with its name and reason, and leaves nothing running.
@@ -193,7 +193,7 @@ class _Starter:
             with display.phase(name) as phase:
                 yield phase
         except SeerError as error:
-            # Said here: another phase may be under way at the same time.
+            # Named here, because another phase may run at the same time.
             if isinstance(error, StartError):
                 raise
             raise StartError(name, self._secrets.redact(str(error))) from error
@@ -209,7 +209,7 @@ class _Starter:
                 self._host = await self._provider.host(self._bare_spec())
         if self._host is not None:
             self._preparer = RemotePreparer(self._host)
-        # None of them needs another: waiting for one is time for the rest.
+        # None of them needs another, so they run at the same time.
         parts = (
             asyncio.ensure_future(self._packages(display)),
             asyncio.ensure_future(self._models(display)),
@@ -328,7 +328,7 @@ class _Starter:
         )
 
     def _provider_is_resolved(self) -> bool:
-        """Whether the provider came from the surroundings, and was not written."""
+        """Whether the provider is the default, and not one that the user wrote."""
         written = self._config.provider
         return is_default_provider(written) or self._provider.name != written
 

@@ -276,7 +276,7 @@ def _walk(folder: int, parts: list[str], flags: int, mode: int) -> int:
 
 
 def _step(folder: int, name: str, flags: int, mode: int) -> int:
-    """Open one name in a folder; a link is ELOOP, whatever the flags would make of it."""
+    """Open one name in a folder. A link is ELOOP, with any flags."""
     try:
         fd = os.open(name, flags | os.O_NOFOLLOW, mode, dir_fd=folder)
     except NotADirectoryError:

@@ -100,7 +100,7 @@ class Cgroup:
         )
 
     def kill(self) -> None:
-        """Kill every process in the group; those that fork meanwhile are caught as well."""
+        """Kill every process in the group, also those that are forked during the kill."""
         for folder in self.folders:
             if os.path.exists(os.path.join(folder, "cgroup.kill")):
                 _write(folder, "cgroup.kill", "1")

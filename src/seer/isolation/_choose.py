@@ -1,4 +1,4 @@
-"""Which backend to use, and why not the others. Fails closed."""
+"""Choose a backend, and say why the others cannot be used. Fails closed."""
 
 import logging
 import os

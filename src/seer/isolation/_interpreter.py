@@ -1,4 +1,4 @@
-"""The interpreter that Seer runs under, as a jail needs it: at a neutral path, and nothing beside.
+"""Seer's own interpreter, mounted into a jail at a neutral path without anything beside it.
 
 A jail gets the program, its standard library, its headers and, where it has one, its shared
 `libpython`. It does not get the folder they are installed in: for a system's Python that is

@@ -28,14 +28,14 @@ def chown_tree(
         only: Give only what belongs to this user, also where that has several names.
 
     Raises:
-        OSError: As from `os.chown`; ESTALE when a folder was moved out meanwhile.
+        OSError: As from `os.chown`; ESTALE when a folder was moved out during the walk.
     """
     fd = os.open(".", _FOLDER, dir_fd=root) if isinstance(root, int) else os.open(root, _FOLDER)
     try:
         top = os.fstat(fd)
         if only is None or top.st_uid == only:
             os.fchown(fd, uid, gid)
-        # One descriptor whatever the depth: the way up is "..", checked on arrival.
+        # One descriptor at any depth: the parent is reached by ".." and then checked.
         levels = [_give(fd, top.st_dev, uid, gid, only)]
         path = [top.st_ino]
         while True:

@@ -1,4 +1,4 @@
-"""The part of every jail that is not the policy's: what of the system programs need to run.
+"""The files of the system that programs in every jail need, beside those of the policy.
 
 Generated files stand in for most of /etc, so a jail learns nothing about the host's users, names
 and services. How the parts are put together is a backend's work.

@@ -3,9 +3,9 @@
 The kernel counts much per user: descriptors in flight, pending signals, processes, inotify
 instances. Two machines with one user could use up each other's share.
 
-A user is taken by a lock on a file of its number. Whoever holds a descriptor of it holds the user,
-also in another process, and the kernel frees it with the last of them. All that root starts on one
-host goes by the same files, whatever state folder it has.
+A user is taken by a lock on a file of its number. Every process with a descriptor of that file
+holds the user, and the kernel frees it with the last of them. All processes of root on one host use
+the same files, also with different state folders.
 """
 
 import fcntl

@@ -1,6 +1,6 @@
-"""What a provider is: a way to get a `Machine`, and the least a machine must do.
+"""The interfaces of a provider, its hosts and its machines.
 
-Everything richer (models, packages, serving, sessions) is written once, above, in terms of this.
+Models, packages, serving and sessions are written once, in the layers above, in terms of these.
 Every provider passes `seer.testing.provider_contract`.
 """
 
@@ -152,7 +152,7 @@ class Machine(ABC):
     async def pause(self) -> None:
         """Stop all that runs in the machine and keep its memory. Pausing twice is harmless.
 
-        Its lease and its timeout hold as before; idleness does not count meanwhile.
+        Its lease and its timeout hold as before; `idle_timeout` does not count while it is paused.
 
         Raises:
             PauseUnsupportedError: This provider cannot.
@@ -263,7 +263,7 @@ class Host(ABC):
 
     @abstractmethod
     async def release(self) -> None:
-        """Let the host go, with whatever it costs, unless a machine runs on it."""
+        """Release the host, so that it costs nothing more, unless a machine runs on it."""
 
 
 class Provider(ABC):
@@ -304,7 +304,7 @@ class Provider(ABC):
         Hand it on in the spec's `host`, or release it.
 
         Raises:
-            ProviderError: There is none to be had.
+            ProviderError: No host is available.
         """
         return None
 

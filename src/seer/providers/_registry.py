@@ -25,7 +25,7 @@ _EXTRAS = frozenset({"modal", "ray", "runpod", "ssh"})
 
 
 class DefaultProvider(str):
-    """A provider's name that nobody wrote; it shows as what it is by default."""
+    """The default of a provider's name; it shows as the name that it stands for."""
 
     __slots__ = ()
 
@@ -112,7 +112,7 @@ def resolve_provider(name: str) -> str:
 
 
 def is_default_provider(name: str) -> bool:
-    """Whether nobody wrote this name: it is what a configuration has by default."""
+    """Whether this name is a configuration's default, and not one that a user wrote."""
     return isinstance(name, DefaultProvider)
 
 

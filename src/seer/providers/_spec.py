@@ -24,7 +24,7 @@ class MachineSpec:
     label: str = "sandbox"
     """What it is for, as people will see it in listings."""
     note: str = ""
-    """Text that the machine keeps for whoever adopts it (`Machine.note`). It holds no secrets."""
+    """Text that the machine keeps for a process that adopts it (`Machine.note`). No secrets."""
     gpu: str | None = None
     gpu_count: int = 1
     gpu_optional: bool = False

@@ -190,7 +190,7 @@ class SandboxConfig:
     """None is the version that the provider has at hand."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
-    """Seconds after which the sandbox ends, whatever it does."""
+    """Seconds after which the sandbox ends, even while it is in use."""
     idle_timeout: float | None = field(default=None, kw_only=True)
     """Seconds without a command or call after which the sandbox ends."""
     start_timeout: float = field(default=600.0, kw_only=True)

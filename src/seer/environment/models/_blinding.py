@@ -49,7 +49,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 _COMMON = _words(
-    # What models are called, whoever makes them.
+    # Words in the names of models of every vendor.
     "adapter adapters alpha assistant audio base beta bits cased chat checkpoint checkpoints code "
     "coder community context control core data dataset demo distill distilled dpo embed embedding "
     "embeddings english epoch eval example fast final finetune finetuned foundation free french "

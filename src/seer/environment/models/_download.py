@@ -1,6 +1,6 @@
-"""Download a model from the hub, with its failures in Seer's words.
+"""Download a model from the hub, and explain failures.
 
-The work is the hub library's, in a program of its own (`_fetch`).
+The hub's library does the work, in a separate program (`_fetch`).
 """
 
 import json

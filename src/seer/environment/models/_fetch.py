@@ -40,7 +40,7 @@ class Corrupt(Exception):
 
 
 def skipped_patterns(files: Iterable[str]) -> list[str]:
-    """Patterns of files that only repeat the weights in a format nobody asked for."""
+    """Patterns of files that only repeat the weights in another format."""
     patterns: list[str] = [*_SKIPPED_ALWAYS]
     if any(fnmatch.fnmatch(name, "*.safetensors") and "/" not in name for name in files):
         patterns += _SKIPPED_BESIDE_SAFETENSORS
@@ -223,7 +223,7 @@ def main() -> int:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # Only reports may go to standard output, whatever a library thinks.
+    # Only reports may go to standard output, so what libraries print goes elsewhere.
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lock = threading.Lock()

@@ -369,7 +369,7 @@ class _Builder:
             if error.errno not in _CANNOT_LINK:
                 raise
         if self._label is None:
-            # Mounted over the empty file: no copy, whatever filesystem the original is on.
+            # Mounted over the empty file: no copy, even from another filesystem.
             _write(target, b"")
             self._binds.append((file.name, str(file.path)))
             return

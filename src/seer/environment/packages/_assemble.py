@@ -87,7 +87,7 @@ def site_packages(environment: Path) -> str:
 
 
 def open_folders(environment: Path) -> None:
-    """Let the sandbox's user walk through, whatever this process's umask is."""
+    """Let the sandbox's user enter the folders, independent of this process's umask."""
     environment.chmod(0o755)
     for parent, folders, _ in os.walk(environment):
         for name in folders:

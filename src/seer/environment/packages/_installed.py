@@ -1,7 +1,7 @@
 """What is installed beside Seer, and how parts of it become part of another environment.
 
 Packages that the machine has already are linked file by file, never installed a second time.
-Seer itself, its aliases and whatever is installed from a checkout are never among them.
+Seer itself, its aliases and packages installed from a checkout are never among them.
 """
 
 import csv

@@ -1,4 +1,4 @@
-"""Package environments: folders with a sandbox's Python packages, made once per set of wishes.
+"""Package environments: folders of Python packages, built once per set of requirements.
 
 An environment is a relocatable virtual environment for the interpreter that jails have at
 `/seer/python`. What the machine has already is linked into it; the rest is fetched by uv in a

@@ -88,7 +88,7 @@ class _Mirror:
                 await self._git.run("init", "--quiet", "--bare", "--template=", ".", cwd=draft)
                 draft.rename(self.path)
         for left in self.path.glob("*.lock"):
-            # Of a git that was killed: whoever uses the mirror holds its lock of ours.
+            # Left by a git that was killed: every user of the mirror holds our own lock on it.
             left.unlink(missing_ok=True)
         ref = self._config.ref
         if ref is None:

@@ -1,7 +1,7 @@
 """Which served interfaces stand behind the tool servers that a run uses.
 
 A tool server's configuration is plain data, as agents' own configurations have it, so it cannot
-carry the interface along. Whoever records a run asks here.
+carry the interface along. The record of a run asks here.
 """
 
 import weakref

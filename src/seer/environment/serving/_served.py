@@ -95,7 +95,7 @@ class Caller:
 
     @property
     def path(self) -> Path:
-        """The Unix socket; whoever connects to it is this caller."""
+        """The Unix socket. A connection to it is a connection of this caller."""
         return self._socket.path
 
     @property

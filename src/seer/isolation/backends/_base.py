@@ -1,4 +1,4 @@
-"""What a jail backend is, and what it hands to whoever spawns the jail. No backend here."""
+"""The interface of a jail backend, and what it returns for spawning a jail. No backend here."""
 
 import os
 import sys

@@ -7,7 +7,7 @@ its imports are part of every start.
 
 With a "stage" (root only) it also makes namespaces of its own, in which nothing of the host's
 file system is left but the system's folders and, under one neutral folder, the policy's mounts.
-Whatever fails ends the process before anything of the jail has run.
+Any failure ends the process before a program of the jail has run.
 """
 
 # pathlib costs as much to import as everything else here together.

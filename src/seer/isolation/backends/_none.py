@@ -1,4 +1,4 @@
-"""The `none` backend: no jail, because the user said so. Loud.
+"""The `none` backend: no jail, because the user asked for none. It warns.
 
 What is left: a clean environment, no inherited descriptors, rlimits, and an end with the parent.
 """

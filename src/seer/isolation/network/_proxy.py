@@ -235,7 +235,7 @@ class Proxy:
             head = f"HTTP/1.1 {refused.status}\r\nContent-Length: {len(body)}\r\n"
             await _last_words(reader, writer, f"{head}Connection: close\r\n\r\n".encode() + body)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # The peer went away; there is nobody to tell.
+            pass  # The peer went away, so there is no one to answer.
         finally:
             self._open -= 1
             writer.close()

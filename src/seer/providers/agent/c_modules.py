@@ -1,7 +1,7 @@
-"""The C halves of standard modules, typed.
+"""The C modules below `signal` and `socket`, with types.
 
-`signal` and `socket` wrap their C modules in enumerations, which take longer to import than
-everything a steward needs together. What is used here is the same under both.
+`signal` and `socket` wrap their C modules in enumerations. Importing those takes longer than
+everything else that a steward imports. The names used here exist in both.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ _RECORD_LIMIT = 256 * 1024
 
 
 def remove_tree(path: bytes) -> None:
-    """Remove a folder and everything in it, whatever its depth, names and modes.
+    """Remove a folder and everything in it, of any depth, names and modes.
 
     Nothing is followed: links are removed, not what they lead to. Folders are flattened first (a
     folder's folders are moved up beside it), so depth costs neither recursion nor descriptors.

@@ -78,7 +78,7 @@ def run(link: Link, request: Message, world: World) -> None:
     try:
         command.serve(wake)
     except BaseException:
-        # Whatever went wrong here, the command does not outlive its connection.
+        # After any error, the command does not outlive its connection.
         kill_all(world.desk)
         raise
     command.finish(wake)
@@ -105,7 +105,7 @@ def kill_all(desk: int) -> dict[int, int]:
 
 
 def _environment(world: World, request: Message) -> tuple[dict[bytes, bytes], User | None]:
-    """The environment of a command, and whom it is to run as where that is not this process's."""
+    """The environment of a command, and its user where that is not this process's."""
     given = wire.get_env(request, "env")
     if not world.agent:
         return {**world.env, **given}, None

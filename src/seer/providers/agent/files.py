@@ -93,7 +93,7 @@ def _replace(link: Link, path: bytes, mode: int) -> None:
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, b".seer-" + os.urandom(8).hex().encode())
     # The mode is given at birth: in some jails, changing it later has no effect. This process
-    # serves one request, so its mask is nobody else's.
+    # serves one request, so its mask affects nothing else.
     os.umask(0)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:

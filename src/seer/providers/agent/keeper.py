@@ -108,7 +108,7 @@ class Keeper:
         self._reason: str | None = None
         self._lifeline = wire.get_int(settings, "lifeline", -1)
         if self._lifeline >= 0:
-            # Whoever is at the other end so learns that there is a machine.
+            # This tells the other end that there is a machine.
             os.set_blocking(self._lifeline, False)
             try:
                 os.write(self._lifeline, b"k")

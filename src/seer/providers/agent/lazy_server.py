@@ -1,7 +1,7 @@
-"""A server that is started when somebody first connects to its listening socket.
+"""A server that starts when its listening socket gets the first connection.
 
-Most machines never use their network, and two interpreters for each of those would be the larger
-part of what a machine costs.
+Most machines never use their network, and two more interpreters would be most of a machine's
+memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LazyServer:
             argv: The program. Its standard input ends when this process does.
             env: The program's environment.
             passed: Further descriptors it inherits.
-            user: Whom it runs as; 0 for whoever this process runs as.
+            user: The user id it runs as; 0 for that of this process.
         """
         self._listener = listener
         self._argv = argv

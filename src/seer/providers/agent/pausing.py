@@ -99,7 +99,7 @@ class Pause:
                 words, needs = work()
                 os.write(said, wire.encode({"words": words[:2000], "needs": needs}))
             except Exception as error:
-                # The edge of this process: whatever went wrong is its answer.
+                # The edge of this process: it answers with every error.
                 words = f"{type(error).__name__}: {error}"[:2000]
                 os.write(said, wire.encode({"words": words, "needs": self._needs}))
             finally:

@@ -97,7 +97,7 @@ class Steward:
             if not os.WIFSTOPPED(status):
                 ended[pid] = status
             elif pid in self._servers:
-                # Nobody in here has a reason to, except to be rid of its timeouts.
+                # No program in the jail has a reason for it, except to escape its timeouts.
                 os.kill(pid, signal.SIGKILL)
         self._forget_ended(ended)
 
@@ -196,7 +196,7 @@ def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | No
         link.fail(OSError(71, f"protocol error: {error}"))
     except OSError as error:
         link.fail(error, path)
-    except Exception as error:  # the edge of a process: whatever it was, the controller hears it
+    except Exception as error:  # the edge of a process: the controller gets every error
         link.fail(OSError(5, f"the steward failed: {type(error).__name__}: {error}"), path)
 
 

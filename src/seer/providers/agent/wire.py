@@ -60,7 +60,7 @@ def message(kind: bytes, /, **fields: Encodable) -> bytes:
 
 
 class Splitter:
-    """Cuts a byte stream into frames, whatever pieces it arrives in."""
+    """Cuts a byte stream into frames, which may arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

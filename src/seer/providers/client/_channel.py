@@ -41,7 +41,7 @@ class StreamChannel(Channel):
 
     @property
     def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """What is below, for whoever takes it over."""
+        """The streams below, for a caller that takes them over."""
         return self._reader, self._writer
 
     async def end_writing(self) -> None:

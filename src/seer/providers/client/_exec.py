@@ -1,4 +1,4 @@
-"""A command from its start to its end: fed, bounded in time, its output captured."""
+"""Run a command to its end, with input, a timeout and captured output."""
 
 import asyncio
 import logging

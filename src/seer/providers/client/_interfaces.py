@@ -1,4 +1,4 @@
-"""What one can hold of a machine: connections, sockets, processes.
+"""The interfaces of what a machine gives out: byte streams, listening sockets, processes.
 
 Each belongs to one machine and goes with it. What a machine itself must do is in `_base`.
 """

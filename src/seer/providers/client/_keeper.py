@@ -1,4 +1,4 @@
-"""The controller's line to the keeper of a local machine: renewals, requests, and the last word."""
+"""The controller's connection to a machine's keeper: requests, and the reason for the end."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ class KeeperClient:
         except TimeoutError:
             raise SandboxLostError("the sandbox's keeper does not answer") from None
         finally:
-            # It keeps its place in the order of answers, but nobody waits for it any more.
+            # It keeps its place in the order of answers, although nothing waits for it any more.
             future.cancel()
 
     async def tell(self, op: str) -> None:
@@ -73,7 +73,7 @@ class KeeperClient:
                     if not future.done():
                         future.set_result(fields)
         except (SandboxLostError, wire.WireError):
-            pass  # the end of the line is the news, and is told below
+            pass  # the connection has ended, which is reported below
         finally:
             self._connection.close()
             self.ended.set()

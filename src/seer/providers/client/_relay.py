@@ -1,8 +1,8 @@
-"""A socket of this host that leads to one in a machine elsewhere.
+"""A socket of this host whose connections are passed on to a socket in a machine elsewhere.
 
-Whoever may connect to the file is one caller, as with a gate's own socket; the way to the machine,
-with all its credentials, is the controller's. Each connection is passed on by itself. One that
-breaks is closed here, and the caller, who has its calls' ids, may come again.
+A process that can connect to the file is one caller, as with a gate's own socket. The connection to
+the machine, with its credentials, stays in the controller. If a connection breaks, it is closed
+here, and the caller may connect again, because it has the ids of its calls.
 """
 
 import asyncio
@@ -151,7 +151,7 @@ class _Joined(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Both have ended."""
-        # Whoever counts connections, or waits for this one to close, still hears of it.
+        # The former protocol counts connections, and wakes those who wait for this one to close.
         self._former.connection_lost(exc)
         self._over.set()
 

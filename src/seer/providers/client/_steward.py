@@ -1,7 +1,7 @@
 """The controller's client of a steward: commands, files and sockets of one machine.
 
 Each operation has a connection of its own. How to open one differs between providers, so the client
-gets a function for it. The machine's lifetime is not its business; see `_lease`.
+gets a function for it. `_lease` has the machine's lifetime.
 """
 
 import asyncio
@@ -487,7 +487,7 @@ class StewardProcess(Process):
         """Let it live on without this connection."""
         async with self._changed:
             self._refuse_if_over()
-            # Its answer stands behind whatever it prints, and nobody need be reading that.
+            # The answer comes after all that it printed, which may have no reader.
             self._releasing = True
             self._changed.notify_all()
         await self._tell(wire.RELEASE)

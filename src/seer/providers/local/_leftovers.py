@@ -1,4 +1,4 @@
-"""Folders, processes and control groups of machines whose keepers are gone without a trace.
+"""Clean up after machines whose keepers were killed: folders, processes, control groups.
 
 The keeper and the reaper of a machine hold a lock on its folder, so a free lock means that nobody
 is left to clean up: the computer lost power, or everything was killed at once. What such a

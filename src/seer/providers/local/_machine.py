@@ -103,7 +103,7 @@ class LocalMachine(SupervisedMachine):
         try:
             sock = await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            # The thread goes on, and nobody waits for what it brings.
+            # The thread goes on, so its result is closed when it comes.
             connecting.add_done_callback(_close_result)
             raise
         except (PathEscapeError, OSError) as error:
@@ -173,7 +173,7 @@ class HostListener(Listener):
         try:
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
                 raise OSError(errno.EEXIST, "was replaced while it was being made")
-            # The very file that was looked at, whatever its name leads to by now.
+            # The file that was checked, even if its name leads elsewhere by now.
             os.chown(f"/proc/self/fd/{fd}", uid, uid)
         finally:
             os.close(fd)

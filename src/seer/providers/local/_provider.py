@@ -56,7 +56,7 @@ class LocalProvider(Provider):
         return machine
 
     def _sweep_later(self) -> None:
-        """Clean up after dead machines, when nobody waits for it."""
+        """Clean up after dead machines in the background."""
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = asyncio.create_task(asyncio.to_thread(sweep))
 

@@ -58,7 +58,7 @@ have room for, and 65,536 in any case."""
 _CPU_SECONDS = 30 * 24 * 3600
 """Processor time of any one process, where the machine has no timeout."""
 _MORE_USERS = 12
-"""Root, and those whom root may add, of a machine with several users."""
+"""User ids of a machine with several users: root, and those that root can add."""
 _STEWARD = "from seer_machine.steward import main; main()"
 _FORWARD = (
     "import socket; from forward import Forwarder; "

@@ -69,7 +69,7 @@ class ModalHost(RentedHost):
         return await super().start(dataclasses.replace(inside(spec), env=env))
 
     def may_pause(self) -> None:
-        """Refuse: Modal can end a sandbox or keep its files, and bills for it meanwhile."""
+        """Refuse: Modal can end a sandbox or keep its files, but bills for one that is stopped."""
         raise PauseUnsupportedError(
             "Modal cannot pause a sandbox with a GPU and keep its memory (its memory snapshots are "
             "an early preview, for chosen customers), and it bills for a stopped one all the same; "

@@ -1,4 +1,4 @@
-"""Machines on a Ray cluster: Ray finds the node and counts the resources, the rest is `_remote`'s.
+"""Machines on a Ray cluster: Ray finds the node and counts the resources, the rest is in `remote`.
 
 One actor per machine holds its CPUs, GPUs and memory, and is the way to its node:
 

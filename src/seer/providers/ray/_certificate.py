@@ -1,4 +1,4 @@
-"""A certificate for one actor, made where it is checked; nobody has to vouch for it."""
+"""A certificate for one actor, made by the controller, which also checks it."""
 
 from datetime import UTC, datetime, timedelta
 

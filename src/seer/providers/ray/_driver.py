@@ -56,7 +56,7 @@ class Driver:
         if not address:
             env.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             if "RAY_AUTH_MODE" not in env:
-                # It is nobody else's, so its token need not be kept anywhere.
+                # No other process uses it, so its token is not kept.
                 env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             logger.info("no Ray cluster is named, so one is started on this machine")
         process = await asyncio.create_subprocess_exec(

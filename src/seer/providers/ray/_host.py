@@ -124,7 +124,7 @@ class RayHost(RemoteHost):
         await self.release()
 
     async def release(self) -> None:
-        """Give the resources back, with whatever still runs there."""
+        """Give the resources back, and end what still runs there."""
         with contextlib.suppress(SeerError):
             await self.link.close()
         try:

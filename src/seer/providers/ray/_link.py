@@ -165,7 +165,7 @@ async def _feed(writer: asyncio.StreamWriter, stdin: bytes | AsyncIterable[bytes
 
 class _TlsWire(Wire):
     def __init__(self, writer: asyncio.StreamWriter) -> None:
-        # Kept, because a writer that nobody has any more closes its transport.
+        # Kept, because a writer that is garbage-collected closes its transport.
         self._writer = writer
         self._transport = writer.transport
 

@@ -150,7 +150,7 @@ class RayProvider(RemoteProvider):
     # --- finding ------------------------------------------------------------------------------
 
     async def _there(self) -> tuple[Driver, RayOptions] | None:
-        """The cluster in which to look; None where there is none, and none shall be started."""
+        """The cluster to search; None where there is none, because a search must not start one."""
         options = read_options(None)
         if not options.address and "" not in self._drivers:
             return None

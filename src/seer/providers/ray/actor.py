@@ -206,7 +206,7 @@ class Holder:
             else:
                 await self._run([str(part) for part in head["run"]], reader, writer)
         except (OSError, ValueError, KeyError, TypeError, TimeoutError, EOFError):
-            # Whoever does not speak the protocol, or is gone, hears nothing.
+            # A peer that does not speak the protocol, or is gone, gets no answer.
             return
         finally:
             self._callers -= 1
@@ -247,7 +247,7 @@ class Holder:
 async def _attend(
     process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Pass a program's streams on. It is ended if whoever asked for it goes away."""
+    """Pass a program's streams on. It is ended if its client goes away."""
     assert process.stdout is not None and process.stderr is not None
 
     async def say(kind: int, source: asyncio.StreamReader) -> None:

@@ -72,7 +72,7 @@ class RentedHost(RemoteHost):
         self._lease = preparing_lease(lease)
         self._beating: asyncio.Task[None] | None = None
         self._taken = False
-        """Whether nobody but the vendor has ended the machine."""
+        """Whether the vendor ended the machine, and no part of Seer did."""
         self._remembering: set[asyncio.Task[None]] = set()
 
     def keep(self) -> None:
@@ -111,7 +111,7 @@ class RentedHost(RemoteHost):
         return machine
 
     def _remember_end_of(self, machine: RemoteMachine) -> None:
-        """Note here how the machine ends: its vendor may forget it, and then nobody else knows."""
+        """Record on this host how the machine ends, because its vendor may forget it."""
         task = asyncio.create_task(_remember(machine))
         self._remembering.add(task)
         task.add_done_callback(self._remembering.discard)

@@ -16,7 +16,7 @@ class Rental(ABC):
     id: str
     """The vendor's id of it."""
     price: float | None
-    """US dollars per second; None where nobody says."""
+    """US dollars per second; None where it is not known."""
 
     @abstractmethod
     async def lost(self) -> SandboxLostError | None:

@@ -1,4 +1,4 @@
-"""The first process of a rented machine: ends it when nobody needs it any more.
+"""The first process of a rented machine: ends it when it is not needed any more.
 
 Started with its settings as JSON. Three things keep a rented machine: a sandbox whose keeper lives;
 before there is one, signs of life from the controller that prepares it (a file that it touches);
@@ -92,7 +92,7 @@ class Warden:
         try:
             fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            # It is being made; whoever makes it gives signs of life.
+            # It is being made; the process that makes it shows that it lives.
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

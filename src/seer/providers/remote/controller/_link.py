@@ -1,8 +1,8 @@
-"""A link: all that a provider must be able to do with a host elsewhere.
+"""A link: what a provider must be able to do with a host elsewhere.
 
-It carries the provider's credentials and encrypts; nobody above knows about either. It is not
-reliable and need not be: what must outlast a cut is `Session`'s business. Every method connects
-first where there is no connection, or no longer one.
+It has the provider's credentials and encrypts; the layers above know of neither. It may break at
+any time: `Session` keeps what must survive a broken connection. Every method connects first if
+there is no connection.
 """
 
 from abc import ABC, abstractmethod
@@ -56,7 +56,7 @@ class Link(ABC):
             on_stdout: Called with what it prints as it comes, which is then not kept.
 
         Raises:
-            HostUnreachableError: There is no connection to the host, or it broke meanwhile.
+            HostUnreachableError: There is no connection to the host, or it broke.
             ProviderError: The host answers, but refuses.
         """
 
@@ -69,7 +69,7 @@ class Link(ABC):
         Args:
             path: The socket.
             on_data: Called on the loop with what comes.
-            on_end: Called once, when nothing more will come, for whatever reason.
+            on_end: Called once, when nothing more will come, for any reason.
 
         Raises:
             HostUnreachableError: There is no connection to the host.

@@ -25,7 +25,7 @@ class RemoteProvider(Provider):
 
     @abstractmethod
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
-        """The host on which a machine like this shall run, rented if need be.
+        """The host for a machine like this, rented if need be.
 
         Raises:
             ProviderError: There is none to be had.

@@ -1,4 +1,4 @@
-"""The controller's end of a porter: streams that outlast the wires they run over.
+"""The controller's end of a porter: streams that survive broken connections.
 
 A session has one wire at a time. When it breaks, or nothing is heard on it for some beats, another
 is dialled; meanwhile what is written waits. Only when that has not worked for `lease` seconds, or

@@ -1,4 +1,4 @@
-"""What runs on a host elsewhere when its controller asks for something: one operation.
+"""One operation of a controller, run on a host elsewhere.
 
     python -I -c "... main()" ROOT OPERATION [ARGUMENT]
 
@@ -52,7 +52,7 @@ def main() -> None:
     """Do the operation that the command line names."""
     root, operation, *arguments = sys.argv[1:]
     os.umask(0o022)
-    # Kits that nobody uses any more are removed by their age.
+    # Kits that have not been used for long are removed.
     os.utime(_KIT)
     for variable, folder in (("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")):
         os.environ[variable] = f"{root}/{folder}"
@@ -96,7 +96,7 @@ def _start() -> dict[str, object]:
     try:
         _say({"ok": answer})
     except BrokenPipeError:
-        # Whoever wanted it has gone.
+        # The process that wanted it is gone.
         asyncio.run(_end(str(answer["id"])))
     os._exit(0)
 

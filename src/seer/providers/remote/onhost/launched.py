@@ -92,7 +92,7 @@ def _spawn_head(
 
 
 def _wait_for_answer(heard: int, head: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What the head says; it is stopped if whoever asked goes away meanwhile."""
+    """The head's answer. The head is stopped if the process that asked goes away."""
     poll = select.poll()
     poll.register(heard, select.POLLIN)
     poll.register(sys.stdout.fileno(), 0)

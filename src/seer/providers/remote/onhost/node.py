@@ -61,7 +61,7 @@ def state_on_node(base: Path) -> Generator[Path]:
 
 
 def sweep_node(base: Path) -> None:
-    """Remove what jobs left that a scheduler killed as a whole: nobody else is there to do it."""
+    """Remove what is left of jobs that a scheduler killed as a whole; nothing else does."""
     for state in base.glob(f"{_STATE}*"):
         # A lock that is not there yet is made just now; one that is held is in use.
         locks = [state / "lock", *state.glob("seer/machines/*/lock")]
@@ -97,7 +97,7 @@ class _Node:
 
     def _carry(self) -> None:
         self._multiplexer.run(lambda _: None, self._accept)
-        # Whoever launched this is gone, so the machine must not stay.
+        # The process that launched this is gone, so the machine must not stay.
         asked = wire.encode({"op": "terminate", "reason": "its launcher is gone"})
         with contextlib.suppress(OSError):
             self._keeper.sendall(struct.pack(">I", len(asked) + 1) + wire.REQUEST + asked)

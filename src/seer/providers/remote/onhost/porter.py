@@ -1,4 +1,4 @@
-"""The porter of one machine, on its host: holds the controller's streams while it cannot be heard.
+"""The porter of one machine, on its host: keeps the controller's streams while the network is down.
 
 Streams lead to the machine's steward and keeper and nowhere else. Controllers come and go on
 `porter.sock` (a wire); what belongs to them is a session, which outlasts its wires by `lease`

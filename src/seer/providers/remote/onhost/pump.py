@@ -1,6 +1,6 @@
 """Connects standard input and output with a Unix socket: a stream where forwarding is forbidden.
 
-Run on the host as `pump PATH`. Whatever ends first ends the other.
+Run on the host as `pump PATH`. When one side ends, the other is closed.
 """
 
 from __future__ import annotations
