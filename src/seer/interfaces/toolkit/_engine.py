@@ -267,11 +267,8 @@ class Engine:
 
     def _fail(self, error: Exception) -> None:
         """Everybody's call fails; what was on the GPU may be spoilt."""
-        if isinstance(error, torch.OutOfMemoryError):
-            error = CallLimitError(
-                f"the GPU has no memory left for writing texts ({_first_line(error)}); lower "
-                f"SEER_CACHE_SHARE (now {self._share:g}), or ask for fewer or shorter texts"
-            )
+        if _is_full(error):
+            error = self._full(_first_line(error))
         with self._changed:
             concerned = [*self._active, *self._waiting, *self._plain]
             self._active = []
@@ -341,7 +338,7 @@ class Engine:
             for one, slot in zip(group, free, strict=False):
                 one.slot = slot
             self._active += group
-            self._begin(slots, group)
+            self._begin_or_fail(slots, group)
 
     def _hold(self) -> bool:
         """Whether the few who wait should wait for others: a prefill stops all that are written."""
@@ -367,6 +364,32 @@ class Engine:
                 seen.add(one.prompt)
                 group.append(self._waiting.popleft())
         return group
+
+    def _begin_or_fail(self, slots: Slots, group: list[_Request]) -> None:
+        """Prefill; where memory runs out, in smaller groups, and fail only what does not fit."""
+        try:
+            self._begin(slots, group)
+            return
+        except Exception as error:
+            if not _is_full(error):
+                raise
+            reason = _first_line(error)
+        # Outside of the handler: the error holds tensors.
+        if self._model.device.type == "cuda":
+            torch.cuda.empty_cache()
+        half = len(group) // 2
+        if half:
+            self._begin_or_fail(slots, group[:half])
+            self._begin_or_fail(slots, group[half:])
+        else:
+            group[0].error = self._full(reason)
+            group[0].over.set()
+
+    def _full(self, reason: str) -> CallLimitError:
+        return CallLimitError(
+            f"the GPU has no memory left for writing texts ({reason}); lower SEER_CACHE_SHARE (now "
+            f"{self._share:g}), or ask for fewer or shorter texts"
+        )
 
     def _begin(self, slots: Slots, group: Sequence[_Request]) -> None:
         starts: dict[tuple[bytes, int], list[_Request]] = {}
@@ -528,6 +551,11 @@ def _mark(values: Tensor) -> Any:
     event: Any = torch.cuda.Event()
     event.record()
     return event
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether the GPU has no memory left; its libraries say so in their own way."""
+    return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
 
 
 def _first_line(error: Exception) -> str:
