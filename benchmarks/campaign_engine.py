@@ -40,7 +40,7 @@ from benchmarks.gpu_interfaces import Server  # noqa: E402
 
 Outcome = tuple[str, bool]
 """What happened, and whether it may."""
-_LEFT = 200 << 20
+_LITTLE, _NONE = 200 << 20, 2 << 20
 """Bytes of GPU memory that an attack leaves free."""
 _REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("a billion tokens", {"max_new_tokens": 10**9}),
@@ -59,13 +59,20 @@ _REFUSED: list[tuple[str, dict[str, Any]]] = [
 # --- in one process ------------------------------------------------------------------------------
 
 
-def fill() -> Any:
-    """Take all GPU memory but a little."""
+def fill(left: int) -> list[Any]:
+    """Take all GPU memory but this."""
     import torch
 
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info()
-    return torch.empty(free - _LEFT, dtype=torch.uint8, device="cuda")
+    taken: list[Any] = []
+    size = torch.cuda.mem_get_info()[0] - left
+    while size > 1 << 20:
+        try:
+            taken.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+            size = torch.cuda.mem_get_info()[0] - left
+        except torch.OutOfMemoryError:
+            size //= 2
+    return taken
 
 
 def tried(call: Callable[[], Any]) -> Any:
@@ -82,20 +89,24 @@ def _named(found: Any) -> bool:
     return isinstance(found, CallLimitError) and "SEER_CACHE_SHARE" in str(found)
 
 
-def full_before(net: Any, plan: Plan) -> Outcome:
-    """No memory for the cache: an error that names the variable, and texts once there is some."""
+def full_before(net: Any, left: int, plan: Plan) -> Outcome:
+    """No memory for the cache: fewer rows at once, or an error that names the variable."""
     import torch
 
     given = prompts(plan.callers)
     expected = Writer(net).write(given)
     writer = Writer(net)
-    taken = fill()
+    taken = fill(left)
     found = tried(lambda: writer.write(given))
     del taken
     torch.cuda.empty_cache()
     later = tried(lambda: writer.write(given))
-    good = _named(found) and later == expected
-    return f"{found!s:.150}; afterwards {'the same texts' if later == expected else later}", good
+    written = isinstance(found, list) and all(len(one) == NEW for one in found)
+    told = (
+        f"all {len(given)} texts written" if written else f"{type(found).__name__}: {found!s:.90}"
+    )
+    good = (written or _named(found)) and later == expected
+    return f"{told}; afterwards {'as in peace' if later == expected else repr(later)[:90]}", good
 
 
 def full_meanwhile(net: Any, plan: Plan) -> Outcome:
@@ -107,7 +118,7 @@ def full_meanwhile(net: Any, plan: Plan) -> Outcome:
     expected = writer.write(given[:64])
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(writer.tasks, range(64), given[:64], False, 1.0)
-        taken = fill()
+        taken = fill(_LITTLE)
         more = tried(lambda: writer.write(given))
         first = tried(running.result)
     del taken
@@ -116,7 +127,7 @@ def full_meanwhile(net: Any, plan: Plan) -> Outcome:
     written = isinstance(more, list)
     good = first == expected and later == expected and (written or _named(more))
     return (
-        f"64 texts {'as in peace' if first == expected else first!r:.150}, 256 more"
+        f"64 texts {'as in peace' if first == expected else repr(first)[:150]}, 256 more"
         f" {'were written' if written else str(more)[:150]}"
     ), good
 
@@ -315,8 +326,9 @@ def main() -> int:
         import torch
 
         where["accelerator"] = torch.cuda.get_device_name()
-        attack("GPU full before the first text", full_before, net)
-        attack("GPU full while texts are written", full_meanwhile, net)
+        attack("200 MB of GPU memory left for the first text", full_before, net, _LITTLE)
+        attack("2 MB of GPU memory left for the first text", full_before, net, _NONE)
+        attack("200 MB left while texts are written", full_meanwhile, net)
         attack("a capture is stopped in the middle", stopped_capture, net)
     attack("stop texts that never come", endless_stops, net)
     with tempfile.TemporaryDirectory(prefix="engine-") as name:

@@ -6,9 +6,11 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -345,7 +347,10 @@ def test_a_full_gpu_fails_one_call_and_no_other(
     (expected,) = endless.write(tasks_of(llama, 1, 4, []))
     made = type(endless).work.__globals__["Slots"]
 
+    tries: list[float] = []
+
     def full(*_arguments: Any) -> None:
+        tries.append(time.monotonic())
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB")
 
     monkeypatch.setitem(type(endless).work.__globals__, "Slots", full)
@@ -358,6 +363,8 @@ def test_a_full_gpu_fails_one_call_and_no_other(
             pass
         assert [len(one.ids) for one in endless.write(many)] == [4] * len(many)
         assert len(long.result(timeout=60)[0].ids) == 150
+    # They are not tried for at every step.
+    assert all(after - before > 0.9 for before, after in pairwise(tries))
     # And where there are none at all, the call that needs them fails.
     monkeypatch.setattr(endless, "_slots", None)
     with pytest.raises(CallLimitError, match="SEER_CACHE_SHARE"):

@@ -18,6 +18,7 @@ see `docs/interfaces.md`.
 import logging
 import os
 import threading
+import time
 import weakref
 from array import array
 from collections import deque
@@ -63,6 +64,8 @@ _EVERY = 4
 """Tokens between two looks for stop texts."""
 _PAYS = 8
 """Tokens that some row still writes where closing gaps between rows pays."""
+_AGAIN = 1.0
+"""Seconds until larger slots are tried for again where there was no memory: each try takes time."""
 _REST = 10.0
 """Seconds after which the thread of an engine without work ends."""
 _WAYS: tuple[Way, ...] = ("greedy", "drawn", "filtered")
@@ -173,6 +176,8 @@ class Engine:
         self._held = 0
         """Steps for which those who wait have been held back."""
         self._told = False
+        self._full_until = 0.0
+        """When larger slots may be tried for again."""
 
     # --- for callers -----------------------------------------------------------------------------
 
@@ -429,11 +434,14 @@ class Engine:
                 continue
             if shape[0] <= len(self._active):
                 return None
+            if self._active and time.monotonic() < self._full_until:
+                return None
             try:
                 return self._reshape(*shape)
             except torch.OutOfMemoryError as error:
                 reason = _first_line(error)
             # Outside of the handler: the error holds what was made before memory ran out.
+            self._full_until = time.monotonic() + _AGAIN
             if self._active:
                 return None
             try:
