@@ -16,6 +16,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -125,6 +126,7 @@ class Graphs:
         cuda: Any = torch.cuda
         cuda.synchronize()
         _free_generator(self._device)
+        _free_pool(self._device, self._pool)
         self._pool = None
 
     def _tell(self, key: Hashable, error: Exception) -> None:
@@ -141,6 +143,22 @@ def _free_generator(device: torch.device) -> None:
     fresh: Any = torch.Generator(device)
     fresh.manual_seed(own.initial_seed())
     own.graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def _free_pool(device: torch.device, pool: Any) -> None:
+    """End what a capture that failed has begun in PyTorch's allocator.
+
+    PyTorch ends it only where the capture ends well. Until then it gives no memory back.
+    """
+    own: Any = getattr(torch, "_C", None)
+    end = getattr(own, "_cuda_endAllocateToPool", None)
+    release = getattr(own, "_cuda_releasePool", None)
+    if end is None or release is None:
+        return
+    # It says so where the capture did end.
+    with suppress(RuntimeError):
+        end(device.index or 0, pool)
+        release(device.index or 0, pool)
 
 
 def on_device(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
