@@ -79,7 +79,7 @@ async def test_half_a_character_costs_a_call_and_not_the_server(
     assert isinstance(events[0], RunStarted)
     assert events[0].task == "日本"
     results = [event for event in events if isinstance(event, ToolResult)]
-    assert "half a character" in results[0].text
+    assert "lone surrogate" in results[0].text
     assert isinstance(events[-1], RunFinished)
     assert events[-1].reason == "completed"
 

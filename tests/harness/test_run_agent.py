@@ -4,10 +4,9 @@ import asyncio
 import errno
 import json
 import os
-import sys
-import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -243,19 +242,23 @@ async def test_fifty_runs_at_once_do_not_mix(calculator: MCPServer) -> None:
 
 class FakeSession:
     model_info_text = "one model is loaded"
+    workspace = Workspace()
+    callers: Mapping[str, str] = MappingProxyType({})
+    notebook_path = None
 
     def __init__(self, name: str, server: MCPServer) -> None:
         self.name = name
         self.session_id = f"{name}-1"
-        self.mcp_config = {"session": server}
+        self.mcp_config = self.open_mcp_config = {"session": server}
+
+    def about(self) -> dict[str, str]:
+        return {}
 
 
 @pytest.fixture
 def open_sessions(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
     sessions: list[FakeSession] = []
-    module = types.ModuleType("seer.execution")
-    module.__dict__["open_sessions"] = lambda: sessions
-    monkeypatch.setitem(sys.modules, "seer.execution", module)
+    monkeypatch.setattr("seer.harness._request.open_sessions", lambda: sessions)
     return sessions
 
 
@@ -322,10 +325,9 @@ async def test_a_session_is_known_by_its_server_under_any_name_and_among_others(
     stdio_server: dict[str, Any], calculator: MCPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = FakeSession("my session!", calculator)
-    session.mcp_config = {"my-session": stdio_server["tools"]}
+    session.mcp_config = session.open_mcp_config = {"my-session": stdio_server["tools"]}
     sessions = [FakeSession("another", calculator), session]
-    # The package itself: connecting to a server needs the rest of it.
-    monkeypatch.setattr("seer.execution.open_sessions", lambda: sessions)
+    monkeypatch.setattr("seer.harness._request.open_sessions", lambda: sessions)
     mixed = {"renamed": {**stdio_server["tools"], "env": {"A": "b"}}, "more": MCPServer("more")}
     for given in ({"mcp_config": mixed}, {"mcp_servers": [mixed]}):
         event = await started(task="look", **given)
@@ -443,17 +445,6 @@ class Hasty(Agent):
         await asyncio.gather(*calls)
 
 
-class Room:
-    """A session, as far as the harness can tell."""
-
-    session_id = "s-1"
-    name = "lab"
-    model_info_text = ""
-
-    def __init__(self, server: MCPServer) -> None:
-        self.mcp_config = {"lab": server}
-
-
 async def test_calls_of_a_session_are_made_one_after_another_in_their_order(
     calculator: MCPServer,
 ) -> None:
@@ -467,6 +458,8 @@ async def test_calls_of_a_session_are_made_one_after_another_in_their_order(
             await free.wait()
         return True
 
-    run = run_agent("x", provider=Hasty(), session=Room(calculator), approve=slow_at_first)
+    run = run_agent(
+        "x", provider=Hasty(), session=FakeSession("lab", calculator), approve=slow_at_first
+    )
     results = [event.id async for event in run if isinstance(event, ToolResult)]
     assert results == decided == ["0", "1", "2"]

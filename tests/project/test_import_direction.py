@@ -1,8 +1,11 @@
 """Packages import only what is below them."""
 
 import ast
+import re
 import sys
 from pathlib import Path
+
+import pytest
 
 import seer
 
@@ -29,6 +32,7 @@ ORDER = [
     "providers",
     "isolation",
     "console",
+    "_wiring",
     "_loopback",
     "_redact",
     "_settings",
@@ -55,17 +59,34 @@ RPC_BELOW = {
 # The program `python -m seer.rpc.server` puts the parts together, so it stands above all of them.
 RPC_PROGRAMS = {"server/__main__.py"}
 
+# The one module that imports from above; it says why. Only these packages may use it.
+WIRING = "_wiring"
+WIRED = {"environment", "execution"}
+
 # Ready-made files that run in sandboxes or carry data; they import only the gate's names.
 LEAVES = {"interfaces", "organisms"}
 # Who may use them: what stands above the machinery.
 USERS = {"cli", "scoring", "sweeps", "viewer"}
 
 
+NAMES_MODULE = re.compile(r"seer\.(\w+)(\.\w+)*(:\w+)?")
+PACKAGES = {p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()}
+
+
 def modules_of(file: Path) -> list[tuple[str, int]]:
     """The modules of `seer` that a file imports anywhere in it, with line numbers."""
-    found: list[tuple[str, int]] = []
     package = ("seer", *file.relative_to(ROOT).with_suffix("").parts)
-    for node in ast.walk(ast.parse(file.read_text())):
+    return modules_in(file.read_text(), package)
+
+
+def modules_in(source: str, package: tuple[str, ...]) -> list[tuple[str, int]]:
+    """The modules of `seer` that a source imports.
+
+    A text that is the name of a module counts as an import: it is one for `importlib`,
+    `sys.modules`, `python -m` and tables of either.
+    """
+    found: list[tuple[str, int]] = []
+    for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -78,6 +99,10 @@ def modules_of(file: Path) -> list[tuple[str, int]]:
             names = [node.module]
             if node.module in ("seer", "seer.rpc"):
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value.removesuffix(".")  # the beginning of an f-string
+            named = NAMES_MODULE.fullmatch(text)
+            names = [text.partition(":")[0]] if named and named[1] in PACKAGES else []
         line = getattr(node, "lineno", 0)
         found += [(n, line) for n in names if n.startswith("seer.")]
     return found
@@ -88,11 +113,27 @@ def imports_of(file: Path) -> list[tuple[str, int]]:
     return [(name.split(".")[1], line) for name, line in modules_of(file)]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import seer.mcp",
+        "from seer.mcp import load_sdk",
+        "from seer import mcp",
+        "def f():\n    from ..mcp._open import open_door",
+        "import importlib\nimportlib.import_module('seer.mcp')",
+        "import sys\nsys.modules.get('seer.mcp._open')",
+        "import sys\nsys.modules['seer.mcp']",
+        "import importlib\ndef f(x): importlib.import_module(f'seer.mcp.{x}')",
+        "PACKAGE = 'seer.mcp:open_door'",
+    ],
+)
+def test_no_way_to_import_is_overlooked(source: str) -> None:
+    found = modules_in(source, ("seer", "execution", "_x"))
+    assert ("mcp", source.count("\n") + 1) in [(name.split(".")[1], line) for name, line in found]
+
+
 def test_every_package_has_a_place_in_the_order() -> None:
-    packages = {
-        p.name.removesuffix(".py") for p in ROOT.iterdir() if p.suffix == ".py" or p.is_dir()
-    }
-    unplaced = packages - set(ORDER) - LEAVES - {"__init__", "py.typed", "__pycache__"}
+    unplaced = PACKAGES - set(ORDER) - LEAVES - {"__init__", "py.typed", "__pycache__"}
     assert not unplaced, f"give these a place in ORDER: {sorted(unplaced)}"
 
 
@@ -100,7 +141,7 @@ def test_imports_point_only_downward() -> None:
     wrong: list[str] = []
     for file in ROOT.rglob("*.py"):
         owner = file.relative_to(ROOT).parts[0].removesuffix(".py")
-        if owner == "__init__":
+        if owner in ("__init__", WIRING):
             continue
         for target, line in imports_of(file):
             if target == owner or target.startswith("__"):
@@ -108,7 +149,7 @@ def test_imports_point_only_downward() -> None:
             below = {"rpc", "errors"} if owner in LEAVES else {*ORDER[ORDER.index(owner) + 1 :]}
             if owner in USERS:
                 below |= LEAVES
-            if target not in below:
+            if target not in below or (target == WIRING and owner not in WIRED):
                 wrong.append(f"{file.relative_to(ROOT.parent)}:{line} imports seer.{target}")
     assert not wrong, "\n".join(wrong)
 

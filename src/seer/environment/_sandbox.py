@@ -7,7 +7,6 @@ do in `seer.providers`. Every blocking method has an `a`-prefixed twin that can 
 
 import asyncio
 import contextlib
-import importlib
 import os
 import secrets
 import shlex
@@ -21,6 +20,7 @@ from typing import ClassVar, Protocol, Self, cast
 
 from seer._ending import Ending, Step, run_all
 from seer._sync import on_loop, run_sync
+from seer._wiring import open_notebook
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._snapshots import Snapshot, find_snapshot, take_snapshot
 from seer.environment._start import Started, adopt, start
@@ -545,9 +545,7 @@ class Sandbox:
             )
         _ = self._running
         if self._notebook is None:
-            # Loaded by name: sessions lie above this package.
-            sessions = importlib.import_module("seer.execution")
-            self._notebook = cast("Notebook", sessions.create_notebook_session(self))
+            self._notebook = open_notebook(self)
         return self._notebook.jupyter_url
 
     # --- snapshots -------------------------------------------------------------------------------

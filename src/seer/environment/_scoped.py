@@ -1,16 +1,16 @@
 """`ScopedSandbox`: a machine of which an agent can reach chosen functions and nothing else."""
 
 import asyncio
-import importlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, Self, assert_never, cast, overload
+from typing import Any, ClassVar, Literal, Self, assert_never, overload
 
 from seer._ending import Step
 from seer._sync import on_loop, run_sync
+from seer._wiring import OpenServer, open_interface_server
 from seer.console import progress
 from seer.environment._sandbox import Sandbox
 from seer.environment.config._config import SandboxConfig
@@ -58,7 +58,7 @@ class ScopedSandbox(Sandbox):
         self._died: list[Served] = []
         """Interfaces that died and were served again; sessions may still depend on them."""
         self._serving: dict[str, asyncio.Lock] = {}
-        self._doors: list[_Closable] = []
+        self._doors: list[OpenServer] = []
 
     def _extra_mounts(self) -> tuple[Mount, ...]:
         return (Mount(bundle(server_bundle()), GATE_FILES),)
@@ -72,7 +72,7 @@ class ScopedSandbox(Sandbox):
         for served in list(self._served.values()):
             yield partial(self._stop_interface, served)
 
-    async def _close_door(self, door: "_Closable") -> None:
+    async def _close_door(self, door: OpenServer) -> None:
         await door.close()
         self._doors.remove(door)
 
@@ -294,9 +294,8 @@ class ScopedSandbox(Sandbox):
         if expose_as == "skill":
             return Skill.from_markdown(render_skill(schema))
         if expose_as == "mcp":
-            # Loaded by name: MCP lies above this package, and is slow to import.
             behind = BehindDoor(served)
-            door = await _open_interface_door()(behind)
+            door = await open_interface_server(behind)
             self._doors.append(door)
             note_door(door.mcp_config, behind)
             return door.mcp_config
@@ -445,17 +444,3 @@ class ScopedSandbox(Sandbox):
             known = ", ".join(self._served) or "none"
             raise SandboxStateError(f"no interface {name!r} is served here; there are: {known}")
         return served
-
-
-class _Closable(Protocol):
-    """An open MCP door."""
-
-    @property
-    def mcp_config(self) -> McpConfig: ...
-
-    async def close(self) -> None: ...
-
-
-def _open_interface_door() -> Callable[[BehindDoor], Awaitable[_Closable]]:
-    module = importlib.import_module("seer.mcp")
-    return cast("Callable[[BehindDoor], Awaitable[_Closable]]", module.open_interface_door)

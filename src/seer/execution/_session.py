@@ -1,29 +1,33 @@
-"""What every session is: code goes in one piece at a time, results come out and stay to be had.
+"""What every kind of session shares: it runs code one piece at a time and keeps the results.
 
-A session knows nothing of tools, protocols or vendors; those are served from above.
+A session knows nothing of tools, protocols or vendors; the packages above provide those.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from abc import ABC, abstractmethod
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 from seer._ending import Ending, run_all
 from seer._sync import calling_loop, on_loop, run_sync
+from seer._wiring import OpenServer, open_session_server
 from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
 from seer.execution._execution import Execution
 from seer.execution._open import Ready
 from seer.execution._registry import add_session, drop_session
 from seer.execution._result import ExecutionResult, Status
-from seer.execution._tools import ToolDoor, open_tool_door, recorded_tools
 from seer.execution._turns import Runner, Turns
 from seer.workspace import Workspace
 
 SessionKind = Literal["local", "notebook", "cli"]
+
+RECORDED = "SEER_RECORDED_TOOLS"
+"""Marks a tool server that does not run: its tools are answered from the record of a run."""
 
 
 class Session(ABC):
@@ -49,7 +53,7 @@ class Session(ABC):
         self._process = os.getpid()
         self._gates = {id(library.gate) for library in ready.workspace.libraries}
         """The interfaces that its libraries call; of one without, its own id stands for None."""
-        self._door: ToolDoor | None = None
+        self._server: OpenServer | None = None
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -97,16 +101,36 @@ class Session(ABC):
         """The session's tool server, as agents' own configurations have it.
 
         It is a plain dict `{name: {"type": "stdio", "command", "args", "env"}}` without secrets;
-        the server reaches this process through a private socket.
+        the server reaches this process through a private socket, which the first read opens.
 
         Raises:
             SandboxStateError: The session is closed.
         """
-        return run_sync(self._open_door())
+        return run_sync(self._open_server())
 
     async def amcp_config(self) -> dict[str, dict[str, Any]]:
         """Like `mcp_config`."""
-        return await on_loop(self._open_door())
+        return await on_loop(self._open_server())
+
+    @property
+    def open_mcp_config(self) -> dict[str, dict[str, Any]]:
+        """The same where somebody has read `mcp_config`, else empty; it opens nothing."""
+        return {} if self._server is None else self._server.mcp_config
+
+    @property
+    def notebook_path(self) -> Path | None:
+        """The notebook's file on this host, where the session has one."""
+        return None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has been closed, or belongs to the process that this one was forked from."""
+        return self._closed or self._process != os.getpid()
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether its machine only replays a record: its tools are answered from there."""
+        return self._site.runs_nothing
 
     # --- what it does -------------------------------------------------------------------------
 
@@ -380,13 +404,13 @@ class Session(ABC):
 
     async def _run_ending_steps(self) -> None:
         self._turns.refuse_more()
-        steps = [self._close_door, self._shut_down, self._turns.close, self._remove_files]
+        steps = [self._close_server, self._shut_down, self._turns.close, self._remove_files]
         await run_all(f"session {self.name!r}", steps)
 
-    async def _close_door(self) -> None:
-        if self._door is not None:
-            await self._door.close()
-            self._door = None
+    async def _close_server(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+            self._server = None
 
     async def _remove_files(self) -> None:
         self._private.remove()
@@ -403,10 +427,18 @@ class Session(ABC):
         if self._closed:
             raise SandboxStateError(f"session {self.name!r} is closed; create another one")
 
-    async def _open_door(self) -> dict[str, dict[str, Any]]:
+    async def _open_server(self) -> dict[str, dict[str, Any]]:
         self._check_open()
         if self._site.runs_nothing:
-            return recorded_tools(self.name)
-        if self._door is None:
-            self._door = await open_tool_door(self)
-        return self._door.mcp_config
+            return _recorded_server(self.name)
+        if self._server is None:
+            self._server = await open_session_server(self)
+        return self._server.mcp_config
+
+
+def _recorded_server(name: str) -> dict[str, dict[str, Any]]:
+    """The tool server of a session whose machine is replayed; `run_agent` knows what it means."""
+    message = f"the tools of {name!r} are replayed from a record, which only run_agent can do"
+    args = ["-c", f"raise SystemExit({message!r})"]
+    env = {RECORDED: "1"}
+    return {name: {"type": "stdio", "command": sys.executable, "args": args, "env": env}}

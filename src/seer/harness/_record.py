@@ -6,10 +6,11 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from seer._redact import register_secrets
 from seer._settings import dotenv_file, read_dotenv
+from seer.environment import gates_behind
 from seer.errors import SeerError
 from seer.events import Event, FinishReason, RunFinished
 from seer.events._events import raw_json
@@ -82,12 +83,12 @@ class Recording:
                 "program": {"argv": sys.argv, "command": sys.orig_argv, "cwd": str(Path.cwd())},
                 "replay_of": os.environ.get("SEER_REPLAY") or None,
                 "fork_of": agent.fork_of,
-                "jail": _about(session),
+                "jail": {} if session is None else session.about(),
                 "callers": dict(request.callers),
             },
         )
         self.folder = self._record.folder
-        self._notebook = getattr(session, "notebook_path", None)
+        self._notebook = None if session is None else session.notebook_path
         self._gates = _gates(session, servers)
 
     async def follow(self) -> None:
@@ -176,16 +177,13 @@ def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[F
     user's own script, without which the program could not run again from its record.
     """
     reached: dict[int, tuple[Any, set[str]]] = {}
-    workspace = getattr(session, "workspace", None)
-    for library in cast("Sequence[Any]", getattr(workspace, "libraries", ())):
-        if hasattr(library.gate, "follow"):
-            reached[id(library.gate)] = (library.gate, set())
-    # Nobody serves an interface who has not imported the package.
-    environment = sys.modules.get("seer.environment")
-    if environment is not None:
-        commands = [[spec.command, *spec.args] for spec in servers]
-        for gate, caller in environment.gates_behind(commands):
-            reached.setdefault(id(gate), (gate, set()))[1].add(caller)
+    for library in () if session is None else session.workspace.libraries:
+        gate: Any = library.gate
+        if hasattr(gate, "follow"):
+            reached[id(gate)] = (gate, set())
+    commands = [[spec.command, *spec.args] for spec in servers]
+    for gate, caller in gates_behind(commands):
+        reached.setdefault(id(gate), (gate, set()))[1].add(caller)
     return [
         Followed(gate, _callers(gate.name, doors, session), prefix=f"{gate.name}-in-a-script-")
         for gate, doors in reached.values()
@@ -196,7 +194,7 @@ def _callers(
     interface: str, doors: set[str], session: SessionLike | None
 ) -> Callable[[], Sequence[str]]:
     def callers() -> Sequence[str]:
-        own: str | None = getattr(session, "callers", {}).get(interface)
+        own = None if session is None else session.callers.get(interface)
         return sorted({*doors, *([own] if own else [])})
 
     return callers
@@ -209,11 +207,6 @@ def _own_name(session: SessionLike | None) -> str:
     program = Path(sys.argv[0] if sys.argv else "")
     folder = program.absolute().parent.name if program.suffix == ".py" else ""
     return folder or (session.name if session is not None else "")
-
-
-def _about(session: SessionLike | None) -> Mapping[str, Any]:
-    about = getattr(session, "about", None)
-    return {} if about is None else about()
 
 
 def _environment_secrets() -> tuple[str, ...]:

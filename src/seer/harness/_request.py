@@ -6,14 +6,18 @@ Pure resolution: nothing is started or connected here.
 import dataclasses
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 from seer.errors import ConfigError
+from seer.execution import Session, open_sessions
 from seer.harness._agent import Agent, find_agent
 from seer.harness._servers import ServerSpec, parse_server
+from seer.mcp._open import local_tools
+from seer.tools import server_name, session_tools
+from seer.workspace import Workspace
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +37,16 @@ class SessionLike(Protocol):
     @property
     def mcp_config(self) -> Mapping[str, Any]: ...
     @property
+    def open_mcp_config(self) -> Mapping[str, Any]: ...
+    @property
     def model_info_text(self) -> str: ...
+    @property
+    def workspace(self) -> Workspace: ...
+    @property
+    def callers(self) -> Mapping[str, str]: ...
+    @property
+    def notebook_path(self) -> Path | None: ...
+    def about(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,11 +129,9 @@ def _once(texts: Sequence[str], session: SessionLike) -> list[str]:
 
     Programs put it into their prompts, whole or in parts; to say it again costs tokens.
     """
-    workspace: Any = getattr(session, "workspace", None)
-    parts = [session.model_info_text]
-    if workspace is not None:
-        parts += [workspace.get_library_docs(), workspace.get_skill_docs()]
-        parts += [library.docs for library in workspace.libraries]
+    workspace = session.workspace
+    parts = [session.model_info_text, workspace.get_library_docs(), workspace.get_skill_docs()]
+    parts += [library.docs for library in workspace.libraries]
     kept = list(texts)
     for part in filter(None, (part.strip() for part in parts)):
         seen = False
@@ -203,16 +214,17 @@ def note_use(session: SessionLike) -> None:
 def merge_servers(
     session: SessionLike | None, given: Sequence[Mapping[str, Any]]
 ) -> tuple[ServerSpec, ...]:
-    """All tool servers.
+    """All tool servers. Tools of this process are called directly, over no server.
 
     Raises:
         ConfigError: Two different servers have one name, or an entry is malformed.
+        SandboxStateError: The session is closed.
         ToolServerError: A server's command does not exist.
     """
     merged: dict[str, Any] = {}
     own: Mapping[str, Any] = {}
     if session is not None and not _is_of(session, given):
-        own = session.mcp_config
+        own = _own_servers(session)
     for source in [own, *given]:
         for name, entry in source.items():
             if name in merged and merged[name] != entry:
@@ -220,16 +232,47 @@ def merge_servers(
                     f"mcp_servers[{name!r}]", entry, "another tool server has this name already"
                 )
             merged[name] = entry
-    around = {} if session is None else {"SEER_SESSION": session.session_id}
-    specs = (parse_server(name, entry) for name, entry in merged.items())
-    sessions = [*([] if session is None else [session]), *open_sessions()]
-    kept = [_identity(entry) for one in sessions for entry in one.mcp_config.values()]
     # So that Seer's servers save what they return in this agent's session, and in no other.
+    around = {} if session is None else {"SEER_SESSION": session.session_id}
+    sessions = [*([] if session is None else [session]), *open_sessions()]
+    kept = [_identity(entry) for one in sessions for entry in one.open_mcp_config.values()]
     return tuple(
-        dataclasses.replace(
-            spec, env={**around, **spec.env}, ordered=_identity(merged[spec.name]) in kept
-        )
-        for spec in specs
+        entry
+        if isinstance(entry, ServerSpec)
+        else _server(name, entry, around, ordered=_identity(entry) in kept)
+        for name, entry in merged.items()
+    )
+
+
+def _own_servers(session: SessionLike) -> Mapping[str, Any]:
+    """The tools of a session: called directly, or as its `mcp_config` says."""
+    if not isinstance(session, Session) or session.is_closed or session.is_replayed:
+        return session.mcp_config
+    name = server_name(session.name)
+    spec = ServerSpec(
+        name=name,
+        kind="local",
+        tools=session_tools(session),
+        is_open=lambda: not session.is_closed,
+        session=session.session_id,
+        ordered=True,
+    )
+    return {name: spec}
+
+
+def _server(name: str, entry: Any, around: Mapping[str, str], *, ordered: bool) -> ServerSpec:
+    """A given server; one that this process serves is called directly."""
+    spec = parse_server(name, entry)
+    tools = local_tools(spec.command, spec.args) if spec.kind == "stdio" else None
+    if tools is None:
+        return dataclasses.replace(spec, env={**around, **spec.env}, ordered=ordered)
+    return dataclasses.replace(
+        spec,
+        kind="local",
+        tools=tools,
+        is_open=lambda: local_tools(spec.command, spec.args) is tools,
+        session=around.get("SEER_SESSION", ""),
+        ordered=ordered,
     )
 
 
@@ -246,7 +289,7 @@ def _session_of(given: Sequence[Mapping[str, Any]]) -> SessionLike | None:
 
 def _is_of(session: SessionLike, given: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a session's own server is among these, under whichever name."""
-    own = [_identity(entry) for entry in session.mcp_config.values()]
+    own = [_identity(entry) for entry in session.open_mcp_config.values()]
     return any(_identity(entry) in own for part in given for entry in part.values())
 
 
@@ -256,12 +299,3 @@ def _identity(entry: Any) -> object:
         return entry
     given = cast("Mapping[str, Any]", entry)
     return (given.get("command"), tuple(given.get("args") or ()), given.get("url"))
-
-
-def open_sessions() -> list[SessionLike]:
-    """The sessions that are open in this process, oldest first."""
-    # Nobody has opened a session who has not imported the package, and importing it is slow.
-    execution = sys.modules.get("seer.execution")
-    # In another thread it may be half imported; then nobody has opened a session either.
-    found = getattr(execution, "open_sessions", None)
-    return list(found()) if found is not None else []

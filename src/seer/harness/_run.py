@@ -403,7 +403,7 @@ def run_agent(
         price=price,
         deltas=deltas,
         history=tuple(history),
-        callers=dict(getattr(session, "callers", {})),
+        callers={} if session is None else dict(session.callers),
     )
     chosen.agent.check(request)
     policies = read_policies(approve)

@@ -1,25 +1,27 @@
-"""Tool servers: how they are written in a configuration, and the connection to one.
+"""Tool servers: how a configuration describes them, and the connection to one.
 
-A connection is kept by a task of its own, so that a server's death stays its own.
+Each connection has a task of its own, so that a server that dies affects no other. Tools of this
+process need no connection; `LocalServer` calls them directly.
 """
 
 import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 import anyio
 
-from seer.errors import ConfigError, ToolServerError
-from seer.execution._tools import RECORDED
+from seer.errors import ConfigError, SeerError, ToolServerError
+from seer.execution._session import RECORDED
+from seer.tools import Tool, ToolResult, ToolSource, call_tool
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.types import Tool
+    from mcp.types import Tool as McpTool
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ class ServerSpec:
     """One entry of an `mcp_config`, checked."""
 
     name: str
-    kind: Literal["stdio", "http", "sse", "inside"]
+    kind: Literal["stdio", "http", "sse", "inside", "local"]
     command: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -46,6 +48,12 @@ class ServerSpec:
     second cell of an answer may need what the first has done."""
     instance: Any = None
     """`inside`: a server object of the `mcp` package in this process."""
+    tools: ToolSource | None = field(default=None, repr=False)
+    """`local`: Seer's own tools in this process."""
+    is_open: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
+    """`local`: whether the session or interface that has the tools is still open."""
+    session: str = ""
+    """`local`: the id of the agent's session; empty if it has none."""
 
 
 def parse_server(name: str, entry: object) -> ServerSpec:
@@ -101,7 +109,7 @@ class ServerLink:
     def __init__(self, spec: ServerSpec) -> None:
         self.spec = spec
         self.client: Client | None = None
-        self.tools: list[Tool] = []
+        self.tools: list[McpTool] = []
         self.dead: str | None = None
         """Why it is of no more use, for the agent and the user."""
         self._stop = asyncio.Event()
@@ -197,8 +205,84 @@ class ServerLink:
         return Client(streamable_http_client(spec.url, http_client=http))
 
 
-async def _list_tools(client: "Client") -> "list[Tool]":
-    tools: list[Tool] = []
+class LocalServer:
+    """Tools of this process, called directly. It has the life of a connection."""
+
+    def __init__(self, spec: ServerSpec) -> None:
+        assert spec.tools is not None
+        self.spec = spec
+        self.tools: Sequence[Tool] = ()
+        self._source = spec.tools
+        self._stop = asyncio.Event()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._calls: set[asyncio.Task[ToolResult]] = set()
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.spec.name
+
+    @property
+    def dead(self) -> str | None:
+        """Why no tool can be called any more."""
+        return None if self.spec.is_open() else f"tool server {self.name!r}: it was closed"
+
+    async def keep(self) -> None:
+        """Wait for `stop`, then for the calls that were cancelled."""
+        try:
+            self.tools = (await self._source.listed()).tools
+            self._ready.set_result(None)
+        except SeerError as error:
+            self._ready.set_exception(ToolServerError(f"tool server {self.name!r}: {error}"))
+            return
+        await self._stop.wait()
+        self.abandon()
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def ready(self) -> None:
+        """Wait until the tools are known.
+
+        Raises:
+            ToolServerError: They could not be loaded.
+        """
+        await asyncio.shield(self._ready)
+
+    def stop(self) -> None:
+        """Let `keep` end."""
+        self._stop.set()
+
+    def abandon(self) -> None:
+        """Cancel all calls."""
+        for task in self._calls:
+            task.cancel()
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Call a tool. Cancelling this cancels the tool, which then ends in its own time."""
+        tools = await self._source.ready()
+        task = asyncio.create_task(call_tool(tools, tool, arguments, _Caller(self.spec.session)))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+
+class _Caller:
+    """The run, as the caller of a tool."""
+
+    wants_progress = False
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+
+    async def report(self, seconds: float, message: str) -> None:
+        """Nothing: a run does not ask for progress."""
+
+
+async def _list_tools(client: "Client") -> "list[McpTool]":
+    tools: list[McpTool] = []
     cursor: str | None = None
     while True:
         page = await client.list_tools(cursor=cursor)

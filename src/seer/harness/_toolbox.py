@@ -12,12 +12,12 @@ import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
 from seer.events import Block, ImageBlock, TextBlock, ToolInfo
-from seer.harness._servers import ServerLink, ServerSpec, reason_of
+from seer.harness._servers import LocalServer, ServerLink, ServerSpec, reason_of
 
 if TYPE_CHECKING:
     from mcp.types import ContentBlock
@@ -57,11 +57,15 @@ class RecordedTools(Protocol):
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome: ...
 
 
+Link: TypeAlias = ServerLink | LocalServer
+"""One tool server of a run."""
+
+
 class ToolBox:
     """The tools of one run. Made by `open_toolbox`."""
 
-    def __init__(self, links: Sequence[ServerLink], recorded: RecordedTools | None = None) -> None:
-        self._where: dict[str, tuple[ServerLink, str]] = {}
+    def __init__(self, links: Sequence[Link], recorded: RecordedTools | None = None) -> None:
+        self._where: dict[str, tuple[Link, str]] = {}
         self._recorded = recorded
         counts: dict[str, int] = {}
         for link in links:
@@ -111,16 +115,33 @@ class ToolBox:
             known = ", ".join(sorted({*self._where, *self._replayed})) or "none"
             return _failed(f"no tool named {name!r} is available here; available: {known}")
         link, tool = found
-        if link.client is None or link.dead:
+        if link.dead or (isinstance(link, ServerLink) and link.client is None):
             reason = link.dead or "its connection is closed"
             return _failed(f"the tool server {link.name!r} is not running: {reason}", link.name)
         try:
-            json.dumps(arguments, ensure_ascii=False).encode()
+            text = json.dumps(arguments, ensure_ascii=False)
+            text.encode()
         except UnicodeEncodeError as error:
             # It could not be sent, and the attempt would end the connection.
             half = error.object[error.start]
-            return _failed(f"an argument holds half a character ({half!r}); send whole text")
+            return _failed(f"an argument holds a lone surrogate ({half!r}); send whole text")
+        if isinstance(link, LocalServer):
+            return await _call_local(link, tool, json.loads(text))
         return await _call(link, tool, dict(arguments))
+
+
+async def _call_local(link: LocalServer, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
+    started = time.monotonic()
+    result = await link.call(tool, arguments)
+    if result.failed and link.dead:
+        return _failed(link.dead, link.name)
+    images = (ImageBlock(data=image.data, mime_type=image.mime) for image in result.images)
+    return ToolOutcome(
+        content=(TextBlock(text=result.text), *images),
+        is_error=result.failed,
+        structured=None if result.structured is None else json.loads(json.dumps(result.structured)),
+        seconds=time.monotonic() - started,
+    )
 
 
 async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolOutcome:
@@ -159,8 +180,12 @@ async def open_toolbox(
     Raises:
         ToolServerError: A server does not start or answer; none is left running.
     """
-    links = [ServerLink(spec) for spec in specs if not spec.recorded]
-    if links:
+    links: list[Link] = [
+        LocalServer(spec) if spec.kind == "local" else ServerLink(spec)
+        for spec in specs
+        if not spec.recorded
+    ]
+    if any(isinstance(link, ServerLink) for link in links):
         # The first call would import it, for a second and more, on the loop of all runs.
         _background.add(task := asyncio.create_task(asyncio.to_thread(_import_validator)))
         task.add_done_callback(_background.discard)
@@ -175,7 +200,7 @@ async def open_toolbox(
         await _end(links, tasks)
 
 
-async def _end(links: Sequence[ServerLink], tasks: Sequence[asyncio.Task[None]]) -> None:
+async def _end(links: Sequence[Link], tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait for the connections to close; each bounds its own closing, this bounds a broken one."""
     if not tasks:
         return

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import shutil
 import socket
 import struct
@@ -21,6 +20,7 @@ from typing import Any
 
 from seer.execution._private import PrivateFolder
 from seer.mcp._streams import Pipes
+from seer.tools import server_name
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Door:
     """Lets MCP clients in until it is closed."""
 
     def __init__(self, name: str, folder: PrivateFolder, serve: Serve) -> None:
-        self._name = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "seer"
+        self._name = server_name(name)
         self._folder = folder
         self._serve = serve
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from seer.execution import Session
@@ -100,4 +102,28 @@ async def open_door(tools: ToolSource) -> Door:
         server = await asyncio.to_thread(load_server)
         await server.serve_client(tools, pipes)
 
-    return await Door.open(tools.name, PrivateFolder("door"), serve)
+    door = await Door.open(tools.name, PrivateFolder("door"), serve)
+    for entry in door.mcp_config.values():
+        key = _key(entry["command"], entry["args"])
+        _local[key] = tools
+        door.on_close(partial(_forget, key))
+    return door
+
+
+_local: dict[tuple[str, ...], ToolSource] = {}
+"""The tools behind each open server of this process, by the command that starts its relay."""
+# A forked process reaches its parent's tools over the parent's servers.
+os.register_at_fork(after_in_child=_local.clear)
+
+
+def local_tools(command: str, args: Sequence[str]) -> ToolSource | None:
+    """The tools that a client with this configuration reaches, where they are in this process."""
+    return _local.get(_key(command, args))
+
+
+def _key(command: str, args: Sequence[str]) -> tuple[str, ...]:
+    return (command, *args)
+
+
+async def _forget(key: tuple[str, ...]) -> None:
+    _local.pop(key, None)

@@ -21,6 +21,7 @@ from seer.tools._tool import (
     ToolSet,
     ToolSource,
     call_tool,
+    server_name,
     typed_tool,
 )
 from seer.tools._values import Save
@@ -40,6 +41,7 @@ __all__ = [
     "interface_tools",
     "loading_tools",
     "save_for",
+    "server_name",
     "session_tools",
     "typed_tool",
 ]

@@ -18,7 +18,7 @@ from seer.tools._python import python_tools
 from seer.tools._shell import shell_tools
 from seer.tools._tool import LoadingTools, Tool, ToolFailure, ToolSet
 from seer.tools._values import Save
-from seer.workspace import Gate
+from seer.workspace import GateSocket
 
 Closer = Callable[[], Awaitable[None]]
 
@@ -26,12 +26,16 @@ SPARE = 512 << 20
 """Bytes that saved results leave free on the disk of this machine."""
 
 
-class ServedInterface(Gate, Protocol):
+class ServedInterface(Protocol):
     """A served interface: what it offers, and a way to become its caller."""
 
     @property
     def schema(self) -> Schema:
         """All its functions."""
+        ...
+
+    async def open_caller(self, label: str) -> GateSocket:
+        """Make a new caller; see `seer.workspace.Gate`."""
         ...
 
 

@@ -179,6 +179,11 @@ def failed_result(name: str, error: Exception) -> ToolResult:
     return ToolResult(text=sendable(text), failed=True)
 
 
+def server_name(name: str) -> str:
+    """The name as agents take it for a tool server: letters, digits, `_` and `-`."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:60] or "seer"
+
+
 def sendable(text: str) -> str:
     """The text with each lone surrogate replaced by a question mark."""
     return text if text.isascii() else text.encode(errors="replace").decode()

@@ -1,0 +1,49 @@
+"""The three places where a package offers what only a package above it can do.
+
+`Session.mcp_config`, `ScopedSandbox.serve(expose_as="mcp")` and `Sandbox.jupyter_url` are part of
+the public API of their packages, but MCP lies above sessions, and sessions lie above sandboxes. The
+way up stands here and nowhere else; each import happens on first use, because it is slow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from seer.environment import Sandbox
+    from seer.execution import NotebookSession, Session
+    from seer.tools import ServedInterface
+
+
+class OpenServer(Protocol):
+    """An open MCP server."""
+
+    @property
+    def mcp_config(self) -> dict[str, dict[str, Any]]:
+        """How agents start it: `{name: {"type", "command", "args", "env"}}`."""
+        ...
+
+    async def close(self) -> None:
+        """Close the server and every connection to it."""
+        ...
+
+
+async def open_session_server(session: Session) -> OpenServer:
+    """Open an MCP server with a session's tools."""
+    from seer.mcp import open_session_door
+
+    return await open_session_door(session)
+
+
+async def open_interface_server(served: ServedInterface) -> OpenServer:
+    """Open an MCP server with the functions of a served interface."""
+    from seer.mcp import open_interface_door
+
+    return await open_interface_door(served)
+
+
+def open_notebook(sandbox: Sandbox) -> NotebookSession:
+    """Open a notebook session in a sandbox."""
+    from seer.execution import create_notebook_session
+
+    return create_notebook_session(sandbox)
