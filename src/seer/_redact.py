@@ -22,8 +22,15 @@ _EDGE = 6
 """How many characters of a value, at the edge of a text, count as a part of that value."""
 _CHUNK = 4 << 20
 
+_SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
+
 _lock = threading.Lock()
 _registered: set[str] = set()
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name holds a credential, judged by its name alone."""
+    return _SECRET_NAMES.search(name) is not None
 
 
 def register_secrets(values: Iterable[str]) -> None:

@@ -43,6 +43,7 @@ ORDER = [
     "_places",
     "_addresses",
     "_clash",
+    "_files",
     "errors",
 ]
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from seer._files import replace_file
 from seer.errors import RemoteFileError
 
 
@@ -37,10 +38,7 @@ class HostFolder:
             await self.ensure_dir(str(Path(path).parent))
             if append and target.exists():
                 data = target.read_bytes() + data
-            draft = target.with_name(f".{target.name}.draft")
-            draft.write_bytes(data)
-            draft.chmod(mode)
-            draft.replace(target)
+            replace_file(target, data, mode=mode)
         except OSError as error:
             raise RemoteFileError(error.errno, error.strerror, path) from None
 

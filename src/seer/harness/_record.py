@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seer._redact import register_secrets
+from seer._redact import is_secret_name, register_secrets
 from seer._settings import dotenv_file, read_dotenv
 from seer.environment import gates_behind
 from seer.errors import SeerError
@@ -30,7 +30,6 @@ _GENERATED = re.compile(r"[a-z]+-[0-9a-f]{6}")
 """A session's name that nobody chose."""
 _SHORTEST = 8
 """Shorter values of variables that only sound secret may well be ordinary words."""
-_SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
 
 
 class Recording:
@@ -215,5 +214,5 @@ def _environment_secrets() -> tuple[str, ...]:
     return tuple(
         value
         for name, value in given.items()
-        if value and len(value) >= _SHORTEST and _SECRET_NAMES.search(name)
+        if value and len(value) >= _SHORTEST and is_secret_name(name)
     )

@@ -8,10 +8,10 @@ may well send, are escaped, so that no value can pose as a blob.
 import base64
 import binascii
 import hashlib
-import os
 from pathlib import Path
 from typing import Any, cast
 
+from seer._files import replace_file
 from seer._redact import Redactor
 from seer.errors import RecordError
 from seer.runs._scrub import scrub_bytes, scrub_text
@@ -45,9 +45,7 @@ class BlobStore:
             return digest
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f"{digest}.{os.getpid()}.part")
-            part.write_bytes(data)
-            part.replace(path)
+            replace_file(path, data)
         except OSError as error:
             raise RecordError(f"{path}: cannot be written: {error}") from error
         return digest

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from seer._files import replace_file
 from seer._redact import Redactor
 from seer.errors import RecordError
 from seer.runs._blobs import BlobStore, pack
@@ -189,17 +190,15 @@ def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
         RecordError: It cannot be written.
     """
     path = folder / "run.json"
-    part = path.with_suffix(".part")
     text = json.dumps(meta, indent=2, sort_keys=True) + "\n"
     try:
         try:
-            part.write_text(text, encoding="utf-8")
+            replace_file(path, text)
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
             (folder / _RESERVE).unlink(missing_ok=True)
-            part.write_text(text, encoding="utf-8")
-        part.replace(path)
+            replace_file(path, text)
     except OSError as error:
         raise RecordError(f"{path}: cannot be written: {error}") from error
 

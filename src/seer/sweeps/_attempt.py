@@ -1,7 +1,6 @@
 """One attempt at one cell: the program's environment, and the results from its folder."""
 
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seer._redact import Redactor
+from seer._redact import Redactor, is_secret_name
 from seer.errors import RecordError
 from seer.runs import Run, RunIndex, RunSummary
 from seer.sweeps._cell import CELL, Cell
@@ -17,7 +16,6 @@ from seer.sweeps._executor import Began, Ended, Order, Runner
 from seer.sweeps._journal import Attempt, Unfinished, attempt_folder
 
 _WORDS = 2000
-_SECRET = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,7 @@ def collect_results(job: Job, unfinished: Unfinished, how: Ended) -> Attempt:
         score = scores[-1]
     elif score is not None and len(runs) == 1 and not scores:
         Run(home / "runs" / runs[0].run_id).set_score(score)
-    secrets = [value for name, value in job.env.items() if _SECRET.search(name)]
+    secrets = [value for name, value in job.env.items() if is_secret_name(name)]
     parts = [how.error, _last_words(home / "output.txt")]
     if how.outcome == "lost":
         parts.reverse()  # tables show the last line

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from seer._files import replace_file
 from seer.errors import ConfigError
 
 CELL = "SEER_CELL"
@@ -88,6 +89,4 @@ def report(score: float | None = None, **values: Any) -> None:
         raise ConfigError("report", values, f"accepts only numbers and texts: {error}") from error
     target = os.environ.get(RESULT)
     if target:
-        part = Path(f"{target}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
+        replace_file(Path(target), text)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from seer._files import replace_file
 from seer.errors import RecordError
 
 Outcome = Literal["done", "failed", "crashed", "timeout", "lost"]
@@ -137,12 +138,7 @@ def attempt_folder(folder: Path, cell_id: str, number: int) -> Path:
 
 def _keep(home: Path, data: Mapping[str, Any]) -> None:
     home.mkdir(parents=True, exist_ok=True)
-    part = home / "attempt.json.part"
-    with part.open("w") as file:
-        json.dump(data, file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(home / "attempt.json")
+    replace_file(home / "attempt.json", json.dumps(data), durable=True)
 
 
 def kept_attempt(folder: Path, unfinished: Unfinished) -> Attempt | None:

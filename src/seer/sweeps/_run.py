@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from seer._files import replace_file
 from seer._sync import run_sync
 from seer.errors import ConfigError, RecordError
 from seer.sweeps._attempt import Job, attempt, check_agents, collect_results
@@ -196,10 +197,8 @@ def set_concurrency(folder: str | Path, concurrency: int) -> None:
     if type(concurrency) is not int or concurrency < 0:
         raise ConfigError("concurrency", concurrency, "must be a whole number, 0 or more")
     target = Path(folder) / _CONTROL
-    part = target.with_suffix(".part")
     try:
-        part.write_text(json.dumps({"concurrency": concurrency}))
-        part.replace(target)
+        replace_file(target, json.dumps({"concurrency": concurrency}))
     except OSError as error:
         raise ConfigError("folder", str(folder), f"cannot be written: {error}") from error
 
@@ -392,9 +391,7 @@ def _store_definition(folder: Path, program: Path, matrix: Matrix) -> None:
     data = {"program": str(program), "matrix": matrix.to_json()}
     file = folder / FILE
     if not file.exists():
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(data, indent=2))
-        part.replace(file)
+        replace_file(file, json.dumps(data, indent=2))
         return
     if json.loads(file.read_text())["matrix"] != data["matrix"]:
         raise ConfigError(

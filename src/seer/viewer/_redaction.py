@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from seer._redact import MARK, Redactor
+from seer._redact import MARK, Redactor, is_secret_name
 from seer.errors import ConfigError
 
-_SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
 _SHAPES = re.compile(
     r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"
     r"|\b(?:hf|ghp|gho|ghs|ghu|glpat|xox[abprs]|npm|pypi)[_-][A-Za-z0-9_-]{16,}"
@@ -82,7 +81,7 @@ class Scrubber:
     counts: Counter[str] = field(default_factory=Counter[str])
 
     def __post_init__(self) -> None:
-        environment = [v for name, v in os.environ.items() if _SECRET_NAMES.search(name)]
+        environment = [v for name, v in os.environ.items() if is_secret_name(name)]
         self._named = Redactor([*self.redaction.secrets, *environment])
         short = [text for text in self.redaction.secrets if 0 < len(text) < 4]
         self._short = re.compile("|".join(map(re.escape, short))) if short else None

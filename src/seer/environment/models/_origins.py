@@ -5,7 +5,6 @@ No agent reads records, so hidden models stand here under their real names.
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
+from seer._files import replace_file
 from seer._places import cache_dir
 from seer.environment.models._view import ModelFile, walk_model
 
@@ -106,9 +106,7 @@ class _Memory:
         if not self._new:
             return
         kept = {**self._read(), **self._new}
-        part = self._path.with_name(f"{self._path.name}.{os.getpid()}.part")
-        part.write_text(json.dumps(dict(list(kept.items())[-_REMEMBERED:])))
-        part.replace(self._path)
+        replace_file(self._path, json.dumps(dict(list(kept.items())[-_REMEMBERED:])))
 
     def _read(self) -> dict[str, str]:
         try:

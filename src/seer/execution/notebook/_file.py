@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from seer._files import replace_file
 from seer.execution.notebook._edits import Edit, Notebook, apply_edit, new_notebook
 
 logger = logging.getLogger(__name__)
@@ -77,7 +78,9 @@ class NotebookFile:
         return cast("Notebook", json.loads(json.dumps(self._good)))
 
     def _write(self, notebook: Notebook) -> None:
-        write_whole(self.path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+        replace_file(
+            self.path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", durable=True
+        )
 
     @contextmanager
     def _locked(self) -> Generator[None]:
@@ -87,20 +90,6 @@ class NotebookFile:
             yield
         finally:
             os.close(lock)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that readers see the old content or the new, never a part of it."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with draft.open("w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def checked_notebook(loaded: object) -> Notebook:

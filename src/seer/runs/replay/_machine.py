@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from seer._addresses import address
+from seer._files import replace_file
 from seer._transient import TransientFolder
 from seer.errors import ProviderError, RemoteFileError, SandboxLostError, SandboxStateError
 from seer.providers import (
@@ -115,10 +116,7 @@ class ReplayMachine(Machine):
                 with target.open("ab") as file:
                     file.write(data)
             else:
-                part = target.with_name(target.name + ".part")
-                part.write_bytes(data)
-                part.chmod(mode)
-                part.replace(target)
+                replace_file(target, data, mode=mode)
 
     async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
         """See `Machine.stat`."""

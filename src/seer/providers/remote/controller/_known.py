@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from seer._files import replace_file
 from seer._places import state_dir
 
 
@@ -20,9 +21,7 @@ def remember(provider: str, place: str, options: Mapping[str, object]) -> None:
         if known.get(place) == options:
             return
         known[place] = dict(options)
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(known, indent=1))
-        draft.replace(path)
+        replace_file(path, json.dumps(known, indent=1))
 
 
 def recall(provider: str) -> dict[str, dict[str, Any]]:

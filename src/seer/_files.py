@@ -1,0 +1,37 @@
+"""Writing files that others read at the same time."""
+
+import os
+import secrets
+from pathlib import Path
+
+
+def replace_file(
+    path: Path, content: bytes | str, *, mode: int | None = None, durable: bool = False
+) -> None:
+    """Write a file so that readers see the old content or the new, never a part of it.
+
+    Args:
+        path: The file. Its folder exists.
+        content: All of it; text is written as UTF-8, with lone surrogates replaced.
+        mode: Permissions; by default those that the user's umask leaves.
+        durable: Whether the content must be on the disk, not only in the cache, before the old
+            file goes.
+
+    Raises:
+        OSError: It cannot be written; the old file is as it was.
+    """
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        with os.fdopen(os.open(draft, flags, 0o666 if mode is None else mode), "wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
