@@ -4,6 +4,7 @@ It starts tracing itself, without an agent.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from seer.environment import SandboxConfig, ScopedSandbox
 from seer.events import parse_event
 from seer.harness import Call, Expect, Scripted, Step, run_agent
 from seer.runs import GateCall
+from seer.runs._tool_calls import ToolCalls
 from seer.runs.export._tracing import Tracing
 
 
@@ -206,22 +208,23 @@ def test_a_gate_call_told_of_later_lies_under_the_tool_call_it_was_made_in(
     spans: InMemorySpanExporter,
 ) -> None:
     tracing = Tracing()
+    tool_calls = ToolCalls()
     for event in [STARTED, *TURN[:-1]]:
         tracing.event(parse_event(event))
+        tool_calls.event(parse_event(event))
     times = {"tools": 95.0, "before": 91.0}
     for name, time in times.items():
-        tracing.call(
-            GateCall(
-                interface="lab",
-                caller="c",
-                function=name,
-                arguments="[[],{}]",
-                outcome="ok",
-                time=time,
-                queue=0.0,
-                run=0.5,
-            )
+        call = GateCall(
+            interface="lab",
+            caller="c",
+            function=name,
+            arguments="[[],{}]",
+            outcome="ok",
+            time=time,
+            queue=0.0,
+            run=0.5,
         )
+        tracing.call(replace(call, tool_call=tool_calls.around(call)))
     tracing.event(parse_event(TURN[-1]))
     found = {span.name: span for span in spans.get_finished_spans()}
     tool, root = found["execute_tool add"], found["invoke_agent claude"]

@@ -20,6 +20,7 @@ from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
 from seer.runs import RecordError, Run, RunRecord, runs_root
 from seer.runs._gate_calls import CallCollector, Followed
+from seer.runs._tool_calls import ToolCalls
 from seer.runs.export._tracing import Tracing
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Recording:
         self._totals: dict[str, Any] = {}
         self._missing = ""
         self._tracing = Tracing()
+        self._tool_calls = ToolCalls()
         self._broken = False
         self._notebook: Path | None = None
         self._gates: list[Followed] = []
@@ -100,12 +102,15 @@ class Recording:
             return
         if self._notebook is not None:
             self._record.update({"notebook": str(self._notebook)})
-        self._collector = CallCollector(self._record, on_call=self._tracing.call)
+        self._collector = CallCollector(
+            self._record, on_call=self._tracing.call, tool_calls=self._tool_calls
+        )
         await self._collector.follow(self._gates)
 
     def event(self, event: Event) -> None:
         """Write one event."""
         self._tracing.event(event)
+        self._tool_calls.event(event)
         if self._record is None or self._broken:
             return
         data = event.to_json()

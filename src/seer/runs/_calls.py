@@ -47,6 +47,9 @@ class GateCall:
     bytes_out: int = 0
     traceback: str = ""
     """The whole traceback of what was raised, where the answer does not have it."""
+    tool_call: str = ""
+    """The id of the `ToolCall` event in which it was made; empty for calls of the user's own script
+    and of code that went on after its tool call had ended."""
 
     @property
     def started(self) -> float:
@@ -154,7 +157,7 @@ _PLAIN = (
         "result_digest",
     ),
     *("source", "model", "call", "time", "queue", "run", "gpu", "batch", "copy"),
-    *("bytes_in", "bytes_out", "traceback"),
+    *("bytes_in", "bytes_out", "traceback", "tool_call"),
 )
 
 

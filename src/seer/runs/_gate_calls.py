@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
 import anyio
@@ -19,6 +19,7 @@ from seer.errors import (
 from seer.rpc._control import is_blob
 from seer.runs._calls import GateCall
 from seer.runs._record import RunRecord
+from seer.runs._tool_calls import ToolCalls
 
 logger = logging.getLogger(__name__)
 
@@ -79,9 +80,21 @@ class CallCollector:
     """Follows gates and writes their calls down."""
 
     def __init__(
-        self, record: RunRecord, *, on_call: Callable[[GateCall], None] = lambda call: None
+        self,
+        record: RunRecord,
+        *,
+        on_call: Callable[[GateCall], None] = lambda call: None,
+        tool_calls: ToolCalls | None = None,
     ) -> None:
+        """Collect calls.
+
+        Args:
+            record: Where they are written.
+            on_call: Told of each call.
+            tool_calls: Knows the tool call in which each call was made.
+        """
         self._record = record
+        self._tool_calls = tool_calls or ToolCalls()
         self._on_call = on_call
         self._followers: list[_Follower] = []
         self._weights: list[asyncio.Task[None]] = []
@@ -95,7 +108,9 @@ class CallCollector:
             self._record.update({"interfaces": about})
         for item in gates:
             model = ", ".join(map(_model, about[item.gate.name].get("models") or ()))
-            follower = _Follower(item, self._record, self._on_call, model=model)
+            follower = _Follower(
+                item, self._record, self._on_call, model=model, tool_calls=self._tool_calls
+            )
             self._followers.append(follower)
             self._weights.append(asyncio.create_task(self._note_weights(item.gate, about)))
         await asyncio.gather(*(follower.begin() for follower in self._followers))
@@ -132,8 +147,10 @@ class _Follower:
         on_call: Callable[[GateCall], None],
         *,
         model: str,
+        tool_calls: ToolCalls,
     ) -> None:
         self._gate = followed.gate
+        self._tool_calls = tool_calls
         self._followed = followed
         self._record = record
         self._on_call = on_call
@@ -215,6 +232,10 @@ class _Follower:
             async with asyncio.timeout(STALLED):
                 await self._news.wait()
 
+    def _is_script(self, caller: str) -> bool:
+        prefix = self._followed.prefix
+        return bool(prefix) and caller.startswith(prefix)
+
     def _callers(self) -> list[str]:
         callers = [caller for caller in self._followed.callers() if caller not in self._asked]
         self._asked.update(callers)
@@ -252,6 +273,8 @@ class _Follower:
         if isinstance(result, dict):
             self._left_out += int(cast("dict[str, Any]", result).get("left_out", 0))
         call = GateCall.from_gate(self._gate.name, line, model=self._model)
+        if not self._is_script(call.caller):
+            call = replace(call, tool_call=self._tool_calls.around(call))
         self._record.call(call.to_json())
         self._on_call(call)
 

@@ -18,7 +18,7 @@ from seer.tools._python import python_tools
 from seer.tools._shell import shell_tools
 from seer.tools._tool import LoadingTools, Tool, ToolFailure, ToolSet
 from seer.tools._values import Save
-from seer.workspace import GateSocket
+from seer.workspace._gate import GateSocket
 
 Closer = Callable[[], Awaitable[None]]
 

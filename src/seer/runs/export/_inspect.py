@@ -18,6 +18,7 @@ from seer._sync import run_sync
 from seer.errors import ConfigError, MissingExtraError
 from seer.runs._calls import GateCall
 from seer.runs._reader import Run
+from seer.runs._tool_calls import ToolCalls
 
 try:
     from inspect_ai.event import (
@@ -219,7 +220,8 @@ class _Transcript:
         self._began = float(meta["created"])
         self._events: list[tuple[float, Event]] = []
         self._tools: list[ToolInfo] = []
-        self._spans: dict[str, tuple[float, float]] = {}
+        self._spans: dict[str, str] = {}
+        self._tool_calls = ToolCalls()
         self._answers: dict[int, list[_Answer]] = {}
         self._results = {
             event.id: event for event in events if isinstance(event, seer_events.ToolResult)
@@ -235,6 +237,7 @@ class _Transcript:
             last = event.time
 
     def _take(self, event: seer_events.Event) -> None:
+        self._tool_calls.event(event)
         match event:
             case seer_events.RunStarted():
                 self._run_started(event)
@@ -253,15 +256,12 @@ class _Transcript:
                 pass
 
     def add_calls(self, calls: Iterable[GateCall]) -> None:
-        """Put each call of the gate into the tool call during which it came in."""
+        """Put each call of the gate into the span of the tool call in which it was made."""
         for number, call in enumerate(calls):
-            inside = [
-                (began, name)
-                for name, (began, ended) in self._spans.items()
-                if began <= call.started <= ended
-            ]
-            span = max(inside)[1] if inside else None
+            # Records of older versions of Seer do not name the tool call.
+            tool_call = call.tool_call or self._tool_calls.around(call)
             data = {**call.to_json(), "number": number}
+            span = self._spans.get(tool_call)
             self._add(call.started, InfoEvent(source="seer.gate", data=data, span_id=span))
 
     def in_order(self) -> list[Event]:
@@ -327,7 +327,7 @@ class _Transcript:
         began = event.time
         ended = result.time if result else None
         span = f"{self._run_id}-tool-{event.seq}"
-        self._spans[span] = (began, ended or float("inf"))
+        self._spans[event.id] = span
         self._add(began, SpanBeginEvent(id=span, name=event.name, type="tool", span_id=span))
         self._add(
             began,

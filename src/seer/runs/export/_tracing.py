@@ -44,8 +44,6 @@ _COUNTS = {
     "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
 }
-_CLOCKS = 0.05
-"""Seconds by which the times of two processes may disagree."""
 
 
 @dataclass
@@ -65,10 +63,8 @@ class _Turn:
 class _Tool:
     """A tool call; calls of the gate may be reported after it has ended."""
 
-    name: str
     span: "Span"
-    started: float
-    ended: float | None = None
+    ended: bool = False
 
 
 class Tracing:
@@ -119,9 +115,10 @@ class Tracing:
             return
         from opentelemetry.trace import SpanKind, set_span_in_context
 
+        tool = self._tools.get(call.tool_call)
         span = self._tracer.start_span(
             f"seer.gate {call.function}",
-            context=set_span_in_context(self._around(call) or self._run),
+            context=set_span_in_context(tool.span if tool else self._run),
             kind=SpanKind.SERVER,
             start_time=_nanoseconds(call.started),
             attributes={
@@ -141,18 +138,6 @@ class Tracing:
             span.set_attribute("error.type", call.outcome)
             _fail(span, call.outcome)
         span.end(_nanoseconds(call.time))
-
-    def _around(self, call: GateCall) -> "Span | None":
-        """The tool call within which a call of the gate began: the one of its name, or the last."""
-        fits = [
-            tool
-            for tool in self._tools.values()
-            if tool.started - _CLOCKS <= call.started
-            and (tool.ended is None or call.started <= tool.ended + _CLOCKS)
-        ]
-        named = [tool for tool in fits if tool.name.rpartition("__")[2] == call.function]
-        chosen = named or fits
-        return chosen[-1].span if chosen else None
 
     def _start(self, event: RunStarted, now: int) -> None:
         from opentelemetry.trace import SpanKind
@@ -227,19 +212,19 @@ class Tracing:
             }
         )
         self._say(span, "gen_ai.tool.call.arguments", event.to_json()["arguments"])
-        self._tools[event.id] = _Tool(event.name, span, event.time)
+        self._tools[event.id] = _Tool(span)
 
     def _end_tool(self, event: ToolResult, now: int) -> None:
         self._end_turn()
         tool = self._tools.get(event.id)
-        if tool is None or tool.ended is not None:
+        if tool is None or tool.ended:
             return
         if event.is_error:
             tool.span.set_attribute("error.type", "tool_error")
             _fail(tool.span, "the tool failed")
         texts = [block.text for block in event.content if isinstance(block, TextBlock)]
         self._say(tool.span, "gen_ai.tool.call.result", texts)
-        tool.ended = event.time
+        tool.ended = True
         tool.span.end(now)
 
     def _end_turn(self) -> None:
@@ -272,8 +257,8 @@ class Tracing:
         assert self._run is not None
         self._end_turn()
         for tool in self._tools.values():
-            if tool.ended is None:
-                tool.ended = event.time
+            if not tool.ended:
+                tool.ended = True
                 tool.span.end(now)
         self._run.set_attribute("seer.reason", event.reason)
         self._run.set_attributes({name: self._totals[key] for key, name in _COUNTS.items()})
