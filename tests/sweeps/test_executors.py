@@ -284,9 +284,9 @@ def test_nodes_without_the_folders_get_the_experiment_and_send_everything_back(
         assert not small["value.root"].startswith(str(apart))
         assert large["outcome"] == "failed"
         assert "too large to be copied back" in large["error"] and "noise" in large["error"]
-        kept = re.search(r"kept on the node, as '(.+?)'", large["error"])
+        kept = re.search(r"stays on the node in '(.+?)'", large["error"])
         assert kept is not None
-        # Nothing is lost, so it is the reader of these words who removes it.
+        # The sweep keeps the folder, so the reader of the message removes it.
         assert (Path(kept[1]) / "output.txt").is_file()
         shutil.rmtree(kept[1])
     assert rows["small", 0]["value.root"] == rows["small", 1]["value.root"]
