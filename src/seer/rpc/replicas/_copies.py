@@ -11,7 +11,6 @@ import time
 
 from seer.errors import CallLostError, GateError, InterfaceDiedError
 from seer.rpc.server._calls import QUEUED
-from seer.rpc.server._stopping import stop_error
 
 from ._calls import FrontCall, FrontCaller
 from ._copy_link import CopyLink
@@ -95,10 +94,10 @@ class Copies(Dispatch):
                 call.link.close()
             seconds = now - call.started_at
             if call.cause:
-                self._passing.fail(call, stop_error(call, now), seconds)
+                self._passing.fail(call, call.stop_error(now), seconds)
             elif call.link is not None and call.link.unread and not call.streaming:
                 # The copy has not seen it: it goes on as if it had still waited here.
-                self._unbegin(call)
+                call.requeue()
                 if call.bound:
                     told.add(caller)
                     self._executor.gate.refuse_call(call, restarted(why))
@@ -107,7 +106,7 @@ class Copies(Dispatch):
             elif self._may_repeat(call):
                 # A run that came to nothing; the next one is counted by itself.
                 call.tally.charge(seconds)
-                self._unbegin(call)
+                call.requeue()
                 if call.bound:
                     # As with one process that is started again: who made it again knows.
                     told.add(caller)

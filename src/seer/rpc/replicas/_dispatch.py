@@ -17,7 +17,6 @@ from seer.errors import (
     InterfaceDiedError,
     InterfaceRestartedError,
 )
-from seer.rpc.server._calls import QUEUED
 
 from ._calls import FrontCall, FrontCaller
 from ._copy_link import CopyLink, lane_of, room_of
@@ -177,14 +176,9 @@ class Dispatch:
             link.call = None
             link.close()
             self._release(call)
-            self._unbegin(call)
+            call.requeue()
             words = f"arrays cannot be passed to a copy just now: {error.strerror}; try again"
             self._executor.gate.refuse_call(call, GateBusyError(words))
-
-    def _unbegin(self, call: FrontCall) -> None:
-        """Note that a call waits again: no copy has executed it."""
-        with call.owner.lock:
-            call.state, call.runner, call.copy, call.started_at = QUEUED, None, 0, 0.0
 
     def interrupt(self, call: FrontCall) -> None:
         """Have a call stopped that a copy has."""

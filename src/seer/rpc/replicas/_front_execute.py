@@ -14,7 +14,6 @@ from seer.rpc.server._calls import DONE
 from seer.rpc.server._execute import Executor
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._shared import Marks
-from seer.rpc.server._stopping import stop_error
 from seer.rpc.wire._protocol import WireError
 
 from ._errors import split_error
@@ -115,4 +114,4 @@ class FrontExecutor(Executor):
         """The reply to a call that was told to stop and did; None for one that ended by itself."""
         if call.over is None and (not call.cause or outcome not in _STOPPED):
             return None
-        return self.refusal(stop_error(call, now))
+        return self.refusal(call.stop_error(now))

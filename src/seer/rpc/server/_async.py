@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from inspect import isasyncgen
-
-from seer.errors import GateError
 
 from ._calls import DONE
 from ._failures import Stopped
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 
 MAX_TASKS = 64
 """Calls of async functions that run at once."""
-_monotonic = time.monotonic
 
 
 class _Line:
@@ -135,13 +131,10 @@ class AsyncLane:
 
     async def _run(self, call: Call, mark: int) -> None:
         executor = self._executor
-        if not executor.begin(call, mark, self):
+        bound = executor.start(call, mark, self)
+        if bound is None:
             return
-        try:
-            args, kwargs = executor.arguments(call)
-        except GateError as error:
-            executor.finish(call, executor.refusal(error), _monotonic())
-            return
+        args, kwargs = bound
         try:
             if call.cause:
                 raise Stopped
@@ -151,13 +144,9 @@ class AsyncLane:
                 return
             value = await started
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and call.cause:
-                error = Stopped()
-            ended = _monotonic()
-            executor.finish(call, executor.failure(call, error), ended)
-            executor.check_poisoned(error)
+            executor.fail(call, _told_to_stop(call, error))
             return
-        executor.complete(call, value, _monotonic())
+        executor.complete(call, value)
 
     async def _stream(self, call: Call, items: Any) -> None:
         streamer = self._executor.streamer
@@ -167,8 +156,7 @@ class AsyncLane:
                 streamer.send(call, item)
                 await self._room(call)
         except BaseException as problem:
-            cancelled = isinstance(problem, asyncio.CancelledError) and call.cause
-            error = Stopped() if cancelled else problem
+            error = _told_to_stop(call, problem)
         try:
             await items.aclose()
         except BaseException as problem:
@@ -181,3 +169,9 @@ class AsyncLane:
             if pace.must_wait() is None:
                 return
             await asyncio.sleep(LOOK_AGAIN)
+
+
+def _told_to_stop(call: Call, error: BaseException) -> BaseException:
+    """What an async function raised; a cancelled task of a stopped call counts as `Stopped`."""
+    cancelled = isinstance(error, asyncio.CancelledError) and call.cause
+    return Stopped() if cancelled else error

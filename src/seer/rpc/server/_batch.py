@@ -19,7 +19,6 @@ from ._failures import Stopped
 from ._queue import FairQueue
 from ._replies import Reply
 from ._shared import MAIN_MARK
-from ._stopping import stop_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -292,10 +291,7 @@ class Batch:
 
     def _wait_alone(self, call: Call, since: float) -> None:
         """A call waits again: the time of others is not its own."""
-        with call.owner.lock:
-            call.timeout_at = float("inf")
-            call.expires = float("inf") if call.cause else call.deadline_at
-            call.limit = "deadline"
+        call.wait_alone()
         if call.mark >= 0:
             shared = self._executor.shared
             shared.begin(call.mark, call.place, call.id, since, 0.0, call.batch)
@@ -314,11 +310,8 @@ class Batch:
             self._executor.check_poisoned(error)
 
     def _end(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
-        mark = call.mark
-        if mark >= 0:
-            self._executor.shared.end(mark)
-        self._executor.gate.finish(call, reply, ended, seconds)
-        self._marks.give(mark)
+        self._executor.finish(call, reply, ended, seconds)
+        self._marks.give(call.mark)
 
     def _call(self, calls: list[Call]) -> tuple[BaseException | None, list[Any]]:
         """Call the function; what it raised, or its results."""
@@ -354,7 +347,7 @@ class Batch:
                 return executor.failure(call, value)
             return executor.result(call, value)
         if error is None or call.cause:
-            return executor.refusal(stop_error(call, _monotonic()))
+            return executor.refusal(call.stop_error(_monotonic()))
         if isinstance(error, ResultError):
             return executor.refusal(error)
         return executor.failure(call, error)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 
-from seer.errors import GateBusyError
+from seer.errors import (
+    BudgetExceededError,
+    CallCancelledError,
+    DeadlineExceededError,
+    GateBusyError,
+    StillRunningError,
+)
 from seer.rpc.values._handles import HandleTable
 from seer.rpc.wire._memory import Allowance
 from seer.rpc.wire._protocol import KEEP_ALIVE
@@ -15,7 +21,7 @@ from ._shared import first_place
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, Protocol
 
     from seer.errors import GateError
     from seer.rpc.interface._budget import Meter, Tally
@@ -24,6 +30,14 @@ if TYPE_CHECKING:
     from ._connection import Connection
     from ._entries import Entry
     from ._replies import Reply
+
+    class Runner(Protocol):
+        """What runs a call."""
+
+        def interrupt(self, call: Any, /) -> None:
+            """Raise in the function of `call`, if it runs; from another thread."""
+            ...
+
 
 QUEUED, RUNNING, DONE = 0, 1, 2
 _NEVER = float("inf")
@@ -34,10 +48,11 @@ SMALL = 65536
 
 
 class Call:
-    """One call of one function. Its state changes under the caller's lock.
+    """One call of one function.
 
-    `Gate` has the transitions: a call is made there, told to stop there and ends there, in
-    `Gate.finish`. Between them, what runs it says when it begins (`Executor.begin`).
+    The call itself changes its state, under the caller's lock: `begin`, `stop`, `end` and what lies
+    between. `Gate` makes it, stops it and settles it (`Gate.finish`); a lane begins it through the
+    executor.
 
     Attributes:
         owner: The caller.
@@ -90,7 +105,7 @@ class Call:
     pristine: Callable[[], list[memoryview]] | None = None
     queue: Any = None
     ran = 0.0
-    runner: Any = None
+    runner: Runner | None = None
     started_at = 0.0
     state = QUEUED
     streaming = False
@@ -127,9 +142,174 @@ class Call:
         """Of its function and caller, by which the supervisor knows them."""
         return self.owner.first_place + self.entry.place
 
+    # --- state -------------------------------------------------------------------------------
+
+    def begin(self, runner: Runner | None, mark: int, now: float) -> bool:
+        """Note that it runs from now on; False if it must not.
+
+        Args:
+            runner: Interrupts it.
+            mark: Where the supervisor sees that it runs; -1 for nowhere.
+            now: The time (monotonic).
+
+        Raises:
+            StillRunningError: A function of this caller runs that nobody waits for.
+        """
+        owner = self.owner
+        with owner.lock:
+            if self.state != QUEUED or self.cause:
+                return False
+            if owner.detached:
+                raise still_running(self.entry.name, next(iter(owner.detached)), now)
+            self.state = RUNNING
+            self.runner = runner
+            self.started_at = now
+            self.mark = mark
+        return True
+
+    def begin_alone(self, now: float, before: float) -> bool:
+        """Begin again without the rest of its batch, in which it used `before` seconds.
+
+        Returns:
+            False if it has ended or was told to stop.
+        """
+        with self.owner.lock:
+            if self.state == DONE or self.cause:
+                return False
+            self.batch = 1
+            self.started_at = now - before
+        return True
+
+    def wait_alone(self) -> None:
+        """Wait for a turn without the rest of its batch: the time of others is not its own."""
+        with self.owner.lock:
+            self.timeout_at = _NEVER
+            self.expires = _NEVER if self.cause else self.deadline_at
+            self.limit = "deadline"
+
+    def requeue(self) -> None:
+        """Wait again: the copy that had it has not executed it."""
+        with self.owner.lock:
+            self.state, self.runner, self.copy, self.started_at = QUEUED, None, 0, 0.0
+
+    def set_limits(self, now: float, uses_gpu: Callable[[], bool]) -> None:
+        """Say when it must be told to stop, if it runs from now on."""
+        expires = self.deadline_at
+        timeout = self.entry.timeout
+        if timeout is not None:
+            self.timeout_at = until = now + timeout
+            if until < expires:
+                expires = until
+                self.limit = "timeout"
+        if self.tally.limited:
+            until = now + self.tally.seconds_left(gpu=uses_gpu())
+            if until < expires:
+                expires = until
+                self.limit = "budget"
+        self.expires = expires
+
+    def stop(self, cause: str) -> int:
+        """Note why it must stop.
+
+        Returns:
+            The state that it was in; DONE also if it was told to stop before.
+        """
+        with self.owner.lock:
+            if self.state == DONE:
+                return DONE
+            again = self.cause and cause != "timeout"
+            self.cause = self.cause or cause
+            self.expires = self.timeout_at
+            return DONE if again else self.state
+
+    def end(self, seconds: float, *, gpu: bool, runs_on: bool) -> bool:
+        """Note that its caller gets an answer, or that its function has ended; charge its time.
+
+        Args:
+            seconds: How long its function ran for it up to now, in all.
+            gpu: Whether that counts as GPU time too.
+            runs_on: Whether its function still runs.
+
+        Returns:
+            Whether its caller is still to be answered.
+        """
+        owner = self.owner
+        with owner.lock:
+            waiting = self.state != DONE
+            if runs_on and not waiting:
+                # It has ended just now.
+                return False
+            self.state = DONE
+            # Before anybody can see that it has ended.
+            more = seconds - self.paid
+            if more > 0.0:
+                self.tally.charge(more, more if gpu else 0.0)
+            self.paid = seconds
+            if runs_on:
+                if self.blocks:
+                    owner.detached[self] = None
+                return True
+            self.runner = None
+            if owner.detached:
+                owner.detached.pop(self, None)
+            if self.bytes_in > SMALL:
+                owner.bytes_pending -= self.bytes_in
+        return waiting
+
+    def leave(self, connection: Connection, now: float) -> bool:
+        """Note that a connection does not wait for the answer any more; whether none does now."""
+        with self.owner.lock:
+            if connection in self.connections:
+                self.connections.remove(connection)
+            if self.connections or self.state == DONE:
+                return False
+            self.lost_at = now
+        return True
+
+    def stop_error(self, now: float, *, runs_on: bool = False) -> GateError:
+        """The error for its caller if it was stopped, by its cause and how far it got.
+
+        Args:
+            now: The time (monotonic).
+            runs_on: Whether its function has not stopped.
+        """
+        name = self.entry.name
+        if self.over is not None:
+            return self.over
+        if self.started_at:
+            state = f"it had run for {now - self.started_at:.3g} s"
+            state += f", after {self.started_at - self.queued_at:.3g} s in the queue"
+        else:
+            state = f"it had waited for {now - self.queued_at:.3g} s and was not executed"
+        if runs_on:
+            state += "; the function has not stopped yet, and what it still uses is charged"
+        if self.cause == "timeout":
+            return DeadlineExceededError(
+                f"{name}() was stopped at its timeout of {self.entry.timeout:g} s, which the"
+                f" interface's owner sets (@expose(timeout=) or serve(call_timeout=)): {state}"
+            )
+        if self.cause == "deadline":
+            return DeadlineExceededError(f"{name}() was stopped at its deadline: {state}")
+        if self.cause == "budget":
+            return BudgetExceededError(f"{name}() was stopped, its time budget is used up: {state}")
+        if self.cause == "gone":
+            return CallCancelledError(f"{name}() was cancelled, its caller had gone away: {state}")
+        return CallCancelledError(f"{name}() was cancelled: {state}")
+
     def pristine_buffers(self) -> list[memoryview]:
         """The arguments' buffers as they came, whatever the function did to its arrays."""
         return [] if self.pristine is None else self.pristine()
+
+
+def still_running(name: str, before: Call, now: float) -> StillRunningError:
+    """The error for a call of `name` that is not started because of an earlier one."""
+    timeout = before.entry.timeout
+    until = "" if timeout is None else f"; it may run for {timeout:g} s in all"
+    return StillRunningError(
+        f"{name}() was not executed: this caller's earlier call of {before.entry.name}() was"
+        f" stopped, but its function still runs, for {now - before.started_at:.3g} s now{until}."
+        " Call again when it has ended; GET /v1/health says how many are left as `detached`"
+    )
 
 
 class Caller:

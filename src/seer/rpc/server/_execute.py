@@ -14,6 +14,7 @@ from seer.errors import (
     GateError,
     ProtocolError,
     ResultError,
+    StillRunningError,
 )
 from seer.rpc.values._codec import decode, decode_plain_call, encode, unsendable_result
 from seer.rpc.values._handles import Handle, part_of
@@ -21,10 +22,9 @@ from seer.rpc.values._pack import Unsendable
 from seer.rpc.wire._memory import Pool
 from seer.rpc.wire._protocol import RAISED
 
-from ._calls import DONE, QUEUED, RUNNING
+from ._calls import DONE
 from ._failures import Stopped, gate_failure, raised_text, render, render_names, uses_gpu
 from ._replies import Reply
-from ._stopping import still_running, stop_error
 from ._streams import Streamer
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from seer.rpc.interface._blind import Scrubber
 
-    from ._calls import Call
+    from ._calls import Call, Runner
     from ._config import Tracebacks
     from ._entries import Entry
     from ._gate import Gate
@@ -48,7 +48,7 @@ _monotonic = time.monotonic
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Lane(Protocol):
+    class Lane(Runner, Protocol):
         """A thread that runs functions, and how it is told to stop."""
 
         def enter(self, call: Any, /) -> None:
@@ -57,10 +57,6 @@ if TYPE_CHECKING:
 
         def leave(self, call: Any, /) -> None:
             """Note that it has come out."""
-            ...
-
-        def interrupt(self, call: Any, /) -> None:
-            """Raise in the function of `call`, if it runs; from another thread."""
             ...
 
 
@@ -107,7 +103,7 @@ class Executor:
         self._poisoned = poisoned
         self.streamer = streamer_kind(self)
 
-    def begin(self, call: Call, mark: int, runner: Any, shared_by: int = 1) -> bool:
+    def begin(self, call: Call, mark: int, runner: Runner | None, shared_by: int = 1) -> bool:
         """Mark `call` as running and set its time limits; False if it is not to be run.
 
         Args:
@@ -117,18 +113,11 @@ class Executor:
             shared_by: How many calls of a batch share its time.
         """
         now = _monotonic()
-        owner, entry = call.owner, call.entry
-        with owner.lock:
-            if call.state != QUEUED or call.cause:
+        try:
+            if not call.begin(runner, mark, now):
                 return False
-            before = next(iter(owner.detached)) if owner.detached else None
-            if before is None:
-                call.state = RUNNING
-                call.runner = runner
-                call.started_at = now
-                call.mark = mark
-        if before is not None:
-            self.gate.refuse_call(call, still_running(entry.name, before, now))
+        except StillRunningError as error:
+            self.gate.refuse_call(call, error)
             return False
         if shared_by > 1:
             call.batch = shared_by
@@ -139,33 +128,18 @@ class Executor:
 
     def begin_again(self, call: Call, now: float, before: float) -> bool:
         """Begin a call of a batch anew, which has used `before` seconds; False if it is over."""
-        with call.owner.lock:
-            if call.state == DONE or call.cause:
-                return False
-            call.batch = 1
-            call.started_at = now - before
+        if not call.begin_alone(now, before):
+            return False
         if call.mark >= 0:
             self.watch(call, call.mark, now - before)
         self._set_limits(call, now)
         return True
 
     def _set_limits(self, call: Call, now: float) -> None:
-        """Say when a call that runs from now on must be told to stop."""
-        expires = call.deadline_at
-        timeout = call.entry.timeout
-        if timeout is not None:
-            call.timeout_at = until = now + timeout
-            if until < expires:
-                expires = until
-                call.limit = "timeout"
-        if call.tally.limited:
-            until = now + call.tally.seconds_left(gpu=self._uses_gpu())
-            if until < expires:
-                expires = until
-                call.limit = "budget"
-        call.expires = expires
-        if expires < self.gate.loop.wake_at:
-            self.gate.loop.wake_by(expires)
+        """See to it that a call which runs from now on is told to stop in time."""
+        call.set_limits(now, self._uses_gpu)
+        if call.expires < self.gate.loop.wake_at:
+            self.gate.loop.wake_by(call.expires)
 
     def watch(self, call: Call, mark: int, now: float, shared_by: int = 1) -> None:
         """Let the supervisor see that a call runs from now on, and when it may kill for it."""
@@ -176,16 +150,25 @@ class Executor:
     def _uses_gpu(self) -> bool:
         return uses_gpu()
 
+    def start(
+        self, call: Call, mark: int, runner: Runner
+    ) -> tuple[list[Any], dict[str, Any]] | None:
+        """Begin a call and check its arguments; None if it is not to be run, and was answered."""
+        if not self.begin(call, mark, runner):
+            return None
+        try:
+            return self.arguments(call)
+        except GateError as error:
+            self.finish(call, self.refusal(error), _monotonic())
+            return None
+
     def run(self, call: Call, mark: int, lane: Lane) -> None:
         """Run one call to its end on the calling thread."""
-        if not self.begin(call, mark, lane):
-            return
         try:
-            try:
-                args, kwargs = self.arguments(call)
-            except GateError as error:
-                self.finish(call, self.refusal(error), _monotonic())
+            bound = self.start(call, mark, lane)
+            if bound is None:
                 return
+            args, kwargs = bound
             if call.entry.streams:
                 self.streamer.run(call, lane, call.entry.target(*args, **kwargs))
                 return
@@ -198,15 +181,13 @@ class Executor:
             except BaseException as error:
                 # Whatever a function raises, SystemExit too, is its caller's to see.
                 lane.leave(call)
-                ended = _monotonic()
-                self.finish(call, self.failure(call, error), ended)
-                self.check_poisoned(error)
+                self.fail(call, error)
                 return
-            self.complete(call, value, _monotonic())
+            self.complete(call, value)
         except Stopped as stopped:
             # The interrupt came between the function's last step and ours.
             lane.leave(call)
-            self.finish(call, self.failure(call, stopped), _monotonic())
+            self.fail(call, stopped)
         except Exception as error:
             self.finish(call, self.fault(error), _monotonic())
 
@@ -328,7 +309,7 @@ class Executor:
     def failure(self, call: Call, error: BaseException) -> Reply:
         """The reply that carries what a function raised, or why it was stopped."""
         if call.cause and isinstance(error, Stopped):
-            return self.refusal(stop_error(call, _monotonic()))
+            return self.refusal(call.stop_error(_monotonic()))
         return self.raised(error)
 
     def raised(self, error: BaseException) -> Reply:
@@ -345,19 +326,35 @@ class Executor:
         """The text without the names of hidden models."""
         return text if self.scrubber is None else self.scrubber.data(text)
 
-    def finish(self, call: Call, reply: Reply, ended: float) -> None:
-        """Note that a call's function has ended, and settle the call."""
+    def finish(self, call: Call, reply: Reply, ended: float, seconds: float | None = None) -> None:
+        """Note that a call's function has ended, and settle the call.
+
+        Args:
+            call: The call.
+            reply: What its caller is told.
+            ended: When its function was done (monotonic).
+            seconds: How long it ran for this call; by default, since it began.
+        """
         if call.mark >= 0:
             self.shared.end(call.mark)
-        self.gate.finish(call, reply, ended, ended - call.started_at)
+        self.gate.finish(
+            call, reply, ended, ended - call.started_at if seconds is None else seconds
+        )
 
-    def complete(self, call: Call, value: Any, ended: float) -> None:
-        """Send a function's result."""
+    def complete(self, call: Call, value: Any) -> None:
+        """End a call whose function has returned."""
+        ended = _monotonic()
         if call.state == DONE:
             # Its caller was answered; nothing is made of what nobody gets.
             self.finish(call, Reply(200, b""), ended)
         else:
             self.finish(call, self.result(call, value), ended)
+
+    def fail(self, call: Call, error: BaseException) -> None:
+        """End a call whose function has raised."""
+        ended = _monotonic()
+        self.finish(call, self.failure(call, error), ended)
+        self.check_poisoned(error)
 
     def check_poisoned(self, error: BaseException) -> None:
         """End the process if a CUDA error has made it unusable; every further call would fail."""

@@ -28,11 +28,10 @@ from seer.rpc.wire._protocol import KEEP_ALIVE
 
 from ._answers import Answers
 from ._attached import Attached
-from ._calls import DONE, QUEUED, SMALL, Call, Caller
+from ._calls import DONE, QUEUED, SMALL, Call, Caller, still_running
 from ._failures import error_text, refusal, uses_gpu
 from ._replies import Reply
 from ._routes import ROUTES
-from ._stopping import still_running, stop_error
 from ._streams import finish_stream
 
 TYPE_CHECKING = False
@@ -369,12 +368,8 @@ class Gate(Answers):
         call, connection.call = connection.call, None
         if call is None:
             return
-        with call.owner.lock:
-            if connection in call.connections:
-                call.connections.remove(connection)
-            if call.connections or call.state == DONE:
-                return
-            call.lost_at = time.monotonic()
+        if not call.leave(connection, _monotonic()):
+            return
         if call.linger <= 0:
             self.stop_call(call, "gone")
         else:
@@ -416,17 +411,11 @@ class Gate(Answers):
         A caller that stops waiting never costs others the process. If the function does not stop,
         the caller is answered anyway, a moment later: see `detach_call`.
         """
-        with call.owner.lock:
-            if call.state == DONE:
-                return
-            again = call.cause and cause != "timeout"
-            call.cause = call.cause or cause
-            call.expires = call.timeout_at
-            queued = call.state == QUEUED
-        if again:
+        state = call.stop(cause)
+        if state == DONE:
             return
-        if queued:
-            self.refuse_call(call, stop_error(call, _monotonic()))
+        if state == QUEUED:
+            self.refuse_call(call, call.stop_error(_monotonic()))
             return
         call.detach_at = min(call.detach_at, _monotonic() + self._patience)
         self._interrupt(call)
@@ -443,7 +432,7 @@ class Gate(Answers):
 
     def detach_call(self, call: Call, now: float) -> None:
         """Answer the caller of a function that was told to stop and has not; it runs on."""
-        reply = refusal(stop_error(call, now, runs_on=True))
+        reply = refusal(call.stop_error(now, runs_on=True))
         self.finish(call, reply, now, self._ran_for(call, now), runs_on=True)
 
     def _ran_for(self, call: Call, now: float) -> float:
@@ -469,37 +458,14 @@ class Gate(Answers):
             seconds: How long the function ran for it up to then, in all.
             runs_on: Whether the function still runs.
         """
-        owner = call.owner
-        with owner.lock:
-            answered = call.state == DONE
-            if answered and runs_on:
-                # It has ended just now.
-                return
-            call.state = DONE
-            # Before anybody can see that it has ended.
-            self._charge(call, seconds - call.paid)
-            call.paid = seconds
-            if runs_on:
-                if call.blocks:
-                    owner.detached[call] = None
-            else:
-                call.runner = None
-                if owner.detached:
-                    owner.detached.pop(call, None)
-                if call.bytes_in > SMALL:
-                    owner.bytes_pending -= call.bytes_in
-        if runs_on and call.mark >= 0:
+        gpu = call.gpu or ("torch" in sys.modules and uses_gpu())
+        waiting = call.end(seconds, gpu=gpu, runs_on=runs_on)
+        if runs_on and waiting and call.mark >= 0:
             self._shared.answered(call.mark, seconds)
-        if not answered:
+        if waiting:
             self._answer(call, reply, ended, seconds)
         if not runs_on:
             self._forget(call)
-
-    def _charge(self, call: Call, seconds: float) -> None:
-        """Count the time that a call has run."""
-        if seconds > 0.0:
-            gpu = call.gpu or ("torch" in sys.modules and uses_gpu())
-            call.tally.charge(seconds, seconds if gpu else 0.0)
 
     def _answer(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
         """Send the reply of a call to whoever waits for it, keep it and record it."""
