@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seer.rpc.interface._budget import Budget, Meter
-from seer.rpc.server import _follows, _recorder, _tracks
+from seer.rpc.server import _follows, _recorder
 from seer.rpc.server._calls import Caller
 from seer.rpc.server._config import ServerConfig
 from seer.rpc.server._control import Control
@@ -23,7 +23,7 @@ from seer.rpc.server._follows import (
     remove_folder,
     segments,
 )
-from seer.rpc.server._mini import Poller
+from seer.rpc.server._http_server import Poller
 from seer.rpc.server._recorder import Recorder
 from seer.rpc.server._shared import Shared
 from seer.rpc.server._supervisor import Supervisor
@@ -71,7 +71,7 @@ def test_lines_that_do_not_fit_are_counted_and_the_others_kept(tmp_path: Path) -
 def test_recording_waits_for_a_reader_unless_it_has_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
-    monkeypatch.setattr(_tracks, "MAX_BACKLOG", 5000)
+    monkeypatch.setattr(_recorder, "MAX_BACKLOG", 5000)
     monkeypatch.setattr(_recorder, "STALLED", 30.0 if reads else 0.1)
     follow = Follow("f", ["a"], "")
     recorder = Recorder(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from seer.rpc.client import _mappings
-from seer.rpc.server import _copying
+from seer.rpc.server import _replies
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])
@@ -21,11 +21,11 @@ from seer.rpc.server import _copying
 def test_a_copy_in_parts_is_the_whole_copy(
     size: int, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_copying, "APART", 1)
+    monkeypatch.setattr(_replies, "APART", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     source = np.random.default_rng(size).bytes(size)
     target = bytearray(size)
-    _copying.copy(memoryview(source), memoryview(target))
+    _replies.copy(memoryview(source), memoryview(target))
     assert bytes(target) == source
 
 
@@ -33,11 +33,11 @@ def test_a_copy_is_whole_where_no_thread_can_be_started(monkeypatch: pytest.Monk
     def refuse(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(_copying, "APART", 1)
+    monkeypatch.setattr(_replies, "APART", 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.setattr(threading.Thread, "start", refuse)
     source, target = os.urandom(50_000), bytearray(50_000)
-    _copying.copy(memoryview(source), memoryview(target))
+    _replies.copy(memoryview(source), memoryview(target))
     assert bytes(target) == source
 
 

@@ -24,8 +24,7 @@ from hypothesis import strategies as st
 import seer.errors
 from seer.rpc.interface._load import load
 from seer.rpc.interface._schema import Function, Parameter, Schema
-from seer.rpc.library._stub import render
-from seer.rpc.library._stub_code import docstring
+from seer.rpc.library._stub import docstring, render
 from seer.rpc.values import _pack, _restore
 from seer.rpc.values._codec import decode, encode, encode_call
 from seer.rpc.values._hints import Hint

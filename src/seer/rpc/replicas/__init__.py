@@ -2,6 +2,6 @@
 
 Three kinds of process share it. The supervisor starts, watches and replaces copies
 (`_supervision`). The front (`_front`) has the callers' sockets and finds a copy for each call
-(`_dispatch`, `_copies`). A copy (`_copy`) is an interface process whose only client is the front.
+(`_dispatch`). A copy (`_copy`) is an interface process whose only client is the front.
 Where an interface runs once, nothing of this is imported.
 """

@@ -22,9 +22,9 @@ from seer.rpc.server._loop import Loop
 from seer.rpc.wire._memory import Spares
 
 from ._calls import FrontCall, FrontCaller, at_front
-from ._copies import Copies
+from ._dispatch import Dispatch
+from ._forwarding import Forwarding
 from ._front_execute import FrontExecutor
-from ._passing import Passing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ class Front(GateProcess):
             grace=config.grace,
             poisoned=_elsewhere,
         )
-        self._passing = Passing(executor, self.loop)
-        self._copies = Copies(
-            executor, self._passing, self.loop, grace=config.drain, drained=self._drained
+        self._forwarding = Forwarding(executor, self.loop)
+        self._copies = Dispatch(
+            executor, self._forwarding, self.loop, grace=config.drain, drained=self._drained
         )
         self.callers = Callers(self.gate, self.loop, shared, config, FrontCaller)
 

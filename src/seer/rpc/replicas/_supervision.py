@@ -14,22 +14,79 @@ import time
 from itertools import count
 
 from seer.rpc.server._child import OVERDUE, Child, new_epoch
-from seer.rpc.server._last_moments import LastMoments
+from seer.rpc.server._exit_report import ExitReport
 from seer.rpc.server._shared import Shared
-
-from ._copy_child import DRAINING, ENDING, READY, STARTING, Copy
-from ._gpus import least_used, visible_gpus
-from ._reload import reload_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from seer.rpc.server._channel import Channel
-    from seer.rpc.server._mini import Poller
+    from seer.rpc.server._child import Child
+    from seer.rpc.server._http_server import Poller
+    from seer.rpc.server._shared import Shared
     from seer.rpc.server._supervisor import Supervisor
 
-    from ._copy_child import Answered
+    Answered = Callable[[dict[str, Any]], None]
+
+STARTING, READY, DRAINING, ENDING = "starting", "ready", "draining", "ending"
+
+
+class Copy:
+    """One copy.
+
+    Attributes:
+        number: Its number, which no other copy has had.
+        child: Its process.
+        shared: What it shares with the supervisor.
+        gpu: The GPU that it sees; None where it sees what the machine has.
+        front: The front's end of the channel between both, until it is handed over.
+        state: `starting`, `ready`, `draining` or `ending`.
+        places: Numbers of its functions.
+        failure: Why it could not load the interface, as data.
+        asked: Who waits for its answers.
+    """
+
+    def __init__(self, number: int, child: Child, shared: Shared, gpu: str | None) -> None:
+        self.number = number
+        self.child = child
+        self.shared = shared
+        self.gpu = gpu
+        self.front: socket.socket | None = None
+        self.state = STARTING
+        self.places: dict[str, int] = {}
+        self.failure: dict[str, Any] | None = None
+        self.asked: dict[int, Answered] = {}
+        self._questions = count(1)
+
+    def status(self) -> dict[str, Any]:
+        """What a person wants to know of it."""
+        return {
+            "copy": self.number,
+            "state": self.state,
+            "pid": self.child.pid,
+            "gpu": self.gpu,
+            "running": len(self.shared.running()),
+        }
+
+    def leave(self) -> None:
+        """In another child's process: close what is the supervisor's."""
+        self.child.leave()
+        if self.front is not None:
+            self.front.close()
+
+    def ask(self, message: dict[str, Any], answered: Answered) -> None:
+        """Ask the copy something."""
+        number = next(self._questions)
+        self.asked[number] = answered
+        try:
+            self.child.channel.send({**message, "n": number, "descriptors": 0})
+        except OSError:
+            del self.asked[number]
+            answered({"error": {"message": f"copy {self.number} has just ended"}})
+
 
 MAX_REPLACED = 5
 """How often each copy is replaced, on average, within the window; then replacing waits."""
@@ -240,7 +297,7 @@ class Replicas:
             self._adjust()
 
     def _describe(self, copy: Copy) -> str:
-        last = LastMoments(copy.shared, copy.places)
+        last = ExitReport(copy.shared, copy.places)
         return self._supervisor.describe_end(copy.child, last)
 
     def _fail_to_start(self, copy: Copy, ended: str) -> None:
@@ -339,3 +396,80 @@ class Replicas:
 
 def _nothing(_answer: dict[str, Any]) -> None:
     return
+
+
+def visible_gpus(environment: Mapping[str, str], devices: str = "/dev") -> list[str]:
+    """The names of the GPUs, in their order; none where there are none.
+
+    Args:
+        environment: The process's.
+        devices: Where device files are.
+    """
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        found: list[str] = []
+        for name in named.split(","):
+            if name.strip() in ("", "-1", "NoDevFiles"):
+                # As CUDA reads it: what follows a name that is none does not count.
+                break
+            found.append(name.strip())
+        return found
+    try:
+        files = os.listdir(devices)  # noqa: PTH208 (import time)
+    except OSError:
+        return []
+    # However the files are numbered, CUDA numbers what it sees from 0 on.
+    count = sum(name.startswith("nvidia") and name[6:].isdigit() for name in files)
+    return [str(i) for i in range(count)]
+
+
+def least_used(gpus: list[str], used: Iterable[str | None]) -> str | None:
+    """The GPU for one more copy, given those of the others; None where there are no GPUs."""
+    taken = list(used)
+    return min(gpus, key=taken.count) if gpus else None
+
+
+def reload_all(copies: list[Copy], supervisor: Supervisor, answered: Answered) -> None:
+    """Have copies load the file again, and the front serve what it exposes now.
+
+    Args:
+        copies: All that run.
+        supervisor: Asks the front.
+        answered: Told the new schema and warnings, or why the first copy cannot load the file; then
+            all go on with what they had.
+    """
+    if not copies:
+        answered({"error": {"message": "no copy of the interface runs at the moment"}})
+        return
+    first, *others = copies
+
+    def loaded(answer: dict[str, Any]) -> None:
+        if "error" in answer:
+            answered(answer)
+        else:
+            _reload_others(others, supervisor, answer, answered)
+
+    first.ask({"op": "reload"}, loaded)
+
+
+def _reload_others(
+    copies: list[Copy], supervisor: Supervisor, loaded: dict[str, Any], answered: Answered
+) -> None:
+    left = {copy.number for copy in copies}
+
+    def finish() -> None:
+        about = {"schema": loaded["schema"], "warnings": loaded["warnings"]}
+        supervisor.ask({"op": "expose", **about}, answered)
+
+    def after(copy: Copy, answer: dict[str, Any]) -> None:
+        if "error" in answer and "file" in answer["error"]:
+            # It will be replaced by one that has the file as it is now.
+            copy.child.kill("it could not load a file that another copy had loaded")
+        left.discard(copy.number)
+        if not left:
+            finish()
+
+    if not copies:
+        finish()
+    for copy in copies:
+        copy.ask({"op": "reload"}, lambda answer, copy=copy: after(copy, answer))

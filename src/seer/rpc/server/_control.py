@@ -23,8 +23,8 @@ from ._follows import (
     read_lines,
     remove_folder,
 )
+from ._http_server import HttpConnection, Poller
 from ._listen import listen
-from ._mini import MiniConnection, Poller
 from ._shared import FIRST_CALLER, FIRST_FUNCTION
 
 TYPE_CHECKING = False
@@ -45,9 +45,9 @@ class Control:
         self._supervisor = supervisor
         self._poller = poller
         self._listener: socket.socket | None = None
-        self._connections: set[MiniConnection] = set()
-        self._awaiting_ready: list[MiniConnection] = []
-        self._awaiting_records: list[tuple[MiniConnection, str, int]] = []
+        self._connections: set[HttpConnection] = set()
+        self._awaiting_ready: list[HttpConnection] = []
+        self._awaiting_records: list[tuple[HttpConnection, str, int]] = []
         """Who waits for lines: of which follow, and how many lost calls they know of."""
 
     def open(self, path: str) -> None:
@@ -69,7 +69,7 @@ class Control:
         except OSError:
             return
         self._connections.add(
-            MiniConnection(
+            HttpConnection(
                 connected,
                 self._poller,
                 self._handle,
@@ -79,12 +79,12 @@ class Control:
             )
         )
 
-    def _lost(self, connection: MiniConnection) -> None:
+    def _lost(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
         self._awaiting_ready = [c for c in self._awaiting_ready if c is not connection]
         self._awaiting_records = [c for c in self._awaiting_records if c[0] is not connection]
 
-    def _handle(self, connection: MiniConnection, request: Request, body: bytes) -> None:
+    def _handle(self, connection: HttpConnection, request: Request, body: bytes) -> None:
         parts = request.path.split("/")
         name = f"_{request.method.lower()}_{parts[2]}" if len(parts) > 2 else ""
         route = getattr(self, name, None) if parts[1] == "v1" and name in _ROUTES else None
@@ -101,7 +101,7 @@ class Control:
 
     # --- state -------------------------------------------------------------------------------
 
-    def _get_ready(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
+    def _get_ready(self, connection: HttpConnection, _found: Any, _argument: str) -> None:
         self._awaiting_ready.append(connection)
         self.wake_ready()
 
@@ -121,7 +121,7 @@ class Control:
             else:
                 connection.respond_text(503, error_text("InterfaceDiedError", supervisor.explained))
 
-    def _get_health(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
+    def _get_health(self, connection: HttpConnection, _found: Any, _argument: str) -> None:
         supervisor = self._supervisor
         child = supervisor.child
         connection.respond(
@@ -136,16 +136,16 @@ class Control:
             }
         )
 
-    def _get_schema(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
+    def _get_schema(self, connection: HttpConnection, _found: Any, _argument: str) -> None:
         connection.respond(self._supervisor.schema)
 
-    def _post_stop(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
+    def _post_stop(self, connection: HttpConnection, _found: Any, _argument: str) -> None:
         connection.respond({})
         self._supervisor.stop()
 
     # --- callers -----------------------------------------------------------------------------
 
-    def _post_callers(self, connection: MiniConnection, found: Any, _argument: str) -> None:
+    def _post_callers(self, connection: HttpConnection, found: Any, _argument: str) -> None:
         supervisor = self._supervisor
         config = CallerConfig.from_json(found)
         supervisor.add_caller(config)
@@ -171,7 +171,7 @@ class Control:
             [listener.fileno()],
         )
 
-    def _post_remove(self, connection: MiniConnection, _found: Any, name: str) -> None:
+    def _post_remove(self, connection: HttpConnection, _found: Any, name: str) -> None:
         self._supervisor.remove_caller(name)
         if self._supervisor.state != "up":
             connection.respond({})
@@ -181,7 +181,7 @@ class Control:
             lambda answer: self._pass_on(connection, answer),
         )
 
-    def _pass_on(self, connection: MiniConnection, answer: dict[str, Any]) -> None:
+    def _pass_on(self, connection: HttpConnection, answer: dict[str, Any]) -> None:
         error = answer.get("error")
         if error is None:
             connection.respond({})
@@ -192,7 +192,7 @@ class Control:
             kind = "GateBusyError" if error.get("busy") else "InterfaceDiedError"
             connection.respond_text(503, error_text(kind, error["message"]))
 
-    def _post_reload(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
+    def _post_reload(self, connection: HttpConnection, _found: Any, _argument: str) -> None:
         def answered(answer: dict[str, Any]) -> None:
             if "error" in answer:
                 self._pass_on(connection, answer)
@@ -201,7 +201,7 @@ class Control:
 
         self._supervisor.workers.reload(answered)
 
-    def _post_scale(self, connection: MiniConnection, found: Any, _argument: str) -> None:
+    def _post_scale(self, connection: HttpConnection, found: Any, _argument: str) -> None:
         """Have another number of copies; answered once there are as many."""
         check_replicas(found["replicas"])
         self._supervisor.workers.scale(
@@ -210,7 +210,7 @@ class Control:
 
     # --- budgets -----------------------------------------------------------------------------
 
-    def _get_budget(self, connection: MiniConnection, _found: Any, _argument: str) -> None:
+    def _get_budget(self, connection: HttpConnection, _found: Any, _argument: str) -> None:
         supervisor = self._supervisor
 
         def used(place: int) -> dict[str, float]:
@@ -230,7 +230,7 @@ class Control:
             }
         )
 
-    def _post_budget(self, connection: MiniConnection, found: Any, _argument: str) -> None:
+    def _post_budget(self, connection: HttpConnection, found: Any, _argument: str) -> None:
         supervisor = self._supervisor
         budget = Budget.from_json(found["budget"])
         scope, name = found["scope"], found.get("name", "")
@@ -252,7 +252,7 @@ class Control:
 
     # --- records -----------------------------------------------------------------------------
 
-    def _post_follow(self, connection: MiniConnection, found: Any, identifier: str) -> None:
+    def _post_follow(self, connection: HttpConnection, found: Any, identifier: str) -> None:
         """Record the calls of some callers, for one reader; or those of more callers for it."""
         supervisor = self._supervisor
         if not supervisor.config.record:
@@ -268,7 +268,7 @@ class Control:
         message = {"follow": follow.id, "names": sorted(follow.names), "prefix": follow.prefix}
         self._tell_recorder({"op": "follow", **message}, answered)
 
-    def _post_unfollow(self, connection: MiniConnection, _found: Any, identifier: str) -> None:
+    def _post_unfollow(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
         """End a follow; what it has is removed."""
         self._end_follow(self._follow(identifier), lambda: connection.respond({}))
 
@@ -315,7 +315,7 @@ class Control:
     def _folder(self, identifier: str) -> str:
         return f"{self._supervisor.config.record}/{identifier}"
 
-    def _post_records(self, connection: MiniConnection, found: Any, identifier: str) -> None:
+    def _post_records(self, connection: HttpConnection, found: Any, identifier: str) -> None:
         """A follow's lines from an offset on; waits until there are some, or calls were lost.
 
         What came before the offset was taken, and so were the files that are named.
@@ -344,7 +344,7 @@ class Control:
             else:
                 self._awaiting_records.append((connection, identifier, known))
 
-    def _post_flush(self, connection: MiniConnection, _found: Any, identifier: str) -> None:
+    def _post_flush(self, connection: HttpConnection, _found: Any, identifier: str) -> None:
         """Write down every call that was answered; where a follow's lines then end."""
         follow = self._follow(identifier)
 

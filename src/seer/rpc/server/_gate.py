@@ -7,6 +7,7 @@ the leading thread; the functions' own work is done by the executor and its lane
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 
@@ -22,15 +23,14 @@ from seer.errors import (
 from seer.rpc.interface._budget import Meter, Tally
 from seer.rpc.interface._schema import for_callers
 from seer.rpc.wire._chunks import ALIVE
-from seer.rpc.wire._http import Request, WireError
+from seer.rpc.wire._http import Request, WireError, head_prefix, response_head
 from seer.rpc.wire._memory import Allowance, Pool, Spares
 from seer.rpc.wire._protocol import KEEP_ALIVE
 
-from ._answers import Answers
-from ._attached import Attached
 from ._calls import DONE, QUEUED, SMALL, Call, Caller, still_running
-from ._failures import error_text, refusal, uses_gpu
-from ._replies import Reply
+from ._failures import error_text, gate_failure, refusal, uses_gpu
+from ._replies import Reply, plain_message
+from ._request_buffers import RequestBuffers
 from ._routes import ROUTES
 from ._streams import finish_stream
 
@@ -39,12 +39,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from seer.errors import GateError
+
     from ._batch import Gather
+    from ._calls import Caller
     from ._connection import Connection
     from ._entries import Entry
     from ._loop import Loop
     from ._recorder import Recorder
     from ._shared import Shared
+
 
 _PROCESSING = b"HTTP/1.1 102 Processing\r\n\r\n"
 _STILL_STREAMING = b"%x\r\n%s\r\n" % (len(ALIVE), ALIVE)
@@ -68,7 +72,7 @@ def _check_load(caller: Caller) -> None:
     caller.check_unread()
 
 
-class Gate(Answers):
+class Gate:
     """Answers the requests of all callers.
 
     Args:
@@ -99,7 +103,12 @@ class Gate(Answers):
         recorder: Recorder | None,
         call_kind: type[Call] = Call,
     ) -> None:
-        super().__init__(epoch, loop, None if recorder is None else recorder.refused)
+        self.epoch = epoch
+        self.loop = loop
+        self.prefix = head_prefix(epoch)
+        """The lines that follow the status line of every answer."""
+        self._ok = response_head(200, self.prefix, 0)[: -len(b"0\r\n\r\n")]
+        """The beginning of the usual answer, up to its length."""
         self.schema = b""
         self.entries: dict[str, Entry] = {}
         self._paths: dict[str, Entry] = {}
@@ -280,7 +289,7 @@ class Gate(Answers):
         self, connection: Connection, request: Request, body: bytes | bytearray, call: Call
     ) -> None:
         room = connection.caller.room()
-        taken = Attached(body, request, connection.take_descriptors(), room)
+        taken = RequestBuffers(body, request, connection.take_descriptors(), room)
         call.body = taken.text
         call.buffers = taken.buffers
         call.bytes_in = taken.size
@@ -500,6 +509,76 @@ class Gate(Answers):
         """Let go of what a call held that neither runs nor waits any more."""
         if call.buffers:
             call.buffers = ()
+
+    # --- answers -----------------------------------------------------------------------------
+
+    def answer(self, connection: Connection, result: object) -> None:
+        """Answer with a plain JSON value."""
+        self.answer_text(connection, 200, json.dumps({"result": result}).encode())
+
+    def answer_text(self, connection: Connection, status: int, text: bytes) -> None:
+        """Answer with JSON text."""
+        connection.busy = False
+        connection.call = None
+        closing = connection.closing
+        connection.send(plain_message(status, self.prefix, text, close=closing))
+        if closing:
+            self.loop.post(connection.finish)
+
+    def answer_error(self, connection: Connection, error: GateError, path: str) -> None:
+        """Answer with an error of the gate itself."""
+        status, text = gate_failure(error)
+        self.note(connection.caller, path, error)
+        for fd in connection.take_descriptors():
+            os.close(fd)
+        self.answer_text(connection, status, text)
+
+    def send_reply(self, connection: Connection, reply: Reply) -> None:
+        """Send the reply of a call; on any thread."""
+        connection.busy = False
+        connection.call = None
+        closing = connection.closing
+        if reply.last_chunk:
+            connection.send(reply.last_chunk)
+            if closing:
+                self.loop.post(connection.finish)
+            return
+        if not reply.pieces and reply.status == 200 and not closing:
+            connection.send(b"%s%d\r\n\r\n%s" % (self._ok, len(reply.text), reply.text))
+            return
+        self.send_whole(connection, reply, self.prefix)
+        if closing:
+            self.loop.post(connection.finish)
+
+    def send_whole(self, connection: Connection, reply: Reply, prefix: bytes) -> None:
+        """Send a reply that may have buffers; those whose descriptor cannot be passed go inline."""
+        closing = connection.closing
+        pool = connection.pool
+        if reply.slot is None or pool is None or reply.pool is not pool:
+            dropped = b"" if pool is None else pool.take_dropped()
+            connection.send_parts(reply.unshared().message(prefix + dropped, close=closing))
+            return
+        prefix += pool.take_dropped()
+        try:
+            descriptors = [] if reply.slot.known else [reply.slot.open_for_caller()]
+        except OSError:
+            passed = False
+        else:
+            passed = connection.send_parts(reply.message(prefix, close=closing), descriptors)
+        if passed:
+            reply.slot.known = True
+            return
+        connection.send_parts(reply.unshared().message(prefix, close=closing))
+        # The caller does not know of the slot, so it is free, and no answer for a later request.
+        call = connection.slot_calls.pop(reply.slot.index, None)
+        if call is not None:
+            connection.caller.results.drop(call)
+        pool.release(reply.slot.index)
+
+    def note(self, caller: Caller, path: str, error: GateError) -> None:
+        """Have a refused request recorded."""
+        if self._recorder is not None:
+            self._recorder.refused(caller, path, type(error).__name__, str(error))
 
 
 def _show_life(call: Call) -> None:

@@ -14,15 +14,15 @@ from collections import deque
 
 from seer.rpc.wire._http import head_prefix
 
+from ._http_server import HttpConnection, Poller
 from ._listen import listen
-from ._mini import MiniConnection, Poller
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._config import CallerConfig
-    from ._mini import Handler
+    from ._http_server import Handler
 
 MAX_WAITING = 256
 """Connections that are kept open here while they have not sent a request."""
@@ -53,7 +53,7 @@ class CallerSockets:
         self._handler = handler
         self._epoch = epoch
         self._answering = False
-        self._waiting: dict[MiniConnection, None] = {}
+        self._waiting: dict[HttpConnection, None] = {}
         """Connections that wait for a request; in the order they came."""
 
     def add(self, config: CallerConfig) -> int:
@@ -120,7 +120,7 @@ class CallerSockets:
         if len(self._waiting) >= MAX_WAITING:
             # Who has waited longest has not sent a request yet: the others would be answered.
             next(iter(self._waiting)).close()
-        mini = MiniConnection(
+        mini = HttpConnection(
             connected,
             self._poller,
             self._handler,

@@ -16,14 +16,13 @@ import socket
 import time
 
 from seer.rpc.wire._http import Request
+from seer.rpc.wire._protocol import CANNOT_PASS
 
 from ._child import OVERDUE, Child, new_epoch
 from ._control import Control
+from ._exit_report import ExitReport
 from ._failures import error_text
-from ._last_moments import LastMoments
-from ._mini import MiniConnection, Poller
-from ._questions import Questions
-from ._restarts import Restarts
+from ._http_server import HttpConnection, Poller
 from ._shared import FIRST_CALLER, METERS, Shared
 from ._sockets import CallerSockets
 
@@ -347,7 +346,7 @@ class Supervisor:
         self._hear(child, child.channel.rest())
         for fd in (child.pidfd, child.channel.fileno(), child.stderr):
             self._poller.unwatch(fd)
-        last = LastMoments(self.shared, self.places)
+        last = ExitReport(self.shared, self.places)
         last.charge()
         self.ended = self.describe_end(child, last)
         if (unrecorded := self.shared.take_unrecorded()) > 0:
@@ -418,7 +417,7 @@ class Supervisor:
         """Whether callers must not see anything of the interface's inside."""
         return bool(self.config.blind or self.config.hidden)
 
-    def describe_end(self, child: Child, last: LastMoments) -> str:
+    def describe_end(self, child: Child, last: ExitReport) -> str:
         """How a process ended, with what may be told of its last moments; it is reaped."""
         ended = child.reap()
         output = child.tail(5)
@@ -459,7 +458,7 @@ class Supervisor:
             return
         self._questions.ask(child.channel, message, answered, descriptors)
 
-    def _answer(self, connection: MiniConnection, request: Request, _body: bytes) -> None:
+    def _answer(self, connection: HttpConnection, request: Request, _body: bytes) -> None:
         if self.state in ("dead", "failed"):
             ended = self.ended if self.state == "dead" else "it could not be loaded"
             text = error_text("InterfaceDiedError", f"the interface is not running: {ended}")
@@ -477,3 +476,72 @@ class Supervisor:
         else:
             text = error_text("Starting", "the interface is being started")
         connection.respond_text(503, text)
+
+
+class Questions:
+    """Those that have no answer yet; each gets one, whatever becomes of the process."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, Answered] = {}
+        self._number = 0
+
+    def ask(
+        self,
+        channel: Channel,
+        message: dict[str, Any],
+        answered: Answered,
+        descriptors: list[int] | None = None,
+    ) -> None:
+        """Ask the process behind `channel`; `answered` is told what it says, or that it ended."""
+        self._number += 1
+        self._asked[self._number] = answered
+        message = {**message, "n": self._number, "descriptors": len(descriptors or [])}
+        try:
+            channel.send(message, descriptors)
+        except OSError as error:
+            del self._asked[self._number]
+            if error.errno in CANNOT_PASS:
+                words = f"descriptors cannot be passed just now: {error.strerror}; try again"
+                answered({"error": {"message": words, "busy": True}})
+            else:
+                answered(_error("the interface has just ended"))
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """Hand an answer to whoever asked."""
+        answered = self._asked.pop(message["to"], None)
+        if answered is not None:
+            answered(message)
+
+    def fail(self, why: str) -> None:
+        """Nobody is there to answer any more."""
+        asked, self._asked = self._asked, {}
+        for answered in asked.values():
+            answered(_error(why))
+
+
+def _error(why: str) -> dict[str, Any]:
+    return {"error": {"message": why}}
+
+
+MAX_RESTARTS = 5
+RESTART_WINDOW = 60.0
+
+
+class Restarts:
+    """The starts of late, and what follows from them."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+
+    def started(self, now: float) -> None:
+        """The interface was started."""
+        self._starts.append(now)
+
+    def next(self, now: float) -> float | None:
+        """When to start it again; None if it was too often of late."""
+        self._starts = [when for when in self._starts if when > now - RESTART_WINDOW]
+        if len(self._starts) > MAX_RESTARTS:
+            return None
+        # At once the first time; the more often lately, the later.
+        lately = len(self._starts) - 1
+        return now + (min(0.1 * 2**lately, 3.0) if lately else 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 
 from seer._redact import Redactor
 from seer.errors import ProtocolError
-from seer.rpc.server._attached import Attached
+from seer.rpc.server._request_buffers import RequestBuffers
 from seer.rpc.wire._http import Request, WireError, parse_request
 from seer.rpc.wire._protocol import MAX_DESCRIPTORS, MAX_HEAD
 from seer.runs._scrub import scrub_bytes
@@ -28,7 +28,7 @@ class Asked:
         self.text = body
         self.buffers: list[bytes] = []
         if request.pieces is not None:
-            attached = Attached(body, request, descriptors, _MAX_BODY)
+            attached = RequestBuffers(body, request, descriptors, _MAX_BODY)
             self.text = bytes(attached.text)
             self.buffers = [bytes(view) for view in attached.buffers]
             attached.close()

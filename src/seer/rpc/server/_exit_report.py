@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._shared import Running, Shared
 
 
-class LastMoments:
+class ExitReport:
     """What a process did when it ended.
 
     Attributes:

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Handler = Callable[["MiniConnection", Request, bytes], None]
+    Handler = Callable[["HttpConnection", Request, bytes], None]
 
 MAX_CONTROL_BODY = 16 << 20
 
@@ -66,7 +66,7 @@ class Poller:
         self._epoll.close()
 
 
-class MiniConnection:
+class HttpConnection:
     """One connection: reads a request, has it handled, sends the answer."""
 
     def __init__(
@@ -77,7 +77,7 @@ class MiniConnection:
         *,
         prefix: bytes,
         once: bool,
-        on_close: Callable[[MiniConnection], object],
+        on_close: Callable[[HttpConnection], object],
     ) -> None:
         connected.setblocking(False)
         self.socket = connected

@@ -1,4 +1,4 @@
-"""Passing on: calls to copies, and what they stream back to callers."""
+"""Forwarding on: calls to copies, and what they stream back to callers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ITEM = b'{"item"'
 _monotonic = time.monotonic
 
 
-class Passing:
+class Forwarding:
     """Writes requests to copies, and streams to callers."""
 
     def __init__(self, executor: FrontExecutor, loop: Loop) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seer.rpc.wire._http import Request
 
 
-class Attached:
+class RequestBuffers:
     """A request's body, cut into text and buffers that can be written to.
 
     Args:
