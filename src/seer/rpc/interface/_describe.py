@@ -9,6 +9,7 @@ from __future__ import annotations
 from seer.rpc.values._annotations import Parser, annotation_note, resolve
 from seer.rpc.values._convert import Compiler, Mismatch
 from seer.rpc.values._hints import ANY, Hint, UnsupportedHintError, literal_hint
+from seer.rpc.values._kinds import KINDS
 from seer.rpc.values._types import SERVER_DEFAULT, default_text, describe_classes
 
 from ._expose import unwrap
@@ -45,7 +46,7 @@ _TYPE_NAMES = frozenset(
         "str",
     }
     | {"tuple", "type", "Any", "Handle", "Iterator", "Literal", "Mapping", "Sequence"}
-    | {"PIL", "datetime", "numpy", "pandas", "pathlib", "torch"}
+    | {kind.root for kind in KINDS}
 )
 _MISSING = object()
 

@@ -15,14 +15,11 @@ from seer.errors import ArgumentError
 from seer.rpc.interface._docstring import parse
 from seer.rpc.interface._schema import Function, Parameter, Schema
 from seer.rpc.values._hints import Hint
+from seer.rpc.values._kinds import KINDS
 from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
 
 JsonSchema = dict[str, Any]
 
-_NUMBERS: JsonSchema = {
-    "anyOf": [{"type": "number"}, {"type": "array"}],
-    "description": "an array, as nested lists of numbers",
-}
 _SIMPLE: dict[str, JsonSchema] = {
     "any": {},
     "none": {"type": "null"},
@@ -32,16 +29,7 @@ _SIMPLE: dict[str, JsonSchema] = {
     "str": {"type": "string"},
     "bytes": {"type": "string", "contentEncoding": "base64"},
     "complex": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
-    "ndarray": _NUMBERS,
-    "tensor": _NUMBERS,
-    "image": {"type": "string", "contentEncoding": "base64", "contentMediaType": "image/png"},
-    "frame": {"type": "object", "description": "a table: a list of values per column"},
-    "series": {"type": "array"},
-    "path": {"type": "string"},
-    "datetime": {"type": "string", "format": "date-time"},
-    "date": {"type": "string", "format": "date"},
-    "time": {"type": "string", "format": "time"},
-    "timedelta": {"type": "number", "description": "seconds"},
+    **{kind.name: kind.schema for kind in KINDS},
     "handle": {
         "type": "object",
         "description": "a value that stays on the server, as a function returned it",
@@ -50,7 +38,7 @@ _SIMPLE: dict[str, JsonSchema] = {
     },
 }
 
-_SHOWN = frozenset({"any", "bytes", "frame", "image", "ndarray", "series", "tensor"})
+_SHOWN = frozenset({"any", "bytes", *(kind.name for kind in KINDS if kind.shown)})
 """Kinds that an agent is shown as pictures, files or descriptions, and not as JSON data."""
 
 

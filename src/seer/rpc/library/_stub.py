@@ -8,6 +8,7 @@ import re
 from seer.rpc.interface._schema import Function, Parameter, Schema
 from seer.rpc.interface._signatures import signature
 from seer.rpc.values._hints import Hint
+from seer.rpc.values._kinds import KINDS
 from seer.rpc.values._types import SERVER_DEFAULT, TypeDef
 
 
@@ -26,18 +27,7 @@ def render(schema: Schema, *, module_name: str | None = None) -> dict[str, str]:
     }
 
 
-_MODULES = {
-    "ndarray": "numpy",
-    "tensor": "torch",
-    "image": "PIL.Image",
-    "frame": "pandas",
-    "series": "pandas",
-    "path": "pathlib",
-    "datetime": "datetime",
-    "date": "datetime",
-    "time": "datetime",
-    "timedelta": "datetime",
-}
+_MODULES = {kind.name: kind.module for kind in KINDS}
 _TYPING = {"any": "Any", "literal": "Literal"}
 _ABSTRACT = {"sequence": "Sequence", "mapping": "Mapping"}
 _ENUMS = {

@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 
 from ._hints import ANY, CONTAINERS, SIMPLE, Hint, UnsupportedHintError, literal_hint
+from ._kinds import KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# (module, name) of classes that are known without importing their modules.
 _ABSTRACT = {
     "Sequence": "sequence",
     "MutableSequence": "list",
@@ -26,19 +26,6 @@ _ABSTRACT = {
     "MutableSet": "set",
 }
 _STREAMS = frozenset({"Iterator", "Generator", "AsyncIterator", "AsyncGenerator", "AsyncIterable"})
-_FOREIGN = {
-    ("numpy", "ndarray"): "ndarray",
-    ("torch", "Tensor"): "tensor",
-    ("PIL.Image", "Image"): "image",
-    ("pandas", "DataFrame"): "frame",
-    ("pandas", "Series"): "series",
-    ("pathlib", "Path"): "path",
-    ("pathlib", "PurePath"): "path",
-    ("datetime", "datetime"): "datetime",
-    ("datetime", "date"): "date",
-    ("datetime", "time"): "time",
-    ("datetime", "timedelta"): "timedelta",
-}
 
 
 class Parser:
@@ -209,10 +196,7 @@ def _foreign_kind(cls: type) -> str | None:
         return _ABSTRACT.get(cls.__name__)
     if getattr(cls, "__seer_handle__", False):
         return "handle"
-    for (module, name), kind in _FOREIGN.items():
-        if cls.__name__ == name and getattr(sys.modules.get(module), name, None) is cls:
-            return kind
-    return None
+    return next((kind.name for kind in KINDS if kind.has_class(cls)), None)
 
 
 def _alias_value(alias: Any) -> Any:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ._pack import AnyBuffer, Extra, Scrub
     from ._unpack import Restorers
 
-MODULES = ("_arrays", "_pack", "_restore", "_tables", "_unpack", "_codec")
+MODULES = ("_arrays", "_kinds", "_pack", "_restore", "_tables", "_unpack", "_codec")
 
 _NODES = LEAVES | {list, dict}
 _RESULT = len('{"result":')

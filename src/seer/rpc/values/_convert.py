@@ -16,6 +16,7 @@ images, integral floats for ints, and the text of JSON keys for dict keys.
 from __future__ import annotations
 
 from ._hints import Hint
+from ._kinds import BY_NAME
 from ._pack import raw_floats, short, type_name
 
 TYPE_CHECKING = False
@@ -345,7 +346,7 @@ def _named(compiler: Compiler, hint: Hint) -> Convert:
 
 
 def _foreign(compiler: Compiler, hint: Hint) -> Convert:
-    from ._convert_arrays import make
+    from ._convert_kinds import make
 
     return make(hint, plain=compiler.plain)
 
@@ -374,19 +375,5 @@ _MAKERS: dict[str, Callable[[Compiler, Hint], Convert]] = {
     "tuple": _tuple,
     "tuple_of": _list,
     "union": _union,
-    **dict.fromkeys(
-        (
-            "date",
-            "datetime",
-            "frame",
-            "image",
-            "ndarray",
-            "path",
-            "series",
-            "tensor",
-            "time",
-            "timedelta",
-        ),
-        _foreign,
-    ),
+    **dict.fromkeys(BY_NAME, _foreign),
 }

@@ -7,6 +7,8 @@ values are converted by it in `_convert`, how classes named in hints look in `_t
 
 from __future__ import annotations
 
+from ._kinds import KINDS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -34,19 +36,10 @@ _TEXT = {
     "any": "Any",
     "sequence": "Sequence",
     "mapping": "Mapping",
-    "ndarray": "numpy.ndarray",
-    "tensor": "torch.Tensor",
-    "image": "PIL.Image.Image",
-    "frame": "pandas.DataFrame",
-    "series": "pandas.Series",
-    "path": "pathlib.Path",
-    "datetime": "datetime.datetime",
-    "date": "datetime.date",
-    "time": "datetime.time",
-    "timedelta": "datetime.timedelta",
     "handle": "Handle",
+    **{kind.name: kind.text for kind in KINDS},
 }
-KINDS = frozenset(
+NAMES = frozenset(
     {*SIMPLE.values(), *CONTAINERS.values(), *_TEXT, "tuple_of", "union", "literal", "named"}
 )
 
@@ -66,7 +59,7 @@ class Hint:
     """One node of a hint.
 
     Attributes:
-        kind: One of `KINDS`: `int`, `list`, `union`, `ndarray`, `named` ...
+        kind: One of `NAMES`: `int`, `list`, `union`, `ndarray`, `named` ...
         args: The hints inside it.
         detail: The values of a `literal` (as a tuple), the class name of a `named`, the dtype of an
             `ndarray` (or None).
@@ -135,7 +128,7 @@ class Hint:
             found = {"kind": found}
         kind, detail = found["kind"], found.get("detail")
         args = tuple(map(cls.from_json, found.get("args", ())))
-        if kind not in KINDS:
+        if kind not in NAMES:
             raise ValueError(f"unknown kind of hint {kind!r}")
         if len(args) not in _ARITY.get(kind, (0,)) and kind not in ("union", "tuple"):
             raise ValueError(f"a hint of kind {kind!r} with {len(args)} hints inside")

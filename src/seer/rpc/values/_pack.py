@@ -1,8 +1,7 @@
 """The sending half of the wire format: a value becomes a tree for the JSON encoder, plus buffers.
 
-Used by `_values` for whatever is not plain JSON already. Arrays, tensors and images are in
-`_arrays`, data frames in `_tables`; those are imported when such a value is met, which means that
-the library it belongs to is loaded anyway.
+Used by `_codec` for what is not plain JSON already. Kinds with a class of their own, such as arrays
+and dates, are packed as their rows in `_kinds` say.
 """
 
 # Values of any type are the subject here, and narrowing by exact type leaves parts unknown.
@@ -18,6 +17,8 @@ import struct
 import sys
 import warnings
 
+from ._kinds import KINDS, TAG
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     Extra = Callable[[object], "dict[str, Any] | None"]
     Scrub = Callable[[Any], Any]
 
-TAG = "$seer"
 LONG_LIST = 64
 """From this many numbers on, a list of floats or ints goes as raw memory."""
 MAX_DEPTH = 100
@@ -41,7 +41,9 @@ LEAVES = frozenset({str, int, float, bool, type(None)})
 NUMBERS = frozenset({int, float})
 STRINGS = frozenset({str})
 _EXACT: Any = ((str, str.__str__), (int, int.__index__), (float, float.__float__))
-_TIMES = ("datetime", "date", "time")  # a datetime is a date too, so it is asked first
+_LIBRARIES = {kind.root: kind.pack for kind in KINDS if kind.library}
+"""What packs all values of a library's classes."""
+_STANDARD = [kind for kind in KINDS if not kind.library]
 
 
 UNKNOWN = object()
@@ -200,15 +202,9 @@ class Packer:
     def _pack_foreign(self, value: Any, depth: int) -> Any:
         """Arrays, tensors, images, data frames; `UNKNOWN` for anything else."""
         for kind in type(value).__mro__:
-            module = kind.__module__.partition(".")[0]
-            if module in ("numpy", "torch", "PIL"):
-                from . import _arrays
-
-                return _arrays.pack(self, value)
-            if module == "pandas":
-                from . import _tables
-
-                return _tables.pack(self, value, depth)
+            pack = _LIBRARIES.get(kind.__module__.partition(".")[0])
+            if pack is not None:
+                return pack(self, value, depth)
         return UNKNOWN
 
     def _pack_object(self, value: Any, depth: int) -> Any:
@@ -225,16 +221,9 @@ class Packer:
         if isinstance(value, complex):
             parts = [value.real, value.imag]
             return {TAG: "complex", "value": parts} if self.frames else parts
-        if isinstance(value, known_class("pathlib", "PurePath")):
-            return str(value)
-        for name in _TIMES:
-            if isinstance(value, known_class("datetime", name)):
-                text = value.isoformat()
-                return {TAG: name, "value": text} if self.frames else text
-        if isinstance(value, known_class("datetime", "timedelta")):
-            if not self.frames:
-                return value.total_seconds()
-            return {TAG: "timedelta", "value": [value.days, value.seconds, value.microseconds]}
+        for kind in _STANDARD:
+            if kind.has(value):
+                return kind.pack(self, value, depth)
         raise Unsendable(f"is a {type_name(type(value))}, which cannot be sent{_advice(value)}")
 
 

@@ -15,7 +15,7 @@ import json
 import struct
 
 from ...errors import ProtocolError
-from ._pack import TAG
+from ._kinds import KINDS, TAG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,74 +147,19 @@ def _float(value: Any) -> float:
     return value
 
 
-def _time(name: str) -> Callable[[Unpacker, dict[str, Any]], Any]:
-    def restore(_: Unpacker, found: dict[str, Any]) -> Any:
-        import datetime
-
-        return getattr(datetime, name).fromisoformat(found["value"])
-
-    return restore
-
-
-def _timedelta(_: Unpacker, found: dict[str, Any]) -> Any:
-    import datetime
-
-    days, seconds, microseconds = found["value"]
-    return datetime.timedelta(days, seconds, microseconds)
-
-
-def _array(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    from . import _arrays
-
-    return _arrays.unpack_array(unpacker, found)
-
-
-def _tensor(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    from . import _arrays
-
-    return _arrays.unpack_tensor(unpacker, found)
-
-
-def _image(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    from . import _arrays
-
-    return _arrays.unpack_image(unpacker, found)
-
-
-def _frame(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    from . import _tables
-
-    return _tables.unpack_frame(unpacker, found)
-
-
-def _series(unpacker: Unpacker, found: dict[str, Any]) -> Any:
-    from . import _tables
-
-    return _tables.unpack_series(unpacker, found)
-
-
 _BUFFER = frozenset({"buffer"})
 _ITEMS = frozenset({"items"})
 _VALUE = frozenset({"value"})
-_ARRAY = frozenset({"buffer", "dtype", "shape"})
 
 _KNOWN: dict[str, tuple[frozenset[str], Callable[[Unpacker, dict[str, Any]], Any]]] = {
-    "array": (_ARRAY, _array),
     "bytes": (_BUFFER, _bytes),
     "complex": (_VALUE, _complex),
-    "date": (_VALUE, _time("date")),
-    "datetime": (_VALUE, _time("datetime")),
     "dict": (_ITEMS, _dict),
     "floats": (_BUFFER, lambda unpacker, found: _numbers(unpacker, found, "d")),
-    "frame": (frozenset({"columns", "index"}), _frame),
     "frozenset": (_ITEMS, lambda _, found: frozenset(_items(found))),
-    "image": (_BUFFER, _image),
     "int": (frozenset({"hex"}), _huge_int),
     "ints": (_BUFFER, lambda unpacker, found: _numbers(unpacker, found, "q")),
-    "series": (frozenset({"column", "index"}), _series),
     "set": (_ITEMS, lambda _, found: set(_items(found))),
-    "time": (_VALUE, _time("time")),
-    "timedelta": (_VALUE, _timedelta),
-    "torch": (_ARRAY, _tensor),
     "tuple": (_ITEMS, lambda _, found: tuple(_items(found))),
+    **{kind.tag: (kind.fields, kind.unpack) for kind in KINDS if kind.unpack is not None},
 }

@@ -1,4 +1,4 @@
-"""Converting arguments to arrays, tensors, images, frames, paths and times.
+"""Converting arguments to the kinds of `_kinds`: arrays, tensors, images, frames, paths, times.
 
 Each maker is compiled for a hint that names the class, so its library is loaded; none is imported
 otherwise.
@@ -13,6 +13,7 @@ import sys
 
 from ...errors import ProtocolError
 from ._convert import Mismatch, open_handle
+from ._kinds import BY_NAME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,11 +31,12 @@ _FAILURES = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeErr
 
 def make(hint: Hint, *, plain: bool) -> Convert:
     """The converter for a hint of one of these kinds."""
-    inner = _MAKERS[hint.kind](hint, plain)
+    inner = BY_NAME[hint.kind].convert()(hint, plain)
     return lambda value: inner(open_handle(value))
 
 
-def _ndarray(hint: Hint, plain: bool) -> Convert:
+def ndarray(hint: Hint, plain: bool) -> Convert:
+    """Arrays, of the dtype that the hint names."""
     numpy: Any = sys.modules["numpy"]
     dtype = None if hint.detail is None else numpy.dtype(hint.detail)
     expected = "numpy.ndarray" + (f" of {dtype}" if dtype is not None else "")
@@ -72,7 +74,8 @@ def _to_array(numpy: Any, value: Any, dtype: Any, expected: str) -> Any:
     return array
 
 
-def _tensor(hint: Hint, plain: bool) -> Convert:
+def tensor(hint: Hint, plain: bool) -> Convert:
+    """Tensors."""
     torch: Any = sys.modules["torch"]
 
     def convert(value: Any) -> Any:
@@ -91,7 +94,8 @@ def _tensor(hint: Hint, plain: bool) -> Convert:
     return convert
 
 
-def _image(hint: Hint, plain: bool) -> Convert:
+def image(hint: Hint, plain: bool) -> Convert:
+    """Images, from PNG data."""
     image: Any = sys.modules["PIL.Image"]
 
     def convert(value: Any) -> Any:
@@ -112,7 +116,9 @@ def _image(hint: Hint, plain: bool) -> Convert:
     return convert
 
 
-def _table(name: str) -> Callable[[Hint, bool], Convert]:
+def table(name: str) -> Callable[[Hint, bool], Convert]:
+    """Data frames or series, also from columns or records."""
+
     def maker(hint: Hint, plain: bool) -> Convert:
         cls: Any = getattr(sys.modules["pandas"], name)
         is_series = name == "Series"
@@ -138,7 +144,8 @@ def _are_dicts(value: Any) -> bool:
     return all(type(item) is dict for item in value)
 
 
-def _path(hint: Hint, plain: bool) -> Convert:
+def path(hint: Hint, plain: bool) -> Convert:
+    """Paths, from text."""
     pathlib: Any = sys.modules["pathlib"]
 
     def convert(value: Any) -> Any:
@@ -149,7 +156,9 @@ def _path(hint: Hint, plain: bool) -> Convert:
     return convert
 
 
-def _moment(name: str) -> Callable[[Hint, bool], Convert]:
+def moment(name: str) -> Callable[[Hint, bool], Convert]:
+    """Dates or times, also from ISO 8601 text."""
+
     def maker(hint: Hint, plain: bool) -> Convert:
         cls: Any = getattr(sys.modules["datetime"], name)
         expected = f"datetime.{name} (or ISO 8601 text)"
@@ -169,7 +178,8 @@ def _moment(name: str) -> Callable[[Hint, bool], Convert]:
     return maker
 
 
-def _timedelta(hint: Hint, plain: bool) -> Convert:
+def timedelta(hint: Hint, plain: bool) -> Convert:
+    """Durations, also from seconds."""
     cls: Any = sys.modules["datetime"].timedelta
 
     def convert(value: Any) -> Any:
@@ -183,17 +193,3 @@ def _timedelta(hint: Hint, plain: bool) -> Convert:
             raise Mismatch("datetime.timedelta (or seconds)", value, str(error)) from None
 
     return convert
-
-
-_MAKERS: dict[str, Callable[[Hint, bool], Convert]] = {
-    "date": _moment("date"),
-    "datetime": _moment("datetime"),
-    "frame": _table("DataFrame"),
-    "image": _image,
-    "ndarray": _ndarray,
-    "path": _path,
-    "series": _table("Series"),
-    "tensor": _tensor,
-    "time": _moment("time"),
-    "timedelta": _timedelta,
-}
