@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from seer.rpc.server._calls import Call
     from seer.rpc.server._config import ServerConfig
     from seer.rpc.server._connection import Connection
+    from seer.rpc.server._gate_process import Operation
     from seer.rpc.server._replies import Reply
     from seer.rpc.server._shared import Shared
 
@@ -150,6 +151,12 @@ class CopyProcess(InterfaceProcess):
             *arguments, gate_kind=CopyGate, executor_kind=CopyExecutor, caller_kind=_Known
         )
         self._front: Channel | None = None
+        self._front_operations: dict[str, Operation] = {
+            "connect": self._front_connect,
+            "cancel": self._front_cancel,
+            "free": self._front_free,
+            "remove": self._front_remove,
+        }
         self._early: dict[str, None] = {}
         """Calls that were cancelled before they came: both travel on ways of their own."""
 
@@ -187,7 +194,7 @@ class CopyProcess(InterfaceProcess):
             self.loop.unwatch(self._front.fileno())
             return
         for message, descriptors in messages:
-            getattr(self, "_front_" + message["op"])(message, descriptors)
+            self._front_operations[message["op"]](message, descriptors)
 
     def _front_connect(self, message: dict[str, Any], descriptors: list[int]) -> None:
         name = message["caller"]

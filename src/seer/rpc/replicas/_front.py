@@ -106,6 +106,13 @@ class Front(GateProcess):
         places: dict[str, int],
     ) -> None:
         super().__init__(config, channel, places)
+        self._operations |= {
+            "copy": self._do_copy,
+            "ended": self._do_ended,
+            "drain": self._do_drain,
+            "expose": self._do_expose,
+            "give_up": self._do_give_up,
+        }
         self._shared = shared
         self._about: dict[str, Any] = {}
         self.loop = Loop(next_job=_no_job, run_job=_elsewhere, jobs=(), due=self._due)

@@ -49,6 +49,22 @@ class Control:
         self._awaiting_ready: list[HttpConnection] = []
         self._awaiting_records: list[tuple[HttpConnection, str, int]] = []
         """Who waits for lines: of which follow, and how many lost calls they know of."""
+        self._routes: dict[tuple[str, str], Callable[[HttpConnection, Any, str], None]] = {
+            ("GET", "ready"): self._get_ready,
+            ("GET", "health"): self._get_health,
+            ("GET", "schema"): self._get_schema,
+            ("GET", "budget"): self._get_budget,
+            ("POST", "follow"): self._post_follow,
+            ("POST", "unfollow"): self._post_unfollow,
+            ("POST", "records"): self._post_records,
+            ("POST", "flush"): self._post_flush,
+            ("POST", "stop"): self._post_stop,
+            ("POST", "callers"): self._post_callers,
+            ("POST", "remove"): self._post_remove,
+            ("POST", "reload"): self._post_reload,
+            ("POST", "scale"): self._post_scale,
+            ("POST", "budget"): self._post_budget,
+        }
 
     def open(self, path: str) -> None:
         """Listen at `path`."""
@@ -86,8 +102,8 @@ class Control:
 
     def _handle(self, connection: HttpConnection, request: Request, body: bytes) -> None:
         parts = request.path.split("/")
-        name = f"_{request.method.lower()}_{parts[2]}" if len(parts) > 2 else ""
-        route = getattr(self, name, None) if parts[1] == "v1" and name in _ROUTES else None
+        known = len(parts) > 2 and parts[1] == "v1"
+        route = self._routes.get((request.method, parts[2])) if known else None
         if route is None:
             connection.respond_text(
                 404, error_text("ProtocolError", f"there is no {request.method} {request.path}")
@@ -405,23 +421,3 @@ def _nothing() -> None:
 
 def _functions(schema: dict[str, Any] | None) -> set[str]:
     return set() if schema is None else {function["name"] for function in schema["functions"]}
-
-
-_ROUTES = frozenset(
-    {
-        "_get_ready",
-        "_get_health",
-        "_get_schema",
-        "_get_budget",
-        "_post_follow",
-        "_post_unfollow",
-        "_post_records",
-        "_post_flush",
-        "_post_stop",
-        "_post_callers",
-        "_post_remove",
-        "_post_reload",
-        "_post_scale",
-        "_post_budget",
-    }
-)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ._recorder import Recorder
     from ._shared import Shared
 
+    Operation = Callable[[dict[str, Any], list[int]], None]
+
 DETACH_AFTER = 0.5
 """Seconds at most that a function which was told to stop is given before its caller is answered."""
 
@@ -69,6 +71,16 @@ class GateProcess:
         self._channel = channel
         self._places = places
         self._recorder: Recorder | None = None
+        self._operations: dict[str, Operation] = {
+            "add_caller": self._do_add_caller,
+            "remove_caller": self._do_remove_caller,
+            "budget": self._do_budget,
+            "flush": self._do_flush,
+            "follow": self._do_follow,
+            "unfollow": self._do_unfollow,
+            "taken": self._do_taken,
+        }
+        """What the supervisor can ask for; subclasses add what they can do."""
 
     def _make_recorder(self, source_hash: str, shared: Shared) -> Recorder | None:
         if not self._config.record:
@@ -150,7 +162,7 @@ class GateProcess:
             # The supervisor is gone, and with it the machine's reason to run this.
             os._exit(0)
         for message, descriptors in messages:
-            getattr(self, "_do_" + message["op"])(message, descriptors)
+            self._operations[message["op"]](message, descriptors)
 
     def _do_add_caller(self, message: dict[str, Any], descriptors: list[int]) -> None:
         listener = socket.socket(fileno=descriptors[0])

@@ -120,6 +120,7 @@ class InterfaceProcess(GateProcess):
         caller_kind: type[Caller] = Caller,
     ) -> None:
         super().__init__(config, channel, places)
+        self._operations["reload"] = self._do_reload
         self._interface = interface
         self._shared = shared
         self._queue = FairQueue()
