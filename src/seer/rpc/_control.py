@@ -1,6 +1,6 @@
 """The controller's side of a gate's control socket.
 
-It speaks over whatever reaches the machine: `connect` opens a byte stream to the control socket, as
+It speaks over any way to reach the machine: `connect` opens a byte stream to the control socket, as
 `Machine.connect` does.
 """
 

@@ -261,7 +261,7 @@ class Connection:
         return found
 
     def read_some(self) -> bytes:
-        """Whatever bytes come next (of a stream); empty at the end."""
+        """The next bytes of a stream; empty at the end."""
         rest = self._reader.take_rest()
         if rest:
             return rest

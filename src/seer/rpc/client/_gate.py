@@ -69,7 +69,7 @@ class Gate(Link):
             function: Its name.
             args: Positional arguments.
             kwargs: Arguments by name.
-            tensors: Whether arrays in the result shall be torch tensors.
+            tensors: Whether arrays in the result become torch tensors.
 
         Raises:
             RemoteError: The function raised; also an instance of the builtin class it raised.
@@ -336,7 +336,7 @@ class Gate(Link):
             return lost.silent()
         lost.lost(OSError(), sent=True)
         try:
-            # Whoever holds the stream waits for this; a gate that is there answers at once.
+            # The thread that closes the stream waits for this; a gate that runs answers at once.
             with deadline(_ASK):
                 self.health()
         except InterfaceDiedError as died:

@@ -192,7 +192,7 @@ class Link:
             return error
 
     def _failed(self, attempts: Attempts, connection: Connection, error: BaseException) -> Retry:
-        # After a KeyboardInterrupt, or whatever else a signal handler raises, the answer is still
+        # After a KeyboardInterrupt, or another exception of a signal handler, the answer is still
         # to come: the next call must not get it, and closing cancels this one.
         connection.close()
         if isinstance(error, GateError):

@@ -42,7 +42,7 @@ class Mapping:
         self._used = False
         try:
             if os.fstat(fd).st_size < size:
-                raise WireError(f"slot {slot} is shorter than the {size} bytes it shall have")
+                raise WireError(f"slot {slot} is shorter than the {size} bytes it must have")
             self.memory = mmap.mmap(
                 fd, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE
             )

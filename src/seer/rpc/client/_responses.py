@@ -1,4 +1,4 @@
-"""Responses, read piece by piece from whatever brings the bytes.
+"""Responses, read piece by piece; where the bytes come from does not matter.
 
 `ResponseReader` is fed bytes and descriptors and says when a response is whole. It does no input
 or output, so the blocking and the asynchronous connection share it.

@@ -35,7 +35,7 @@ def render_skill(schema: Schema) -> str:
     names = ", ".join(schema.functions)
     about = inspect.cleandoc(schema.doc).split("\n")[0] if schema.doc else ""
     description = f"{about} Functions: {names}." if about else f"Call {schema.name}: {names}."
-    # A JSON string is a YAML string too, whatever is in it.
+    # Every JSON string is a YAML string too.
     quoted = json.dumps(description[:_DESCRIPTION])
     return f"---\nname: {name}\ndescription: {quoted}\n---\n\n{render_prompt(schema)}"
 

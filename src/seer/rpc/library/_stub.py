@@ -258,7 +258,7 @@ class LibraryText:
 
 
 def docstring(text: str, indent: str = "") -> str:
-    """Source of a docstring that reads as `text` does, whatever is in it."""
+    """Source of a docstring with the value `text`, which may have any characters."""
     lines = [line.rstrip() for line in inspect.cleandoc(text).split("\n")]
     if len(lines) > 1:
         lines = [lines[0], *(f"{indent}{line}" if line else "" for line in lines[1:]), indent]

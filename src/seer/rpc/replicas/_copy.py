@@ -62,7 +62,7 @@ def serve_copy(
         channel: To and from the supervisor.
         front: The end of the channel to the front.
         places: Numbers of the functions.
-        gpu: The one GPU that it shall see; None to see what the machine has.
+        gpu: The one GPU that it sees; None to see all that the machine has.
     """
     settle_process()
     if gpu is not None:

@@ -409,7 +409,7 @@ class Dispatch:
     def _again(self, call: FrontCall) -> None:
         if call.state == QUEUED and not call.cause:
             caller = call.caller
-            # It is made again as its function allows, whatever became of the caller's state.
+            # An idempotent function may run again even if the caller's state is gone.
             kept, caller.lost = caller.lost, ""
             self.submit(call)
             caller.lost = kept
@@ -490,7 +490,7 @@ class Dispatch:
                 self._executor.gate.refuse_call(call, InterfaceDiedError(why))
 
     def due(self, now: float) -> None:
-        """Look at what depends on time: slow readers, lost connections, copies that shall go."""
+        """Look at what depends on time: slow readers, lost connections, drained copies."""
         self._look_at_streams()
         for call, until in list(self._orphans.items()):
             if now < until:

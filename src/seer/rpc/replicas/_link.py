@@ -234,7 +234,7 @@ class Link(Outbox):
             self._receiver.streamed(self, chunk)
 
     def close(self) -> None:
-        """Close it and what came over it, what is being read as soon as it is not any more."""
+        """Close it and its slots; slots that are being read are closed after that."""
         super().close()
         if not self._lent:
             self._close_slots()

@@ -1,8 +1,8 @@
 """The copies of an interface as the supervisor sees them: start, watch, replace, more and fewer.
 
 The supervisor forks all of them, since it alone has no threads, and tells the front which copies
-there are and how one ended. A copy that ends is replaced whatever `restart` says: that is what
-copies are for. How calls find their copies is the front's business.
+there are and how one ended. A copy that ends is replaced for any value of `restart`: that is what
+copies are for. The front decides which copy runs a call.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Replicas:
     """All copies of one interface.
 
     Attributes:
-        wanted: How many there shall be.
+        wanted: How many there should be.
         copies: Those that there are, by number.
     """
 

@@ -297,7 +297,7 @@ class Call:
         return CallCancelledError(f"{name}() was cancelled: {state}")
 
     def pristine_buffers(self) -> list[memoryview]:
-        """The arguments' buffers as they came, whatever the function did to its arrays."""
+        """The arguments' buffers as they came, even if the function has changed its arrays."""
         return [] if self.pristine is None else self.pristine()
 
 

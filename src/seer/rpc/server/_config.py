@@ -34,7 +34,7 @@ def check_replicas(replicas: object) -> None:
 
 
 def check_tracebacks(tracebacks: object) -> None:
-    """Check what callers shall see of tracebacks.
+    """Check the setting for what callers see of tracebacks.
 
     Raises:
         ValueError: It is none of the known choices.
@@ -56,7 +56,7 @@ def check_call_timeout(seconds: object) -> None:
 
 
 class CallerConfig:
-    """A caller: its name, where its socket shall be, and its budget."""
+    """A caller: its name, the path of its socket, and its budget."""
 
     __slots__ = ("budget", "name", "socket")
 
@@ -108,7 +108,7 @@ class ServerConfig:
             arguments in use, and as many by arrays of results that it has not let go of.
         replicas: How many copies of the interface to run. One is served by its own process; more
             are behind a front.
-        drain: Seconds that callers' handles keep a copy that shall go.
+        drain: Seconds that callers' handles keep a copy that is drained.
     """
 
     __slots__ = (

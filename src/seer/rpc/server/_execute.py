@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """Runs calls on whatever lane asks it to.
+    """Runs calls, on the lane that asks it to.
 
     Args:
         gate: Ends calls.
@@ -179,7 +179,7 @@ class Executor:
                 value = call.entry.target(*args, **kwargs)
                 lane.leave(call)
             except BaseException as error:
-                # Whatever a function raises, SystemExit too, is its caller's to see.
+                # The caller gets every exception of the function, SystemExit too.
                 lane.leave(call)
                 self.fail(call, error)
                 return

@@ -26,8 +26,8 @@ class Withheld:
         os.register_at_fork(after_in_child=self._let_go)
 
     def _let_go(self) -> None:
-        """In the forked process: put what is inert in the place of each, so that no number is free
-        to be used again while objects of the gate's still have it.
+        """In the forked process: replace each descriptor by one of /dev/null. Closing them instead
+        would free their numbers for reuse while objects of the gate still have them.
         """
         found = self._descriptors if self.loop is None else self.loop.descriptors()
         # What that process forks in turn has nothing more to lose.

@@ -477,7 +477,7 @@ class Gate:
             self._forget(call)
 
     def _answer(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
-        """Send the reply of a call to whoever waits for it, keep it and record it."""
+        """Record the reply of a call, keep it, and send it to the connections that wait for it."""
         size = call.bytes_in + reply.size
         if not call.started_at:
             call.tally.give_back()

@@ -34,7 +34,7 @@ SLICE = 0.002
 """Seconds of queued calls the main thread runs before it looks at the sockets again."""
 
 AWAKE = 0.0001
-"""Seconds that whoever leads looks for the next request of a caller before it sleeps."""
+"""Seconds that the leading thread polls for a caller's next request before it sleeps."""
 REST = 8
 """Times that it sleeps at once after looking came to nothing; twice as many after each further
 time, half as many after each that did not."""
@@ -49,7 +49,7 @@ class Loop:
     Args:
         next_job: Gives the next job of the main thread, or None. Called on the main thread.
         run_job: Runs a job, on the main thread; must not raise.
-        jobs: True where there is one; looked at by whoever leads.
+        jobs: True where there is one; read by the leading thread.
         due: Called by the leader when `wake_at` has passed; it sets `wake_at` anew.
     """
 
@@ -247,7 +247,7 @@ class Loop:
         return True
 
     def enter(self) -> int:
-        """Before a function runs on the main thread: the relief shall see how long it takes.
+        """Before a function runs on the main thread: let the relief see how long it takes.
 
         This takes no lock in the usual case. Both sides first say what they do and then look at
         what the other has said, so at least one of them notices, and that one takes the lock.

@@ -1,9 +1,9 @@
-"""The record of calls: one JSON line each, with large values beside it, for whoever follows.
+"""The record of calls: one JSON line each, with large values beside it, for those who follow.
 
 A call is only noted while it is answered; a thread writes it down a moment later, many at a time,
 so that a small call hardly notices. What was sent cannot have changed by then: slots are sealed and
 held until they are digested, arguments are kept as they came. A disk that is full costs records,
-never calls; whoever follows is told how many.
+never calls; those who follow are told how many.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Recorder:
 
         Args:
             follow: The follow, new or with more callers than before.
-            done: Told how many calls of its new callers were held once and are not any more.
+            done: Told how many calls of its new callers were held and have been dropped.
         """
 
         def begin() -> None:
@@ -227,7 +227,7 @@ class Recorder:
                 pass
             else:
                 time.sleep(PAUSE)
-                # Whatever is noted from here on rings again.
+                # A call that is noted from here on rings again.
                 self._rung = False
                 for left in range(len(self._noted), -1, -AT_ONCE):
                     for _ in range(min(AT_ONCE, len(self._noted))):
@@ -264,7 +264,7 @@ class Recorder:
         try:
             self._put(caller, self._line(call, reply, ended, seconds, blobs), blobs.found)
         except Exception as error:
-            # Whatever is wrong with one record, the others are written.
+            # One record that cannot be written must not cost the others.
             tracks = self._tracks_of(caller)
             for track in tracks:
                 track.lose(1, error)
@@ -474,7 +474,7 @@ class Track:
     Attributes:
         lost: How many calls could not be written since that was last told.
         why: Why not, the last time.
-        taken: Bytes that its reader has taken; set by whoever hears of it.
+        taken: Bytes that its reader has taken; set when the reader reports it.
         ended: Whether the follow has ended, so that nothing need be written any more.
         stalled: How much was taken when recording gave up to wait for the reader; -1 if it did not.
     """
@@ -564,7 +564,7 @@ class Ring:
         self._lines = 0
         self._blobs = 0
         self.dropped: dict[str, int] = {}
-        """How many calls of each caller were held and are not any more."""
+        """How many calls of each caller were held and have been dropped."""
         remove_folder(folder)
 
     def add(self, caller: str, line: bytes, blobs: list[tuple[int, memoryview]]) -> None:

@@ -479,7 +479,7 @@ class Supervisor:
 
 
 class Questions:
-    """Those that have no answer yet; each gets one, whatever becomes of the process."""
+    """Questions to a process that have no answer yet; each gets one, even if the process ends."""
 
     def __init__(self) -> None:
         self._asked: dict[int, Answered] = {}
@@ -507,7 +507,7 @@ class Questions:
                 answered(_error("the interface has just ended"))
 
     def answer(self, message: dict[str, Any]) -> None:
-        """Hand an answer to whoever asked."""
+        """Hand an answer to the one who asked."""
         answered = self._asked.pop(message["to"], None)
         if answered is not None:
             answered(message)
@@ -528,7 +528,7 @@ RESTART_WINDOW = 60.0
 
 
 class Restarts:
-    """The starts of late, and what follows from them."""
+    """The recent starts, and when the next one may be."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -538,7 +538,7 @@ class Restarts:
         self._starts.append(now)
 
     def next(self, now: float) -> float | None:
-        """When to start it again; None if it was too often of late."""
+        """When to start it again; None if it was started too often recently."""
         self._starts = [when for when in self._starts if when > now - RESTART_WINDOW]
         if len(self._starts) > MAX_RESTARTS:
             return None

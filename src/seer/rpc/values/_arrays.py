@@ -1,7 +1,7 @@
 """Arrays, tensors and images on the wire.
 
 Arrays go as raw C-ordered memory with a dtype and a shape. A tensor on a GPU is not copied here: it
-is handed to the transport as a `TensorBuffer`, which copies it straight to where it shall lie.
+is handed to the transport as a `TensorBuffer`, which copies it straight to its place.
 numpy, torch and PIL are used only where a value of theirs is met or asked for.
 """
 
@@ -197,7 +197,7 @@ def _tensor_memory(tensor: Any) -> Any:
     import ctypes
 
     memory: Any = (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
-    memory.tensor = tensor  # whoever has a view of the memory keeps it alive
+    memory.tensor = tensor  # a view of the memory keeps it alive
     return memoryview(memory).cast("B")
 
 

@@ -180,7 +180,7 @@ def memory_of(value: Any) -> dict[int, int]:
 
     Arrays and tensors count with all of the memory that they are views of, wherever they are in
     containers and in the attributes of objects. Models (`torch.nn.Module`) do not count: they are
-    the interface's, whoever holds a handle to them. Of a value with very many parts only the first
+    the interface's, even if handles refer to them. Of a value with very many parts only the first
     are looked at.
     """
     found: dict[int, int] = {}

@@ -91,7 +91,7 @@ class Slot:
         self._unregister = None if register is None else register(self.view)
 
     def open_for_caller(self) -> int:
-        """A new descriptor for the caller, only to be read; whoever sends it closes it.
+        """A new descriptor for the caller, read-only; the sender closes it.
 
         Raises:
             OSError: There can be no more descriptors.
@@ -216,7 +216,7 @@ class Allowance:
             self._look_at_strays()
 
     def close(self) -> None:
-        """Give up all slots for good, whoever holds them: the caller is gone."""
+        """Give up all slots for good, also those that are held: the caller is gone."""
         with self._lock:
             self._closed = True
             self._look_at_strays()
@@ -335,7 +335,7 @@ class Pool:
         return b"seer-dropped: %s\r\n" % b",".join(b"%d" % index for index in dropped)
 
     def close(self) -> None:
-        """Give all memory back, what is still being read here as soon as it is not any more."""
+        """Give all memory back; memory that is being read is given back after that."""
         with self._lock:
             self._closed = True
             unused: list[Slot] = []
@@ -367,7 +367,7 @@ class Spares:
         self._wishes.put((pool, size))
 
     def _work(self) -> None:
-        # Of this thread alone: whoever copies an array now comes before arrays to come.
+        # Only this thread: copies of arrays that exist come before slots for later ones.
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         while True:
             pool, size = self._wishes.get()
