@@ -35,6 +35,12 @@ def test_the_readme_shows_one_whole_program_in_thirty_lines() -> None:
     assert sum(len(code.splitlines()) for code in files.values()) <= 32
 
 
+def test_the_home_page_shows_the_same_program() -> None:
+    page = (ROOT / "docs" / "index.md").read_text()
+    shown = re.findall(r'^```python title="([^"]+)"\n(.*?)^```$', page, re.M | re.S)
+    assert dict(shown) == blocks()
+
+
 def test_the_readmes_links_lead_somewhere() -> None:
     targets = re.findall(r"\]\(([^)#]+)\)", (ROOT / "README.md").read_text())
     assert not [target for target in targets if not (ROOT / target).exists()]
