@@ -25,15 +25,16 @@ export class VirtualList {
     this.canvas = h("div.virtual");
     scroller.append(this.canvas);
     this.observer = new ResizeObserver((entries) => this.#measured(entries));
-    this.sizes = new ResizeObserver(() => this.#later());
-    this.sizes.observe(scroller);
+    this.room = new ResizeObserver(() => this.#later());
+    this.room.observe(scroller);
     scroller.addEventListener("scroll", () => this.#later(), { passive: true });
   }
 
   setItems(items) {
     // A copy: rows may only be made of items that have been laid out.
     this.items = items.slice();
-    this.#lay();
+    this.#index();
+    this.#lay(0);
     this.#show();
     if (this.sticky) this.toEnd();
   }
@@ -89,7 +90,7 @@ export class VirtualList {
 
   close() {
     this.observer.disconnect();
-    this.sizes.disconnect();
+    this.room.disconnect();
   }
 
   #offset() {
@@ -104,16 +105,23 @@ export class VirtualList {
     });
   }
 
-  #lay() {
-    const tops = [0];
+  // The place of each row by its key, and its height as far as it is known.
+  #index() {
     this.places = new Map();
-    for (let index = 0; index < this.items.length; index++) {
-      const key = this.key(this.items[index]);
+    this.sizes = new Float64Array(this.items.length);
+    this.tops = new Float64Array(this.items.length + 1);
+    this.items.forEach((item, index) => {
+      const key = this.key(item);
       this.places.set(String(key), index);
-      tops.push(tops[index] + (this.heights.get(key) ?? this.estimate));
-    }
-    this.tops = tops;
-    this.canvas.style.height = `${tops[tops.length - 1]}px`;
+      this.sizes[index] = this.heights.get(key) ?? this.estimate;
+    });
+  }
+
+  // The tops of the rows below `first`: a row that changes moves only those.
+  #lay(first) {
+    for (let index = first; index < this.items.length; index++)
+      this.tops[index + 1] = this.tops[index] + this.sizes[index];
+    this.canvas.style.height = `${this.tops[this.items.length]}px`;
   }
 
   #find(position) {
@@ -176,7 +184,7 @@ export class VirtualList {
   }
 
   #measured(entries) {
-    let [changed, moved] = [false, 0];
+    let [first, moved] = [Infinity, 0];
     const view = this.scroller.scrollTop - this.#offset();
     for (const { target } of entries) {
       const place = this.places.get(target.dataset.key);
@@ -185,11 +193,12 @@ export class VirtualList {
       const [height, before] = [target.offsetHeight, this.heights.get(key) ?? this.estimate];
       if (height === before) continue;
       this.heights.set(key, height);
-      changed = true;
+      this.sizes[place] = height;
+      first = Math.min(first, place);
       if (this.tops[place + 1] <= view) moved += height - before;
     }
-    if (!changed) return;
-    this.#lay();
+    if (first === Infinity) return;
+    this.#lay(first);
     if (this.sticky) this.scroller.scrollTop = this.scroller.scrollHeight;
     else if (moved) this.scroller.scrollTop += moved;
     // Rows that shrink move the view up as well; nobody scrolled then.

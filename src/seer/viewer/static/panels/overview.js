@@ -51,15 +51,17 @@ export class Overview {
   /** Mark where the reader is. */
   mark(item) {
     this.here = item ?? null;
-    this.draw();
+    if (this.strip) this.#show();
+    else this.draw();
   }
 
+  /** Draw the strip anew. Where the reader is, is drawn over it, so that scrolling stays cheap. */
   draw() {
     const width = this.element.clientWidth;
     if (!width) return;
     const ratio = devicePixelRatio || 1;
-    [this.canvas.width, this.canvas.height] = [width * ratio, HEIGHT * ratio];
-    const pen = this.canvas.getContext("2d");
+    this.strip = new OffscreenCanvas(width * ratio, HEIGHT * ratio);
+    const pen = this.strip.getContext("2d");
     pen.scale(ratio, ratio);
     const { start, end, items, calls } = this.model;
     const X = (time) => ((time - start) / (end - start || 1)) * (width - 2) + 1;
@@ -95,10 +97,20 @@ export class Overview {
       pen.fillStyle = call.ok ? this.palette.now(String(call.function)) : colours.error;
       pen.fillRect(X(call.started), 31, Math.max(1.5, X(call.time) - X(call.started)), 9);
     }
-    if (this.here) {
-      pen.fillStyle = colour("--text");
-      pen.fillRect(Math.min(width - 2, X(this.here.time)), 0, 2, HEIGHT);
-    }
+    this.#show();
+  }
+
+  #show() {
+    const { width, height } = this.strip;
+    [this.canvas.width, this.canvas.height] = [width, height];
+    const pen = this.canvas.getContext("2d");
+    pen.drawImage(this.strip, 0, 0);
+    if (!this.here) return;
+    const ratio = height / HEIGHT;
+    const { start, end } = this.model;
+    const place = ((this.here.time - start) / (end - start || 1)) * (width - 2) + 1;
+    pen.fillStyle = colour("--text");
+    pen.fillRect(Math.min(width - 2 * ratio, place), 0, 2 * ratio, height);
   }
 
   close() {
