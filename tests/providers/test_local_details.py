@@ -405,3 +405,24 @@ async def test_ending_waits_while_files_are_removed(
             await ended.exec(["true"])
     async with asyncio.timeout(30):
         await ending
+
+
+async def test_a_start_cancelled_while_it_connects_to_its_keeper_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect = KeeperClient.on
+    before = {status.id for status in await get_provider("local").list()}
+    starting: list[asyncio.Task[Machine]] = []
+
+    async def cancelled(sock: socket.socket) -> KeeperClient:
+        starting[0].cancel()
+        await asyncio.sleep(0)
+        return await connect(sock)
+
+    monkeypatch.setattr(KeeperClient, "on", cancelled)
+    descriptors = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    starting.append(asyncio.create_task(get_provider("local").start(MachineSpec())))
+    with pytest.raises(asyncio.CancelledError):
+        await starting[0]
+    assert set(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208
+    assert {status.id for status in await get_provider("local").list()} <= before

@@ -95,8 +95,7 @@ async def launch(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
         IsolationError: The boundary could not be set up.
     """
     check(spec)
-    started = await _start_keeper(spec)
-    keeper = await KeeperClient.on(started.control)
+    started, keeper = await _start_keeper(spec)
     try:
         async with asyncio.timeout(spec.start_timeout):
             version = await _read_pipe(started.ready)
@@ -118,15 +117,20 @@ async def launch(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
     return started, keeper
 
 
-async def _start_keeper(spec: MachineSpec) -> StartedKeeper:
-    """`start_keeper` in a thread; one that is cancelled half-way is undone first."""
-    starting = asyncio.create_task(asyncio.to_thread(start_keeper, spec))
+async def _start_keeper(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
+    """Start a keeper and connect to it; a start that is cancelled half-way is undone first."""
+
+    async def start() -> tuple[StartedKeeper, KeeperClient]:
+        started = await asyncio.to_thread(start_keeper, spec)
+        return started, await KeeperClient.on(started.control)
+
+    starting = asyncio.create_task(start())
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        started = await starting
+        started, keeper = await starting
         os.close(started.ready)
-        await asyncio.shield(_give_up(await KeeperClient.on(started.control)))
+        await asyncio.shield(_give_up(keeper))
         await asyncio.to_thread(started.spawned.wait)
         raise
 
