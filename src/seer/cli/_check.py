@@ -46,7 +46,7 @@ Exit code 3: it can be served, but problems were found.""",
 @click.option(
     "--tiny",
     is_flag=True,
-    help="Tiny random models for all that the file names, beside --model (default without it).",
+    help="Use tiny random models for the names in the file (the default without --model).",
 )
 @json_option
 def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:

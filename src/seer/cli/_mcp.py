@@ -74,9 +74,9 @@ def command(
 ) -> int:
     """Print the MCP configuration with which a coding agent can use an interface.
 
-    TARGET is an interface file, or the id of a sandbox that serves one. With --http the
-    configuration is that of the server that this command then is; its token is $SEER_MCP_TOKEN, or
-    made anew and shown.
+    TARGET is an interface file, or the id of a sandbox that serves one. With --http this
+    command also runs the server that the configuration names. Its token is $SEER_MCP_TOKEN, or a
+    new one that is shown.
     """
     if stdio and http:
         raise click.UsageError("a server speaks on --stdio or over --http, not both")
