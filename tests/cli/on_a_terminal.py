@@ -45,6 +45,7 @@ def commands(folder: Path, first: str, second: str) -> list[list[str]]:
         ["doctor"],
         ["doctor", "--json"],
         ["init", str(folder / "\x1b]0;planted\x07")],
+        ["judge", "planted\x1b]0;planted\x07"],
         ["demo", "--planted\x1b]0;planted\x07"],
         ["planted\x1b]0;planted\x07"],
     ]

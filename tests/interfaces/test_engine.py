@@ -323,16 +323,20 @@ def test_steered_and_plain_prompts_are_prefilled_together(
 
 
 def test_norms_take_one_kernel_where_that_computes_the_same(
-    case: Case, on: Callable[[bool], None]
+    case: Case, on: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(True)
-    engine = engine_of(case)
+    model = engine_of(case)._model
+    for module in model.net.modules():
+        # nnsight gives modules that it has traced a `forward` of their own; those stay as they are.
+        monkeypatch.delitem(vars(module), "forward", raising=False)
+    engine = type(engine_of(case))(model, set(), nothing)
     # Gemma's norms multiply by one plus their weights, GPT-2 has none of this kind.
     expected = {"llama": 7, "qwen2": 7}.get(case.architecture, 0)
     assert len(engine._fit.norms) == expected
-    assert case.tools.generate(TEXTS[0], max_new_tokens=3).ids
+    assert engine.write(tasks_of(case, 1, 3, []))
     # A step that is still running has its turn.
-    with engine._model.turn:
+    with model.turn:
         assert not any("forward" in vars(norm) for norm in engine._fit.norms)
 
 

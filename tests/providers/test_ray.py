@@ -10,6 +10,7 @@ import re
 import signal
 import socket
 import ssl
+import tempfile
 import textwrap
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -367,8 +368,7 @@ def test_without_an_address_ray_is_started_here_and_ends_with_its_user(
             await own.aclose()
 
     # Ray's sockets need short paths.
-    base = Path("/tmp/seer-own")
-    base.mkdir()
+    base = Path(tempfile.mkdtemp(prefix="own-", dir="/tmp"))
     monkeypatch.setenv("TMPDIR", str(base))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("tempfile.tempdir", None)

@@ -97,6 +97,8 @@ class Callers:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
+                    if self._close_finished():
+                        continue
                     self._turn_away(listener)
                 elif error.errno in CANNOT_PASS:
                     # The socket stays ready, so do not spin on it.
@@ -106,6 +108,22 @@ class Callers:
                 self._say_full(connected)
                 continue
             self.connect(caller, connected)
+
+    def _close_finished(self) -> bool:
+        """Close connections that have their last answer; whether there were any.
+
+        They are closed in a moment anyway. But a peer that was refused on one of them may already
+        be back on another, which could use its descriptor.
+        """
+        closing = [
+            connection
+            for caller in self._gate.callers.values()
+            for connection in tuple(caller.connections)
+            if connection.closing
+        ]
+        for connection in closing:
+            connection.finish()
+        return any(connection.closed for connection in closing)
 
     def _turn_away(self, listener: socket.socket) -> None:
         if self._reserve >= 0:
