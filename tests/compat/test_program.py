@@ -43,6 +43,8 @@ def test_a_scoped_program_and_its_session(tmp_path: Path) -> None:
         done = session.exec_file(tmp_path / "cell.py")
         assert done["success"] and done["stdout"] == "42\n" == done.stdout
         assert session.setup() is None and session.setup("print(value)")["stdout"] == "42\n"
+        with pytest.warns(UserWarning, match="hidden"):
+            assert session.exec("print(1)", hidden=True)["stdout"] == "1\n"
         assert session.exec_shell("echo from a shell")["stdout"] == "from a shell\n"
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             session.exec("1 / 0")
@@ -86,3 +88,8 @@ def test_a_whole_machine(tmp_path: Path) -> None:
         assert restored.exec("cat kept.txt") == "kept"
     finally:
         restored.terminate()
+    again = Sandbox(config).start(snapshot_image=snapshot)
+    try:
+        assert again.exec("cat kept.txt") == "kept"
+    finally:
+        again.terminate()
