@@ -91,6 +91,7 @@ class Made:
         run: float = 0.1,
         batch: int = 1,
         outcome: str = "ok",
+        tool_call: str = "",
     ) -> None:
         """A call of the gate, answered `before` seconds before now."""
         text = json.dumps({"result": result} if outcome == "ok" else {"error": result})
@@ -110,6 +111,7 @@ class Made:
             batch=batch,
             bytes_in=len(json.dumps(arguments)) + 40,
             bytes_out=len(text) + sum(map(len, arrays)),
+            tool_call=tool_call,
         )
         self.record.call(call.to_json())
 

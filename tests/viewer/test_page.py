@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
+from seer.events import ToolCall, ToolResult
 from seer.viewer import Viewer
 from tests.viewer.browsing import MARKS, Watched, go, named, viewing
 from tests.viewer.made import Made, long_run, many, study
@@ -147,6 +148,26 @@ def test_long_results_are_fetched_and_drawn(watched: Watched, tmp_path: Path) ->
         expect(page.locator(".gallery figure")).to_have_count(1)
         page.locator(".entry-tool_call .raw").click(force=True)
         expect(page.locator("dialog")).to_contain_text("mt.score()")
+
+
+def test_calls_of_the_gate_stand_at_the_tool_call_that_the_record_names(
+    watched: Watched, tmp_path: Path
+) -> None:
+    made = Made(tmp_path, name="two at once")
+    for name in ("first", "second"):
+        made.add(ToolCall(id=name, name=name, server="s", arguments={}))
+    # By its time it could be either one's.
+    made.call("probe", {}, 1, before=-0.3, run=0.01, tool_call="first")
+    for name in ("second", "first"):
+        made.add(ToolResult(id=name, name=name, content=(), is_error=False, seconds=1.0))
+    made.close()
+    page = watched.page
+    with viewing(page, tmp_path) as viewer:
+        go(page, viewer, f"#/run/{made.run_id}")
+        heads = page.locator(".transcript .tool-head")
+        chip = ".chip[title='calls of the gate']"
+        expect(heads.filter(has_text="first").locator(chip)).to_have_text("1")
+        expect(heads.filter(has_text="second").locator(chip)).to_have_count(0)
 
 
 def test_two_runs_stand_side_by_side_with_the_first_divergence_marked(

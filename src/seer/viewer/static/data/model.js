@@ -19,9 +19,11 @@ export class RunModel {
     this.turns = new Map();
     this.state = "loading"; // then: live, over, gone
     this.#tools = new Map();
+    this.#early = new Map();
   }
 
   #tools;
+  #early; // calls by the id of a tool call that is still to be read
 
   /** Take lines as the stream gives them. */
   take(lines) {
@@ -82,6 +84,8 @@ export class RunModel {
     if (item.type === "tool_call") {
       Object.assign(item, { calls: [], result: null, id: String(event.id) });
       this.#tools.set(item.id, item);
+      for (const call of this.#early.get(item.id) ?? []) this.#link(item, call);
+      this.#early.delete(item.id);
     }
     this.#turn(item);
     this.items.push(item);
@@ -159,7 +163,8 @@ export class RunModel {
       ok: call.outcome === "ok",
     };
     this.calls.push(found);
-    // It came in while a tool ran: the last one that began before.
+    if (call.tool_call) return this.#belongs(String(call.tool_call), found);
+    // Older records do not say it. It came in while a tool ran: the last one that began before.
     for (let index = this.items.length - 1; index >= 0; index--) {
       const item = this.items[index];
       if (item.type !== "tool_call" || item.time > found.started + CLOCKS) continue;
@@ -169,9 +174,16 @@ export class RunModel {
     }
   }
 
+  #belongs(id, call) {
+    const item = this.#tools.get(id);
+    if (item) return this.#link(item, call);
+    this.#early.set(id, [...(this.#early.get(id) ?? []), call]);
+  }
+
   // Calls that were written down before the event that they belong to.
   #assign(item) {
     for (const call of this.calls) {
+      if (call.tool_call) continue;
       if (!call.item && call.started >= item.time - CLOCKS && call.started <= item.endTime + CLOCKS)
         this.#link(item, call);
     }
