@@ -109,7 +109,7 @@ def test_another_user_reaches_nothing(starter: str, place: Path) -> None:
     with host:
         try:
             told = json.loads(host.stdout.readline())
-            tried = attack(host.pid, home, told)
+            tried = attack(host.pid, place, told)
         finally:
             host.stdin.close()
             host.wait(60)
@@ -128,14 +128,18 @@ def is_own_folder(line: str, home: Path) -> bool:
     return above_seer or (inside != home and inside.relative_to(home).parts[0] in names)
 
 
-def attack(pid: int, home: Path, told: dict[str, str]) -> list[str]:
+def attack(pid: int, place: Path, told: dict[str, str]) -> list[str]:
     """Let another user try everything; returns what succeeded."""
+    # The project's own folder may be closed to other users.
+    script = place / "other_user.py"
+    shutil.copyfile(Path(__file__).with_name("other_user.py"), script)
+    script.chmod(0o644)
     tree = psutil.Process(pid)
     servers = [f"{told['viewer'].partition('#')[0]}api/runs"]
     if "jupyter" in told:
         root = told["jupyter"].partition("/lab")[0]
         servers += [f"{root}/api/{name}" for name in ("kernels", "contents", "sessions")]
-    paths = kinds_below(str(home))
+    paths = kinds_below(str(place / "home"))
     given: dict[str, Any] = {
         "paths": paths,
         "pids": [pid, *(child.pid for child in tree.children(recursive=True))],
@@ -145,7 +149,7 @@ def attack(pid: int, home: Path, told: dict[str, str]) -> list[str]:
     assert given["tokens"]
     assert len([kind for _, kind in paths if kind == "socket"]) >= 4
     done = subprocess.run(
-        ["/usr/bin/python3", "-I", str(Path(__file__).with_name("other_user.py"))],
+        ["/usr/bin/python3", "-I", str(script)],
         input=json.dumps(given),
         capture_output=True,
         text=True,
