@@ -36,6 +36,7 @@ def test_layers_and_tokens_are_named_on_the_axes(watched: Watched, tmp_path: Pat
     made.close()
     with viewing(page, tmp_path) as viewer:
         go(page, viewer, f"#/run/{made.run_id}")
+        page.wait_for_selector(".transcript .virtual-row")
         page.keyboard.press("2")
         maps = page.locator(".gallery .heatmap")
         expect(maps).to_have_count(3)
@@ -60,6 +61,7 @@ def test_an_outlier_does_not_wash_out_the_other_values(watched: Watched, tmp_pat
     made.close()
     with viewing(page, tmp_path) as viewer:
         go(page, viewer, f"#/run/{made.run_id}")
+        page.wait_for_selector(".transcript .virtual-row")
         page.keyboard.press("2")
         canvas = page.locator(".gallery canvas.heat")
         assert canvas.evaluate(COLOURS) > 60

@@ -70,6 +70,7 @@ def test_labels_of_axes_are_whole(watched: Watched, tmp_path: Path) -> None:
     made.close()
     with viewing(page, tmp_path) as viewer:
         go(page, viewer, f"#/run/{made.run_id}")
+        page.wait_for_selector(".transcript .virtual-row")
         page.keyboard.press("2")
         expect(page.locator(".gallery svg.chart")).to_have_count(2)
         assert page.evaluate(CUT_LABELS) == []
@@ -120,6 +121,7 @@ def test_numbers_by_name_are_bars(watched: Watched, tmp_path: Path) -> None:
     made.close()
     with viewing(page, tmp_path) as viewer:
         go(page, viewer, f"#/run/{made.run_id}")
+        page.wait_for_selector(".transcript .virtual-row")
         page.keyboard.press("2")
         expect(page.locator(".gallery .bar-name")).to_have_text(["he", "she"])
         expect(page.locator(".gallery .bar-value")).to_have_text(["0.41", "0.12"])
