@@ -7,7 +7,6 @@ import gc
 import os
 import re
 import secrets
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from typing import Any, cast
 import hypothesis
 import pytest
 
+from seer.providers.agent import cleaning
+
 # Beside each other: the process that hands out tests to workers has one too, and they inherit its
 # environment. Short, since addresses of sockets are.
 _PLACE = os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
@@ -29,8 +30,11 @@ _ALL_FULL = re.compile(r"^pytestmark = \[?pytest\.mark\.full\b", re.MULTILINE)
 _MACHINE_SETTINGS = ("IS_SANDBOX", "SEER_PROVIDER", "SEER_AGENT", "SEER_MODEL_ALIASES", "HF_TOKEN")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Point Seer's folders away from the user's, before anything reads them."""
+    # Workers get a folder below that of the process that hands out tests.
+    if config.option.basetemp is None:
+        config.option.basetemp = str(_ROOT / "p")
     for name in ("XDG_STATE_HOME", "XDG_DATA_HOME"):
         os.environ[name] = str(_ROOT / name.split("_")[1].lower())
     # For temporary files of this process's tests alone, and of the programs that they start, some
@@ -62,9 +66,9 @@ def pytest_configure() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Remove this process's folder."""
+    """Remove this process's folder, with the trees that tests made deeper than pytest can remove."""
     tempfile.tempdir = None
-    shutil.rmtree(_ROOT, ignore_errors=True)
+    cleaning.remove_tree(os.fsencode(_ROOT))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
