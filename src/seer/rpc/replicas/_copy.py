@@ -14,14 +14,12 @@ import socket
 from seer.rpc.interface._budget import Budget
 from seer.rpc.server._calls import Caller
 from seer.rpc.server._channel import Channel
-from seer.rpc.server._execute import Executor
 from seer.rpc.server._failures import uses_gpu
 from seer.rpc.server._forks import Withheld
 from seer.rpc.server._gate import Gate
 from seer.rpc.server._gate_process import settle_process
 from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
 from seer.rpc.server._results import Results
-from seer.rpc.server._streams import Streamer, stream_head
 
 from ._errors import with_traceback
 from ._link import RAN
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from seer.rpc.interface._schema import Function
     from seer.rpc.server._calls import Call
     from seer.rpc.server._config import ServerConfig
-    from seer.rpc.server._connection import Connection
     from seer.rpc.server._gate_process import Operation
     from seer.rpc.server._replies import Reply
     from seer.rpc.server._shared import Shared
@@ -104,52 +101,21 @@ class CopyGate(Gate):
     def finish(
         self, call: Call, reply: Reply, ended: float, seconds: float, *, runs_on: bool = False
     ) -> None:
-        """Settle a call; on any thread."""
-        call.ran = seconds
-        super().finish(call, reply, ended, seconds, runs_on=runs_on)
-
-    def _send(self, connection: Connection, call: Call, reply: Reply) -> None:
-        connection.busy = False
-        connection.call = None
-        if reply.last_chunk:
-            connection.send(reply.last_chunk)
-        else:
-            self.send_whole(connection, reply, self.prefix + ran(call))
-
-
-def ran(call: Call) -> bytes:
-    """The header line that says how a call ran."""
-    return b"%s: %.6f %d %d\r\n" % (RAN, call.ran, uses_gpu(), call.batch)
-
-
-class CopyStreamer(Streamer):
-    """Sends what generators yield, and says first whether a GPU is in use."""
-
-    def _head(self) -> bytes:
-        return stream_head(self._executor.gate.prefix + b"%s: 0 %d 1\r\n" % (RAN, uses_gpu()))
-
-
-class CopyExecutor(Executor):
-    """Runs calls; budgets and the record are the front's."""
-
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more, streamer_kind=CopyStreamer)
-
-    def raised(self, error: BaseException) -> Reply:
-        """The reply that carries what a function raised; the front takes out what it records."""
-        reply = super().raised(error)
+        """Finish a call; the front takes the whole traceback out of the reply for its record."""
         if reply.traceback:
             reply.text = with_traceback(reply.text, reply.traceback)
-        return reply
+        super().finish(call, reply, ended, seconds, runs_on=runs_on)
+
+    def run_headers(self, call: Call) -> bytes:
+        """The header line that says how a call ran, for the front."""
+        return b"%s: %.6f %d %d\r\n" % (RAN, call.ran, uses_gpu(), call.batch)
 
 
 class CopyProcess(InterfaceProcess):
     """Everything of one copy, put together."""
 
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(
-            *arguments, gate_kind=CopyGate, executor_kind=CopyExecutor, caller_kind=_Known
-        )
+        super().__init__(*arguments, gate_kind=CopyGate, caller_kind=_Known)
         self._front: Channel | None = None
         self._front_operations: dict[str, Operation] = {
             "connect": self._front_connect,

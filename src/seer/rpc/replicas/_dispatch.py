@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from seer.rpc.server._loop import Loop
 
     from ._forwarding import Forwarding
-    from ._front_execute import FrontExecutor
     from ._link import Link
 
 
@@ -56,8 +55,7 @@ class Dispatch:
     """All copies that the front has, and the calls that they run.
 
     Args:
-        executor: Begins and ends calls.
-        forwarding: Passes calls and answers on.
+        forwarding: Begins and finishes calls, and passes them and their answers on.
         loop: Watches the sockets.
         grace: Seconds that a caller's handles keep a copy which is drained.
         drained: Told the number of a drained copy that has nothing to do any more.
@@ -65,14 +63,12 @@ class Dispatch:
 
     def __init__(
         self,
-        executor: FrontExecutor,
         forwarding: Forwarding,
         loop: Loop,
         *,
         grace: float,
         drained: Callable[[int], None],
     ) -> None:
-        self._executor = executor
         self._forwarding = forwarding
         self._loop = loop
         self._copies: dict[int, CopyLink] = {}
@@ -93,7 +89,7 @@ class Dispatch:
         """Hand a call to a copy, or let it wait for one."""
         caller = call.caller
         if self._dead:
-            self._executor.gate.refuse_call(call, InterfaceDiedError(self._dead))
+            self._forwarding.gate.refuse_call(call, InterfaceDiedError(self._dead))
             return
         copy = self._place(call, caller)
         if copy is None and call.bound:
@@ -132,7 +128,7 @@ class Dispatch:
             if found is None:
                 # It was freed, or lost, since the call came.
                 call.bound = True
-                self._executor.gate.refuse_call(
+                self._forwarding.gate.refuse_call(
                     call, HandleError(f"there is no handle {call.target!r} any more")
                 )
                 return None
@@ -145,7 +141,7 @@ class Dispatch:
         call.bound = True
         if caller.lost:
             lost, caller.lost = caller.lost, ""
-            self._executor.gate.refuse_call(call, restarted(lost))
+            self._forwarding.gate.refuse_call(call, restarted(lost))
             return None
         if found is None:
             found = self._home_of(caller)
@@ -167,7 +163,7 @@ class Dispatch:
         return caller.home
 
     def _callers(self) -> list[FrontCaller]:
-        return [g for g in self._executor.gate.callers.values() if isinstance(g, FrontCaller)]
+        return [g for g in self._forwarding.gate.callers.values() if isinstance(g, FrontCaller)]
 
     def _hand_over(self, call: FrontCall, copy: CopyLink) -> None:
         caller = call.caller
@@ -175,17 +171,16 @@ class Dispatch:
             link = copy.link_for(caller)
         except OSError as error:
             words = f"there is no way to a copy of the interface: {error.strerror}; use fewer calls"
-            self._executor.gate.refuse_call(call, GateBusyError(words))
+            self._forwarding.gate.refuse_call(call, GateBusyError(words))
             return
         try:
             caller.check_unread()
         except GateBusyError as error:
             copy.keep(link)
-            self._executor.gate.refuse_call(call, error)
+            self._forwarding.gate.refuse_call(call, error)
             return
-        mark = self._executor.take_mark()
-        if not self._executor.begin(call, mark, self):
-            self._executor.give_mark(mark)
+        forwarding = self._forwarding
+        if not forwarding.begin(call, forwarding.marks.try_take(), self):
             copy.keep(link)
             return
         caller.turn = copy.used = next(self._turns)
@@ -206,7 +201,7 @@ class Dispatch:
             self._release(call)
             call.requeue()
             words = f"arrays cannot be passed to a copy just now: {error.strerror}; try again"
-            self._executor.gate.refuse_call(call, GateBusyError(words))
+            self._forwarding.gate.refuse_call(call, GateBusyError(words))
 
     def interrupt(self, call: FrontCall) -> None:
         """Have a call stopped that a copy has."""
@@ -222,8 +217,7 @@ class Dispatch:
             return None
         call.at = None
         self._orphans.pop(call, None)
-        self._executor.give_mark(call.mark)
-        call.mark = -1
+        self._forwarding.release_mark(call)
         copy.calls.discard(call)
         copy.busy[lane_of(call.entry)] -= 1
         caller.running[copy] -= 1
@@ -256,7 +250,7 @@ class Dispatch:
         if copy is not None:
             self._learn(call, response.text, copy)
         if response.streamed:
-            self._forwarding.begin_stream(call, link)
+            self._forwarding.note_run(call, link)
             link.stream_on()
             return
         link.call = None
@@ -268,7 +262,7 @@ class Dispatch:
             link.release(response)
             self._rest(link, None if response.close else copy)
 
-        self._executor.ended(call, response, link.lend(response), done)
+        self._forwarding.ended(call, response, link.lend(response), done)
 
     def streamed(self, link: Link, chunk: bytes | None) -> None:
         """A chunk of a streamed answer came, or its end."""
@@ -381,7 +375,7 @@ class Dispatch:
                 call.requeue()
                 if call.bound:
                     told.add(caller)
-                    self._executor.gate.refuse_call(call, restarted(why))
+                    self._forwarding.gate.refuse_call(call, restarted(why))
                 else:
                     self._loop.post(lambda call=call: self._again(call))
             elif self._may_repeat(call):
@@ -425,7 +419,7 @@ class Dispatch:
         for call in waited:
             caller = call.caller
             caller.lost = ""
-            self._executor.gate.refuse_call(call, restarted(why))
+            self._forwarding.gate.refuse_call(call, restarted(why))
 
     def drain(self, wanted: int) -> list[int]:
         """Let so many copies go, those that the fewest callers depend on; their numbers."""
@@ -487,7 +481,7 @@ class Dispatch:
         self._homeless = []
         for call in waiting:
             if call.state == QUEUED and not call.cause:
-                self._executor.gate.refuse_call(call, InterfaceDiedError(why))
+                self._forwarding.gate.refuse_call(call, InterfaceDiedError(why))
 
     def due(self, now: float) -> None:
         """Look at what depends on time: slow readers, lost connections, drained copies."""

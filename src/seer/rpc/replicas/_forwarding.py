@@ -1,39 +1,64 @@
-"""Forwarding on: calls to copies, and what they stream back to callers."""
+"""Forwarding: calls from the front to copies, and their results and streams back to callers.
+
+The front settles what a copy cannot know: budgets over all copies, the record, and the deadline
+that a budget gives. Copies decode arguments, check them, run functions and encode results.
+"""
 
 from __future__ import annotations
 
 import time
+from queue import SimpleQueue
+from threading import Thread
 
 from seer.errors import BudgetExceededError
+from seer.rpc.server._calls import DONE
+from seer.rpc.server._execute import Executor
 from seer.rpc.server._replies import Reply
-from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, Pace
+from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, STREAM_END, Pace
+from seer.rpc.wire._protocol import WireError
 
 from ._errors import split_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from seer.errors import GateError
-    from seer.rpc.server._loop import Loop
+    from seer.rpc.client._responses import Response
+    from seer.rpc.server._calls import Call
 
     from ._calls import FrontCall
-    from ._front_execute import FrontExecutor
     from ._link import Link
 
+COPY_ASIDE = 1 << 20
+"""Bytes of buffers from which on a reply is copied on a thread of its own."""
+_STOPPED = frozenset({"CallCancelledError", "DeadlineExceededError"})
 _END = b'{"end"'
 _ITEM = b'{"item"'
 _monotonic = time.monotonic
 
 
-class Forwarding:
-    """Writes requests to copies, and streams to callers."""
+class Forwarding(Executor):
+    """Begins and finishes calls that copies run.
 
-    def __init__(self, executor: FrontExecutor, loop: Loop) -> None:
-        self._executor = executor
-        self._loop = loop
+    Attributes:
+        held: Links that are not read until their callers have read what came before.
+    """
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        # A function that does not stop in time costs its copy, which has a mark of its own for
+        # that. The process that serves all callers must not die for one function.
+        super().__init__(*arguments, **more, kills=False)
         self.held: dict[Link, Pace] = {}
-        """Links that are not read until their callers have read."""
+        self._gpu = False
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._started = False
         self._ends: dict[FrontCall, Reply] = {}
-        """How streams end, once their last line has come."""
+        """The replies of streams whose last line has come."""
+
+    def _uses_gpu(self) -> bool:
+        return self._gpu
 
     def send(self, call: FrontCall, link: Link) -> None:
         """Send a call to the copy at the other end of `link`."""
@@ -61,23 +86,93 @@ class Forwarding:
             link.send(bytes(body) if isinstance(body, memoryview) else body)
 
     def note_run(self, call: FrontCall, link: Link) -> None:
-        """Note what a copy says of how a call ran."""
+        """Note what a copy says about how a call ran."""
         reader = link.reader
         call.ran = max(reader.seconds, 0.0)
         call.gpu = reader.gpu
         call.batch = reader.batch
 
-    # --- streams -----------------------------------------------------------------------------
+    def release_mark(self, call: Call) -> None:
+        """Give back the mark of a call that left its copy."""
+        if call.mark >= 0:
+            self.shared.end(call.mark)
+            self.marks.give(call.mark)
+            call.mark = -1
 
-    def begin_stream(self, call: FrontCall, link: Link) -> None:
-        """A streamed answer has begun."""
-        self.note_run(call, link)
+    # --- replies -----------------------------------------------------------------------------
+
+    def ended(
+        self, call: Call, response: Response, buffers: list[Any], done: Callable[[], None]
+    ) -> None:
+        """Finish a call with a copy's response.
+
+        Args:
+            call: The call.
+            response: The response.
+            buffers: Its buffers, where the copy has put them.
+            done: Called on the leading thread once the buffers are read.
+        """
+        now = _monotonic()
+        seconds = call.ran
+        self._gpu = self._gpu or call.gpu
+        if call.state == DONE:
+            # Its caller has an answer already.
+            reply = Reply(200, b"")
+        elif response.status != 200:
+            text, outcome, traceback = split_error(response.text)
+            reply = self._stopped(call, outcome, now) or Reply(response.status, text, outcome)
+            reply.traceback = traceback
+        else:
+            reply = Reply(200, bytes(response.text))
+            if buffers:
+                self._finish_with_buffers(call, reply, buffers, now, done)
+                return
+        self.finish(call, reply, now, seconds)
+        done()
+
+    def _finish_with_buffers(
+        self, call: Call, reply: Reply, buffers: list[Any], now: float, done: Callable[[], None]
+    ) -> None:
+        seconds = call.ran
+
+        def copy() -> None:
+            try:
+                reply.add_buffers(buffers, self._pool(call))
+                self.finish(call, reply, now, seconds)
+            except (OSError, MemoryError, WireError) as error:
+                self.finish(call, self.fault(error), now, seconds)
+            self.gate.loop.post(done)
+
+        if sum(buffer.nbytes for buffer in buffers) < COPY_ASIDE:
+            copy()
+            return
+        if not self._started:
+            self._started = True
+            Thread(target=self._copy, name="seer-copies", daemon=True).start()
+        self._work.put(copy)
+
+    def _copy(self) -> None:
+        while True:
+            self._work.get()()
+
+    def _stopped(self, call: Call, outcome: str, now: float) -> Reply | None:
+        """The reply to a call that was told to stop and did; None for one that ended by itself."""
+        if call.over is None and (not call.cause or outcome not in _STOPPED):
+            return None
+        return self.refusal(call.stop_error(now))
+
+    def fail(self, call: FrontCall, error: GateError, seconds: float) -> None:
+        """Finish a call with an error of the gate, whether or not its reply had begun."""
+        self._ends.pop(call, None)
+        self.finish(call, self.refusal(error), _monotonic(), seconds)
+
+    # --- streams -----------------------------------------------------------------------------
 
     def chunk(self, call: FrontCall, link: Link, chunk: bytes) -> None:
         """Pass on an item, or keep the last line.
 
         Raises:
-            CallCancelledError: Its caller reads too little.
+            CallCancelledError: The caller reads too little.
         """
         if not chunk.startswith(_ITEM):
             text = chunk.rstrip(b"\n")
@@ -90,39 +185,31 @@ class Forwarding:
         if call.over is not None:
             return
         try:
-            self._executor.streamer.send_chunk(call, chunk)
+            self.streamer.send_chunk(call, chunk)
         except BudgetExceededError as error:
             call.over = error
-            self._executor.gate.stop_call(call, "budget")
+            self.gate.stop_call(call, "budget")
             return
         if call.connections and call.connections[0].unsent > MAX_UNSENT:
-            self.held[link] = Pace(call, self._executor.gate)
+            self.held[link] = Pace(call, self.gate)
             self.look_at(link)
 
     def end_stream(self, call: FrontCall) -> None:
-        """The stream is over."""
+        """Finish a call whose stream is over."""
         now = _monotonic()
-        reply = self._ends.pop(call, None) or Reply(200, b'{"end":null}')
-        reply = self._executor.stopped(call, reply.outcome, now) or reply
-        self._finish(call, reply, now - call.started_at)
-
-    def fail(self, call: FrontCall, error: GateError, seconds: float) -> None:
-        """End a call with an error of the gate's own, whether or not its answer had begun."""
-        self._ends.pop(call, None)
-        self._finish(call, self._executor.refusal(error), seconds)
-
-    def _finish(self, call: FrontCall, reply: Reply, seconds: float) -> None:
-        self._executor.gate.finish(call, reply, _monotonic(), seconds)
+        reply = self._ends.pop(call, None) or Reply(200, STREAM_END)
+        reply = self._stopped(call, reply.outcome, now) or reply
+        self.finish(call, reply, now)
 
     def look_at(self, link: Link) -> None:
         """Go on reading a stream whose caller has read, or look again later.
 
         Raises:
-            CallCancelledError: Its caller reads too little.
+            CallCancelledError: The caller reads too little.
         """
         pace = self.held.pop(link)
         waits = link.call is not None and pace.must_wait() is not None
         link.hold(waits)
         if waits:
             self.held[link] = pace
-            self._loop.wake_by(_monotonic() + LOOK_AGAIN)
+            self.gate.loop.wake_by(_monotonic() + LOOK_AGAIN)

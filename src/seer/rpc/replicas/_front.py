@@ -24,7 +24,6 @@ from seer.rpc.wire._memory import Spares
 from ._calls import FrontCall, FrontCaller, at_front
 from ._dispatch import Dispatch
 from ._forwarding import Forwarding
-from ._front_execute import FrontExecutor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class Front(GateProcess):
             spares=Spares(),
             call_kind=FrontCall,
         )
-        executor = FrontExecutor(
+        forwarding = Forwarding(
             self.gate,
             shared,
             tracebacks=False,
@@ -135,10 +134,7 @@ class Front(GateProcess):
             grace=config.grace,
             poisoned=_elsewhere,
         )
-        self._forwarding = Forwarding(executor, self.loop)
-        self._copies = Dispatch(
-            executor, self._forwarding, self.loop, grace=config.drain, drained=self._drained
-        )
+        self._copies = Dispatch(forwarding, self.loop, grace=config.drain, drained=self._drained)
         self.callers = Callers(self.gate, self.loop, shared, config, FrontCaller)
 
     def run(self) -> None:

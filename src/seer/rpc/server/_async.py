@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from inspect import isasyncgen
+
+from seer.errors import GateError
 
 from ._calls import DONE
 from ._failures import Stopped
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
 
     from ._calls import Call
     from ._execute import Executor
-    from ._shared import Marks
 
 MAX_TASKS = 64
 """Calls of async functions that run at once."""
@@ -38,9 +40,8 @@ class _Line:
 class AsyncLane:
     """Runs calls of async functions concurrently."""
 
-    def __init__(self, executor: Executor, marks: Marks) -> None:
+    def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._marks = marks
         self._tasks: dict[Call, asyncio.Task[None]] = {}
         self._lines: dict[tuple[str, int], _Line] = {}
         self._loop = asyncio.new_event_loop()
@@ -117,51 +118,61 @@ class AsyncLane:
                         begun = True
 
     def _begin(self, call: Call, line: _Line) -> None:
-        mark = self._marks.take()
         line.running += 1
-        task = self._tasks[call] = self._loop.create_task(self._run(call, mark))
+        task = self._tasks[call] = self._loop.create_task(self._run(call))
 
         def ended(_task: asyncio.Task[None]) -> None:
             del self._tasks[call]
-            self._marks.give(mark)
             line.running -= 1
             self._fill()
 
         task.add_done_callback(ended)
 
-    async def _run(self, call: Call, mark: int) -> None:
+    async def _run(self, call: Call) -> None:
+        """Run one call, as `Executor.run` does on a thread."""
         executor = self._executor
-        bound = executor.start(call, mark, self)
-        if bound is None:
-            return
-        args, kwargs = bound
         try:
-            if call.cause:
-                raise Stopped
-            started = call.entry.target(*args, **kwargs)
-            if isasyncgen(started):
-                await self._stream(call, started)
+            bound = executor.start(call, executor.marks.take(), self)
+            if bound is None:
                 return
-            value = await started
-        except BaseException as error:
-            executor.fail(call, _told_to_stop(call, error))
-            return
-        executor.complete(call, value)
+            args, kwargs = bound
+            value = error = refused = None
+            try:
+                if call.cause:
+                    raise Stopped
+                started = call.entry.target(*args, **kwargs)
+                if not isasyncgen(started):
+                    value = await started
+            except BaseException as problem:
+                error = _stopped_or(call, problem)
+            else:
+                if isasyncgen(started):
+                    error, refused = await self._stream(call, started)
+            executor.settle(call, value, error, refused)
+        except Exception as error:
+            executor.finish(call, executor.fault(error), time.monotonic())
 
-    async def _stream(self, call: Call, items: Any) -> None:
-        streamer = self._executor.streamer
-        error: BaseException | None = None
+    async def _stream(
+        self, call: Call, items: Any
+    ) -> tuple[BaseException | None, GateError | None]:
+        """Send what a generator yields, as `Streamer.run` does on a thread."""
+        raised: BaseException | None = None
+        refused: GateError | None = None
         try:
             async for item in items:
-                streamer.send(call, item)
-                await self._room(call)
-        except BaseException as problem:
-            error = _told_to_stop(call, problem)
+                try:
+                    self._executor.streamer.send(call, item)
+                    await self._room(call)
+                except GateError as error:
+                    refused = error
+                    break
+        except BaseException as error:
+            raised = _stopped_or(call, error)
         try:
             await items.aclose()
-        except BaseException as problem:
-            error = error or problem
-        streamer.end(call, error)
+        except BaseException as error:
+            raised = raised or error
+        return raised, refused
 
     async def _room(self, call: Call) -> None:
         pace = Pace(call, self._executor.gate)
@@ -171,7 +182,7 @@ class AsyncLane:
             await asyncio.sleep(LOOK_AGAIN)
 
 
-def _told_to_stop(call: Call, error: BaseException) -> BaseException:
-    """What an async function raised; a cancelled task of a stopped call counts as `Stopped`."""
+def _stopped_or(call: Call, error: BaseException) -> BaseException:
+    """What an async function raised; `Stopped` if its task was cancelled to stop the call."""
     cancelled = isinstance(error, asyncio.CancelledError) and call.cause
     return Stopped() if cancelled else error

@@ -1,10 +1,11 @@
 """Batching: concurrent calls of many callers become one call of a function written over lists.
 
-Calls gather until there are `batch` of them, the oldest has waited for `batch_wait`, or nobody is
-left who could join (a connection carries one call at a time); meanwhile the main thread is free for
-others. Those that agree in all shared arguments run together. Each has its own result, error,
-deadline and share of the time. If the function raises, it is called again for each call alone, so
-that nobody gets an error that another's arguments caused, or reads them in it.
+Calls gather until there are `batch` of them, until the oldest has waited for `batch_wait`, or until
+every open connection has a call in progress, so that none can join. The main thread runs other
+calls meanwhile. Calls that agree in all shared arguments run together. Each has its own result,
+error, deadline and share of the time. If the function raises, it is called again for each call
+alone, so that no caller gets an error that the arguments of another caused, or reads those
+arguments in it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ import time
 from seer.errors import GateError, ResultError
 from seer.rpc.values._codec import encode
 
-from ._calls import DONE
 from ._failures import Stopped
 from ._queue import FairQueue
-from ._replies import Reply
 from ._shared import MAIN_MARK
 
 TYPE_CHECKING = False
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ._entries import Entry
     from ._execute import Executor
     from ._lanes import MainLane
-    from ._shared import Marks
 
 _monotonic = time.monotonic
 
@@ -41,7 +39,6 @@ class Gather:
         entry: The function.
         executor: For what all lanes share.
         lane: The main thread's.
-        marks: Gives each call of a batch a mark.
         ready: Queues this object for the main thread, which then calls `run`.
     """
 
@@ -50,13 +47,11 @@ class Gather:
         entry: Entry,
         executor: Executor,
         lane: MainLane,
-        marks: Marks,
         ready: Callable[[Gather], None],
     ) -> None:
         self._entry = entry
         self._executor = executor
         self._lane = lane
-        self._marks = marks
         self._ready = ready
         self._queue = FairQueue()
         self._queued = False
@@ -97,9 +92,9 @@ class Gather:
         return float("inf")
 
     def _is_complete(self) -> bool:
-        """Whether waiting is in vain, since every open connection has a call that is not answered.
+        """Whether no further call can join, because every open connection has one in progress.
 
-        While a batch runs, those in it will be back soon and may want to join the next.
+        While a batch runs, its callers may soon call again and join the next batch.
         """
         if self._running:
             return False
@@ -122,7 +117,7 @@ class Gather:
                 break
             calls.append(call)
         if self._queue.count > 0:
-            # Who is left has waited already: the next batch goes as soon as it is its turn.
+            # The rest has waited already: the next batch runs as soon as it is its turn.
             self._go()
         self._running = True
         try:
@@ -142,7 +137,7 @@ class Gather:
                 args, kwargs = executor.arguments(call)
             except GateError as error:
                 if executor.begin(call, MAIN_MARK, None):
-                    executor.finish(call, executor.refusal(error), _monotonic())
+                    executor.settle(call, refused=error)
                 continue
             finally:
                 executor.shared.end(MAIN_MARK)
@@ -155,9 +150,8 @@ class Gather:
                     self._entry,
                     self._executor,
                     self._lane,
-                    self._marks,
-                    shared,
-                    self._positional_only,
+                    shared=shared,
+                    positional_only=self._positional_only,
                 )
             batch.add(call, {k: v for k, v in given.items() if k in self._batched})
         return list(groups.values())
@@ -203,7 +197,7 @@ def checked(entry: Entry, result: Any, count: int) -> list[Any]:
 
 
 def _key(shared: dict[str, Any], call: Call) -> Any:
-    """Equal for calls that may run together. Arrays and the like never do: comparing them costs."""
+    """Equal for calls that may run together. Arrays are not compared, which would be slow."""
     if not shared:
         return b""
     buffers: list[Any] = []
@@ -215,26 +209,39 @@ def _key(shared: dict[str, Any], call: Call) -> Any:
 
 
 class Batch:
-    """Calls that run together. It is what interrupts them, one by one or all at once."""
+    """Calls that run together. It interrupts them, one by one or all at once.
+
+    Args:
+        entry: The function.
+        executor: Begins and settles the calls.
+        lane: The main thread's.
+        shared: The arguments that all calls have in common.
+        positional_only: The names of the parameters that take no keyword.
+    """
 
     def __init__(
         self,
         entry: Entry,
         executor: Executor,
         lane: MainLane,
-        marks: Marks,
+        *,
         shared: dict[str, Any],
         positional_only: list[str],
     ) -> None:
         self._entry = entry
         self._executor = executor
         self._lane = lane
-        self._marks = marks
         self._shared = shared
         self._positional_only = positional_only
         self._items: dict[Call, dict[str, Any]] = {}
         self._together: list[Call] = []
         """The calls that the function runs for at the moment."""
+
+    @property
+    def cause(self) -> str:
+        """Why the function must stop: all calls that it runs for must. Empty if one need not."""
+        causes = [call.cause for call in self._together]
+        return causes[0] if causes and all(causes) else ""
 
     def add(self, call: Call, items: dict[str, Any]) -> None:
         """Add a call with its arguments for the batched parameters."""
@@ -242,112 +249,90 @@ class Batch:
 
     def interrupt(self, call: Call) -> None:
         """Stop the function if nobody waits for it any more; else answer this call at once."""
-        if any(not other.cause for other in self._together):
-            # It runs on for the others, which its caller is not to blame for.
+        if self.cause:
+            self._lane.interrupt(self)
+        else:
+            # The function runs on for the others. This caller is not to blame for that.
             call.blocks = False
             call.detach_at = _monotonic()
-        else:
-            self._lane.interrupt(self)
 
     def run(self) -> None:
-        """Call the function for all calls; where that fails, for each call alone."""
+        """Call the function for all calls; if that fails, call it for each one alone."""
         calls = self._begin()
         if not calls:
             return
         started = _monotonic()
-        error, values = self._call(calls)
-        ended = _monotonic()
-        share = (ended - started) / len(calls)
-        alone = len(calls) > 1 and error is not None and not isinstance(error, Stopped)
-        for index, call in enumerate(calls):
-            if not alone:
-                self._end(call, self._reply(call, error, values, index), ended, share)
-        if error is not None:
-            self._executor.check_poisoned(error)
-        if alone:
-            del error
-            for call in calls:
-                self._wait_alone(call, started)
-            for call in calls:
-                self._run_alone(call, share)
+        values, error = self._call(calls)
+        share = (_monotonic() - started) / len(calls)
+        if len(calls) == 1 or error is None or isinstance(error, Stopped):
+            for index, call in enumerate(calls):
+                self._settle(call, values[index] if values else None, error, share)
+            return
+        self._executor.check_poisoned(error)
+        del error
+        for call in calls:
+            self._wait_alone(call, started)
+        for call in calls:
+            self._run_alone(call, share)
 
     def _begin(self) -> list[Call]:
-        """Mark the calls as running; those that are to be run."""
+        """Mark the calls as running; those that run."""
         executor = self._executor
         # A call that is stopped from now on is seen in one of the two places.
         self._together = list(self._items)
         count = len(self._items)
-        calls: list[Call] = []
-        for call in self._items:
-            mark = self._marks.try_take()
-            if executor.begin(call, mark, self, count):
-                calls.append(call)
-            else:
-                self._marks.give(mark)
+        calls = [
+            call
+            for call in self._items
+            if executor.begin(call, executor.marks.try_take(), self, count)
+        ]
         for call in calls:
             call.batch = len(calls)
         self._together = calls
         return calls
 
     def _wait_alone(self, call: Call, since: float) -> None:
-        """A call waits again: the time of others is not its own."""
+        """Let a call wait for its own turn: the time of the others is not charged to it."""
         call.wait_alone()
         if call.mark >= 0:
             shared = self._executor.shared
             shared.begin(call.mark, call.place, call.id, since, 0.0, call.batch)
 
     def _run_alone(self, call: Call, before: float) -> None:
-        """Call the function for one call, after it failed for several; `before` was its share."""
+        """Call the function for one call after it failed for several; `before` was its share."""
         self._together = [call]
         started = _monotonic()
+        values: list[Any] = []
+        error: BaseException | None = Stopped()
         if self._executor.begin_again(call, started, before):
-            error, values = self._call([call])
-        else:
-            error, values = Stopped(), []
-        ended = _monotonic()
-        self._end(call, self._reply(call, error, values, 0), ended, before + ended - started)
-        if error is not None:
-            self._executor.check_poisoned(error)
+            values, error = self._call([call])
+        seconds = before + _monotonic() - started
+        self._settle(call, values[0] if values else None, error, seconds)
 
-    def _end(self, call: Call, reply: Reply, ended: float, seconds: float) -> None:
-        self._executor.finish(call, reply, ended, seconds)
-        self._marks.give(call.mark)
-
-    def _call(self, calls: list[Call]) -> tuple[BaseException | None, list[Any]]:
-        """Call the function; what it raised, or its results."""
+    def _call(self, calls: list[Call]) -> tuple[list[Any], BaseException | None]:
+        """Call the function; its results, and what it raised."""
         items = [self._items[call] for call in calls]
         arguments: dict[str, Any] = dict(self._shared)
         for name in items[0]:
             arguments[name] = [item[name] for item in items]
         args = [arguments.pop(name) for name in self._positional_only]
+        result, error = self._executor.attempt(
+            self, self._lane, self._entry.target, args, arguments
+        )
+        if error is not None:
+            return [], error
         try:
-            try:
-                self._lane.enter(self)
-                if all(call.cause for call in calls):
-                    raise Stopped
-                result = self._entry.target(*args, **arguments)
-                self._lane.leave(self)
-                return None, checked(self._entry, result, len(calls))
-            except BaseException as problem:
-                self._lane.leave(self)
-                return problem, []
-        except Stopped as stopped:
-            self._lane.leave(self)
-            return stopped, []
+            return checked(self._entry, result, len(calls)), None
+        except ResultError as problem:
+            return [], problem
 
-    def _reply(
-        self, call: Call, error: BaseException | None, values: list[Any], index: int
-    ) -> Reply:
-        executor = self._executor
-        if call.state == DONE:
-            return Reply(200, b"")
-        if error is None and not call.cause:
-            value = values[index]
-            if isinstance(value, Exception):
-                return executor.failure(call, value)
-            return executor.result(call, value)
-        if error is None or call.cause:
-            return executor.refusal(call.stop_error(_monotonic()))
-        if isinstance(error, ResultError):
-            return executor.refusal(error)
-        return executor.failure(call, error)
+    def _settle(self, call: Call, value: Any, error: BaseException | None, seconds: float) -> None:
+        """End one call with its own result, error or reason to stop."""
+        refused = error if isinstance(error, ResultError) else None
+        if call.cause:
+            error = Stopped()
+        elif refused is not None:
+            error = None
+        elif error is None and isinstance(value, Exception):
+            error = value
+        self._executor.settle(call, value, error, refused, seconds=seconds)

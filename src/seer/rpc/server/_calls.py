@@ -83,7 +83,7 @@ class Call:
         pristine: Gives the arguments' buffers as they came; only where calls are recorded.
         copy: The number of the interface's copy that has it; 0 where there are no copies.
         gpu: Whether that copy has a GPU in use.
-        ran: Seconds that it ran, as its copy says.
+        ran: Seconds that it ran.
         waited: Seconds that others had to wait because its caller reads its stream slowly.
     """
 

@@ -1,7 +1,13 @@
-"""Running one call: arguments in, function, result out. What all lanes have in common.
+"""Running a call: begin, check its arguments, call the function, make the reply, finish.
 
-`Executor` decodes and checks arguments, turns results and exceptions into replies, and does the
-accounting. Which thread calls the function, and how it is interrupted there, is the lanes' part.
+These steps are written once, here, for every kind of call. A lane only chooses where the function
+runs and how it is interrupted there:
+
+- `Executor.run` does all steps on the calling thread, for the main thread and for threads of
+  functions with `max_concurrency`. A generator is run by `Streamer.run`, which calls `attempt` for
+  each item.
+- `AsyncLane` awaits between `start` and `settle`.
+- `Batch` begins several calls, calls `attempt` once, and settles each of them.
 """
 
 from __future__ import annotations
@@ -25,12 +31,13 @@ from seer.rpc.wire._protocol import RAISED
 from ._calls import DONE
 from ._failures import Stopped, gate_failure, raised_text, render, render_names, uses_gpu
 from ._replies import Reply
-from ._streams import Streamer
+from ._shared import MAIN_MARK, Marks
+from ._streams import STREAM_END, Streamer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Protocol
 
     from seer.rpc.interface._blind import Scrubber
 
@@ -41,23 +48,28 @@ if TYPE_CHECKING:
     from ._recorder import Recorder
     from ._shared import Shared
 
-_FIELDS = frozenset({"args", "kwargs"})
-_monotonic = time.monotonic
+    class Job(Protocol):
+        """What a lane runs: a call, or a batch of calls."""
 
-
-if TYPE_CHECKING:
-    from typing import Protocol
+        @property
+        def cause(self) -> str:
+            """Why it must stop; empty if it must not."""
+            ...
 
     class Lane(Runner, Protocol):
-        """A thread that runs functions, and how it is told to stop."""
+        """A place where functions run, and how one is told to stop there."""
 
-        def enter(self, call: Any, /) -> None:
-            """Note that the calling thread goes into user code for `call`."""
+        def enter(self, job: Any, /) -> None:
+            """Note that the calling thread enters user code for `job`."""
             ...
 
-        def leave(self, call: Any, /) -> None:
-            """Note that it has come out."""
+        def leave(self, job: Any, /) -> None:
+            """Note that the calling thread has left it."""
             ...
+
+
+_FIELDS = frozenset({"args", "kwargs"})
+_monotonic = time.monotonic
 
 
 class Executor:
@@ -67,14 +79,14 @@ class Executor:
         gate: Ends calls.
         shared: Where the supervisor sees what runs.
         tracebacks: What callers see of the traceback of an exception.
-        scrubber: Removes the names of hidden models from answers.
-        recorder: Writes down every call.
-        grace: Seconds after a function's timeout until the process is killed for it.
-        poisoned: Ends the process, because a CUDA error has made it unusable.
-        streamer_kind: The class of what sends generators' items.
-        kills: Whether this process may be killed for a call that runs past its function's timeout.
-        keeps_tracebacks: Whether whole tracebacks are made where callers do not see them, for the
-            record.
+        scrubber: Removes the names of hidden models from replies.
+        recorder: Records every call.
+        grace: Seconds after a function's timeout until the supervisor kills the process.
+        poisoned: Ends the process after a CUDA error that makes it unusable.
+        kills: Whether the supervisor may kill this process for a call that runs past its
+            function's timeout.
+        keeps_tracebacks: Whether to keep whole tracebacks for the record although callers do not
+            see them.
     """
 
     def __init__(
@@ -87,7 +99,6 @@ class Executor:
         recorder: Recorder | None,
         grace: float,
         poisoned: Callable[[str], None],
-        streamer_kind: type[Streamer] = Streamer,
         kills: bool = True,
         keeps_tracebacks: bool = False,
     ) -> None:
@@ -101,23 +112,31 @@ class Executor:
         self._kills = kills
         self.grace = grace
         self._poisoned = poisoned
-        self.streamer = streamer_kind(self)
+        self.streamer = Streamer(self)
+        self.marks = Marks()
 
     def begin(self, call: Call, mark: int, runner: Runner | None, shared_by: int = 1) -> bool:
-        """Mark `call` as running and set its time limits; False if it is not to be run.
+        """Mark `call` as running and set its time limits.
 
         Args:
             call: The call.
-            mark: Where the supervisor sees that it runs; -1 for nowhere.
+            mark: Where the supervisor sees that it runs; -1 for nowhere. The mark is given back
+                when the call ends.
             runner: Interrupts it.
             shared_by: How many calls of a batch share its time.
+
+        Returns:
+            False if the call must not run. Its caller has its answer then.
         """
         now = _monotonic()
         try:
-            if not call.begin(runner, mark, now):
-                return False
+            begun = call.begin(runner, mark, now)
         except StillRunningError as error:
             self.gate.refuse_call(call, error)
+            begun = False
+        if not begun:
+            if mark > MAIN_MARK:
+                self.marks.give(mark)
             return False
         if shared_by > 1:
             call.batch = shared_by
@@ -127,7 +146,11 @@ class Executor:
         return True
 
     def begin_again(self, call: Call, now: float, before: float) -> bool:
-        """Begin a call of a batch anew, which has used `before` seconds; False if it is over."""
+        """Begin a call of a failed batch again, alone; it has used `before` seconds already.
+
+        Returns:
+            False if the call has ended.
+        """
         if not call.begin_alone(now, before):
             return False
         if call.mark >= 0:
@@ -136,13 +159,13 @@ class Executor:
         return True
 
     def _set_limits(self, call: Call, now: float) -> None:
-        """See to it that a call which runs from now on is told to stop in time."""
+        """Compute when a call that runs from now on must stop, and wake the loop by then."""
         call.set_limits(now, self._uses_gpu)
         if call.expires < self.gate.loop.wake_at:
             self.gate.loop.wake_by(call.expires)
 
     def watch(self, call: Call, mark: int, now: float, shared_by: int = 1) -> None:
-        """Let the supervisor see that a call runs from now on, and when it may kill for it."""
+        """Show the supervisor that a call runs from now on, and when it may kill the process."""
         timeout = call.entry.timeout
         kill_at = 0.0 if timeout is None or not self._kills else now + timeout + self.grace
         self.shared.begin(mark, call.place, call.id, now, kill_at, shared_by)
@@ -150,53 +173,105 @@ class Executor:
     def _uses_gpu(self) -> bool:
         return uses_gpu()
 
-    def start(
-        self, call: Call, mark: int, runner: Runner
-    ) -> tuple[list[Any], dict[str, Any]] | None:
-        """Begin a call and check its arguments; None if it is not to be run, and was answered."""
-        if not self.begin(call, mark, runner):
-            return None
-        try:
-            return self.arguments(call)
-        except GateError as error:
-            self.finish(call, self.refusal(error), _monotonic())
-            return None
-
     def run(self, call: Call, mark: int, lane: Lane) -> None:
-        """Run one call to its end on the calling thread."""
+        """Run one call from its arguments to its reply, on the calling thread."""
         try:
             bound = self.start(call, mark, lane)
             if bound is None:
                 return
             args, kwargs = bound
-            if call.entry.streams:
-                self.streamer.run(call, lane, call.entry.target(*args, **kwargs))
-                return
-            try:
-                lane.enter(call)
-                if call.cause:
-                    raise Stopped
-                value = call.entry.target(*args, **kwargs)
-                lane.leave(call)
-            except BaseException as error:
-                # The caller gets every exception of the function, SystemExit too.
-                lane.leave(call)
-                self.fail(call, error)
-                return
-            self.complete(call, value)
-        except Stopped as stopped:
-            # The interrupt came between the function's last step and ours.
-            lane.leave(call)
-            self.fail(call, stopped)
+            refused = None
+            value, error = self.attempt(call, lane, call.entry.target, args, kwargs)
+            if error is None and call.entry.streams:
+                error, refused = self.streamer.run(call, lane, value)
+            self.settle(call, value, error, refused)
         except Exception as error:
             self.finish(call, self.fault(error), _monotonic())
+
+    def start(
+        self, call: Call, mark: int, runner: Runner
+    ) -> tuple[list[Any], dict[str, Any]] | None:
+        """Begin a call and check its arguments; None if it does not run and has its answer."""
+        if not self.begin(call, mark, runner):
+            return None
+        try:
+            return self.arguments(call)
+        except GateError as error:
+            self.settle(call, refused=error)
+            return None
+
+    def attempt(
+        self,
+        job: Job,
+        lane: Lane,
+        target: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> tuple[Any, BaseException | None]:
+        """Call user code on a lane, which may interrupt it.
+
+        Tracebacks begin with this frame, which `raised` leaves out.
+
+        Returns:
+            What the code returned, and what it raised. The caller gets every exception,
+            `SystemExit` too.
+        """
+        try:
+            try:
+                lane.enter(job)
+                if job.cause:
+                    raise Stopped
+                value = target(*args, **kwargs)
+                lane.leave(job)
+            except BaseException as error:
+                lane.leave(job)
+                return None, error
+        except Stopped as stopped:
+            # The interrupt came between the function's last step and ours.
+            lane.leave(job)
+            return None, stopped
+        return value, None
+
+    def settle(
+        self,
+        call: Call,
+        value: Any = None,
+        raised: BaseException | None = None,
+        refused: GateError | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> None:
+        """End a call whose function has ended: make its reply, and finish it.
+
+        Args:
+            call: The call.
+            value: What the function returned.
+            raised: What the function raised.
+            refused: Why the gate ended the call. It goes before the other two.
+            seconds: How long the function ran for this call; by default, since it began.
+        """
+        ended = _monotonic()
+        if call.state == DONE:
+            # Its caller has an answer already, so nobody would get this one.
+            reply = Reply(200, b"")
+        elif refused is not None and not call.cause:
+            reply = self.refusal(refused)
+        elif raised is not None or refused is not None:
+            reply = self.failure(call, raised or Stopped())
+        elif call.entry.streams:
+            reply = Reply(200, STREAM_END)
+        else:
+            reply = self.result(call, value)
+        self.finish(call, reply, ended, seconds)
+        if raised is not None:
+            self.check_poisoned(raised)
 
     def arguments(self, call: Call) -> tuple[list[Any], dict[str, Any]]:
         """Decode and check the arguments.
 
         Raises:
-            GateError: They are malformed, or do not fit the function; or the caller has not read
-                its answers to calls that were ahead of this one.
+            GateError: The arguments are malformed or do not fit the function, or the caller has
+                left too many earlier replies unread.
         """
         if call.owner.clogged:
             call.owner.check_unread()
@@ -215,7 +290,7 @@ class Executor:
             bind = call.entry.bind_plain if plain else call.entry.bind
             return bind(args, kwargs)
         except BaseException as error:
-            raise self.misfit(call.entry, error) from None
+            raise self.argument_error(call.entry, error) from None
 
     def _decode(self, call: Call) -> tuple[tuple[list[Any], dict[str, Any]], bool]:
         """The arguments, and whether they came as a list."""
@@ -235,8 +310,8 @@ class Executor:
             raise ProtocolError("a call's args must be a list and its kwargs an object")
         return (args, kwargs), value.__class__ is list
 
-    def misfit(self, entry: Entry, error: BaseException) -> GateError:
-        """The error for arguments of which checking them raised `error`."""
+    def argument_error(self, entry: Entry, error: BaseException) -> GateError:
+        """The error for the caller if checking its arguments raised `error`."""
         if isinstance(error, GateError):
             return error
         # A validator of the user's own, which may raise anything, or no memory.
@@ -327,7 +402,7 @@ class Executor:
         return text if self.scrubber is None else self.scrubber.data(text)
 
     def finish(self, call: Call, reply: Reply, ended: float, seconds: float | None = None) -> None:
-        """Note that a call's function has ended, and settle the call.
+        """Finish a call whose function has ended, and give its mark back.
 
         Args:
             call: The call.
@@ -335,26 +410,15 @@ class Executor:
             ended: When its function was done (monotonic).
             seconds: How long it ran for this call; by default, since it began.
         """
-        if call.mark >= 0:
-            self.shared.end(call.mark)
+        mark = call.mark
+        if mark >= 0:
+            self.shared.end(mark)
         self.gate.finish(
             call, reply, ended, ended - call.started_at if seconds is None else seconds
         )
-
-    def complete(self, call: Call, value: Any) -> None:
-        """End a call whose function has returned."""
-        ended = _monotonic()
-        if call.state == DONE:
-            # Its caller was answered; nothing is made of what nobody gets.
-            self.finish(call, Reply(200, b""), ended)
-        else:
-            self.finish(call, self.result(call, value), ended)
-
-    def fail(self, call: Call, error: BaseException) -> None:
-        """End a call whose function has raised."""
-        ended = _monotonic()
-        self.finish(call, self.failure(call, error), ended)
-        self.check_poisoned(error)
+        if mark > MAIN_MARK:
+            call.mark = -1
+            self.marks.give(mark)
 
     def check_poisoned(self, error: BaseException) -> None:
         """End the process if a CUDA error has made it unusable; every further call would fail."""

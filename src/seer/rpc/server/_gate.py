@@ -468,9 +468,11 @@ class Gate:
             runs_on: Whether the function still runs.
         """
         gpu = call.gpu or ("torch" in sys.modules and uses_gpu())
+        call.ran = seconds
+        mark = call.mark
         waiting = call.end(seconds, gpu=gpu, runs_on=runs_on)
-        if runs_on and waiting and call.mark >= 0:
-            self._shared.answered(call.mark, seconds)
+        if runs_on and waiting and mark >= 0:
+            self._shared.answered(mark, seconds)
         if waiting:
             self._answer(call, reply, ended, seconds)
         if not runs_on:
@@ -491,7 +493,7 @@ class Gate:
                 call.tally.charge(0.0, 0.0, call.bytes_in)
                 reply = refusal(error)
         if call.streaming or (call.entry.streams and call.started_at):
-            finish_stream(call, reply, self.prefix)
+            finish_stream(call, reply, self.prefix + self.run_headers(call))
         recorder = self._recorder
         if recorder is not None:
             recorder.hold(reply)
@@ -500,10 +502,11 @@ class Gate:
         for connection in call.owner.answer(call, reply, ended):
             if reply.slot is not None and reply.pool is connection.pool:
                 connection.slot_calls[reply.slot.index] = call.id
-            self._send(connection, call, reply)
+            self.send_reply(connection, reply, self.run_headers(call))
 
-    def _send(self, connection: Connection, _call: Call, reply: Reply) -> None:
-        self.send_reply(connection, reply)
+    def run_headers(self, _call: Call) -> bytes:
+        """Header lines for the reply that say how a call ran; callers of the interface get none."""
+        return b""
 
     def _forget(self, call: Call) -> None:
         """Let go of what a call held that neither runs nor waits any more."""
@@ -533,8 +536,8 @@ class Gate:
             os.close(fd)
         self.answer_text(connection, status, text)
 
-    def send_reply(self, connection: Connection, reply: Reply) -> None:
-        """Send the reply of a call; on any thread."""
+    def send_reply(self, connection: Connection, reply: Reply, headers: bytes = b"") -> None:
+        """Send the reply of a call, with further header lines; on any thread."""
         connection.busy = False
         connection.call = None
         closing = connection.closing
@@ -543,14 +546,14 @@ class Gate:
             if closing:
                 self.loop.post(connection.finish)
             return
-        if not reply.pieces and reply.status == 200 and not closing:
+        if not reply.pieces and reply.status == 200 and not closing and not headers:
             connection.send(b"%s%d\r\n\r\n%s" % (self._ok, len(reply.text), reply.text))
             return
-        self.send_whole(connection, reply, self.prefix)
+        self._send_whole(connection, reply, self.prefix + headers)
         if closing:
             self.loop.post(connection.finish)
 
-    def send_whole(self, connection: Connection, reply: Reply, prefix: bytes) -> None:
+    def _send_whole(self, connection: Connection, reply: Reply, prefix: bytes) -> None:
         """Send a reply that may have buffers; those whose descriptor cannot be passed go inline."""
         closing = connection.closing
         pool = connection.pool

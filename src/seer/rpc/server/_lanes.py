@@ -1,8 +1,8 @@
-"""Lanes: the threads that run functions, and how each is told to stop.
+"""Lanes that are threads, and how a function is interrupted there.
 
 The main lane is the thread that imported the interface. A real-time signal interrupts it, which
 also ends a sleep or a blocking read. Functions with `max_concurrency` above one have threads of
-their own; those can be interrupted between two bytecodes only.
+their own. Those can be interrupted only between two bytecodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from ._calls import Call
     from ._execute import Executor
-    from ._shared import Marks
 
 STOP_SIGNAL = signal.SIGRTMIN + 6
 MAX_THREADS = 64
@@ -34,7 +33,7 @@ class MainLane:
     def __init__(self) -> None:
         self._ident = get_ident()
         self._inside: Any = None
-        """What the main thread is inside of right now, in user code."""
+        """The job whose user code the main thread runs right now."""
         self._stop: Any = None
         signal.signal(STOP_SIGNAL, self._on_signal)
 
@@ -44,26 +43,25 @@ class MainLane:
             raise Stopped
 
     def interrupt(self, call: Any) -> None:
-        """Stop `call` if the main thread is inside of it; from another thread."""
+        """Stop `call` if the main thread runs its user code; called from another thread."""
         if self._inside is call:
             self._stop = call
             signal.pthread_kill(self._ident, STOP_SIGNAL)
 
     def enter(self, call: Any) -> None:
-        """Note that the main thread goes into user code for `call`."""
+        """Note that the main thread enters user code for `call`."""
         self._inside = call
 
     def leave(self, _call: Any) -> None:
-        """Note that it has come out."""
+        """Note that the main thread has left user code."""
         self._inside = None
 
 
 class ThreadLanes:
     """Runs the calls of one function on threads of its own."""
 
-    def __init__(self, executor: Executor, marks: Marks, count: int, name: str) -> None:
+    def __init__(self, executor: Executor, count: int, name: str) -> None:
         self._executor = executor
-        self._marks = marks
         self._queue = FairQueue()
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._lock = allocate_lock()
@@ -78,7 +76,7 @@ class ThreadLanes:
         self._tokens.put(True)
 
     def close(self) -> None:
-        """End the threads once what is queued has run."""
+        """End the threads when all queued calls have run."""
         for _ in range(self._count):
             self._tokens.put(False)
 
@@ -89,15 +87,13 @@ class ThreadLanes:
             if ident is not None:
                 _raise_in(ident, Stopped)
 
-    def enter(self, call: Call | None) -> None:
-        """Note that the calling thread goes into user code for `call`."""
-        if call is None:
-            return
+    def enter(self, call: Call) -> None:
+        """Note that the calling thread enters user code for `call`."""
         with self._lock:
             self._idents[call] = get_ident()
 
     def leave(self, call: Call) -> None:
-        """Note that it has come out; an interrupt that came too late is taken back."""
+        """Note that the thread has left user code; an interrupt that came too late is undone."""
         with self._lock:
             if self._idents.pop(call, None) is not None and call.cause:
                 _raise_in(get_ident(), None)
@@ -105,11 +101,9 @@ class ThreadLanes:
     def _work(self) -> None:
         while self._tokens.get():
             call = self._queue.pop()
-            # It may have been stopped while it waited.
+            # A call that was stopped while it waited is not in the queue any more.
             if call is not None:
-                mark = self._marks.take()
-                self._executor.run(call, mark, self)
-                self._marks.give(mark)
+                self._executor.run(call, self._executor.marks.take(), self)
 
 
 def _raise_in(ident: int, kind: type[BaseException] | None) -> None:

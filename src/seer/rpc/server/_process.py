@@ -28,7 +28,7 @@ from ._gate_process import GateProcess, settle_process
 from ._lanes import MAX_THREADS, MainLane, ThreadLanes
 from ._loop import Loop
 from ._queue import FairQueue
-from ._shared import MAIN_MARK, Marks
+from ._shared import MAIN_MARK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def describe(error: ServeError) -> dict[str, Any]:
 class InterfaceProcess(GateProcess):
     """Everything of one interface process, put together.
 
-    A copy behind a front gives classes of its own for the gate, the executor and callers.
+    A copy behind a front uses classes of its own for the gate and the callers.
     """
 
     def __init__(
@@ -116,7 +116,6 @@ class InterfaceProcess(GateProcess):
         places: dict[str, int],
         *,
         gate_kind: type[Gate] = Gate,
-        executor_kind: type[Executor] = Executor,
         caller_kind: type[Caller] = Caller,
     ) -> None:
         super().__init__(config, channel, places)
@@ -126,7 +125,6 @@ class InterfaceProcess(GateProcess):
         self._queue = FairQueue()
         self._lanes: list[ThreadLanes] = []
         self._async: AsyncLane | None = None
-        self._marks = Marks()
         self._old: list[ref[Context]] = []
         """Of modules that were replaced, while calls still run their code."""
         self._patience = PATIENCE
@@ -145,7 +143,7 @@ class InterfaceProcess(GateProcess):
             submit=self._submit,
             spares=Spares(register_with_gpu),
         )
-        self._executor = executor_kind(
+        self._executor = Executor(
             self.gate,
             shared,
             tracebacks=False if interface.blind else config.tracebacks,
@@ -223,7 +221,7 @@ class InterfaceProcess(GateProcess):
                     from ._batch import one_by_one
 
                     entry.target = one_by_one(entry)
-                lanes = ThreadLanes(self._executor, self._marks, count, entry.name)
+                lanes = ThreadLanes(self._executor, count, entry.name)
                 self._lanes.append(lanes)
                 entry.runner = lanes
             elif entry.lane == "async":
@@ -233,7 +231,7 @@ class InterfaceProcess(GateProcess):
 
                 if entry.function is not None and entry.function.is_async:
                     entry.target = self._async_lane().blocking(entry.target)
-                gather = Gather(entry, self._executor, self._main, self._marks, self._gather_ready)
+                gather = Gather(entry, self._executor, self._main, self._gather_ready)
                 gathers.append(gather)
                 entry.runner = gather
         self._interface = interface
@@ -249,7 +247,7 @@ class InterfaceProcess(GateProcess):
         if self._async is None:
             from ._async import AsyncLane
 
-            self._async = AsyncLane(self._executor, self._marks)
+            self._async = AsyncLane(self._executor)
         return self._async
 
     # --- what the supervisor says ------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Generators: their items are sent as they come, one chunk each, no faster than they are read.
+"""Streams: the items of generators, sent one chunk each, no faster than the caller reads them.
 
 A generator stays on its lane from the first item to the last, so that what it holds over a `yield`
-(a lock, `torch.no_grad()`) does not leak into other calls. A caller that stops reading for a while
-is therefore cut off, and nobody waits for one that reads slowly: while calls of others wait for the
-lane, a generator runs ahead of its reader by more, and then is ended.
+(a lock, `torch.no_grad()`) does not leak into other calls. It must therefore not wait long for its
+reader. A caller that stops reading is cut off after a while. While calls of other callers wait for
+the lane, a generator may run further ahead of a slow reader, and then it is ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from seer.rpc.values._codec import encode
 from seer.rpc.wire._protocol import INLINE_ALIGN, STREAM_TYPE, aligned
 
 from ._calls import DONE, QUEUED
-from ._failures import Stopped
 from ._replies import Reply
 
 TYPE_CHECKING = False
@@ -39,6 +38,8 @@ PATIENCE = 1.0
 """Seconds that others wait for the lane of a stream whose reader is slow, over all its items."""
 LOOK_AGAIN = 0.02
 """Seconds until a slow reader is looked at again."""
+STREAM_END = b'{"end":null}'
+"""The last line of a stream that ended well."""
 _monotonic = time.monotonic
 
 
@@ -48,30 +49,35 @@ class Streamer:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
 
-    def run(self, call: Call, lane: Lane, items: Generator[Any]) -> None:
-        """Run a generator to its end, or until its caller is gone."""
-        error: BaseException | None = None
-        try:
-            while True:
-                try:
-                    lane.enter(call)
-                    if call.cause:
-                        raise Stopped
-                    item = next(items)
-                    lane.leave(call)
-                except StopIteration:
-                    lane.leave(call)
-                    break
+    def run(
+        self, call: Call, lane: Lane, items: Generator[Any]
+    ) -> tuple[BaseException | None, GateError | None]:
+        """Send what a generator yields until it ends or its caller is gone.
+
+        Returns:
+            What the generator raised, and why the gate ended it.
+        """
+        attempt = self._executor.attempt
+        refused: GateError | None = None
+        while True:
+            item, raised = attempt(call, lane, next, (items,), {})
+            if raised is not None:
+                break
+            try:
                 self.send_item(call, item)
-        except BaseException as problem:
-            lane.leave(call)
-            error = problem
+            except GateError as error:
+                refused = error
+                break
+            except Exception as error:  # a property of the user's class
+                raised = error
+                break
+        if isinstance(raised, StopIteration):
+            return None, None
         try:
-            lane.enter(None)
             items.close()
-        except BaseException as problem:
-            error = error or problem
-        self.end(call, error)
+        except BaseException as error:
+            raised = raised or error
+        return raised, refused
 
     def send_item(self, call: Call, item: Any) -> None:
         """Send one item, and wait until its caller has read enough of what came before.
@@ -110,7 +116,8 @@ class Streamer:
                 return
             if not call.streaming:
                 call.streaming = True
-                framed = self._head() + framed
+                gate = self._executor.gate
+                framed = stream_head(gate.prefix + gate.run_headers(call)) + framed
             for connection in call.connections[:1]:
                 connection.send(framed)
         recorder = self._executor.recorder
@@ -134,20 +141,6 @@ class Streamer:
             return b'{"item":%s}\n' % text
         sizes = json.dumps([_size(b) for b in buffers]).encode()
         return _laid_out(b'{"item":%s,"buffers":%s' % (text, sizes), buffers)
-
-    def _head(self) -> bytes:
-        return stream_head(self._executor.gate.prefix)
-
-    def end(self, call: Call, error: BaseException | None) -> None:
-        """Settle a call whose generator has ended; its reply is the last chunk."""
-        executor = self._executor
-        if error is None:
-            reply = Reply(200, b'{"end":null}')
-        elif isinstance(error, GateError) and not call.cause:
-            reply = executor.refusal(error)
-        else:
-            reply = executor.failure(call, error)
-        executor.finish(call, reply, _monotonic())
 
 
 def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:
