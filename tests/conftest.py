@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Remove this process's folder, with the trees that tests made deeper than pytest can remove."""
+    """Remove this process's folder, with trees deeper than pytest can remove."""
     tempfile.tempdir = None
     cleaning.remove_tree(os.fsencode(_ROOT))
 
