@@ -181,7 +181,8 @@ def test_an_interrupted_batch_is_charged_for_what_it_ran(replicas: int) -> None:
         gate, other = served.gate(), served.gate("b")
         with pytest.raises(BudgetExceededError, match="time budget"):
             gate.call("nap_together", (60.0,))
-        assert 0.5 <= gate.budget()["caller"]["used"]["seconds"] < SOON
+        # A copy counts from when it begins, a little later than the front sets the limit.
+        assert 0.4 <= gate.budget()["caller"]["used"]["seconds"] < SOON
         with pytest.raises(BudgetExceededError, match="used up"):
             gate.call("nap_together", (60.0,))
         # One that does not stop is charged for the time that it runs on, too.

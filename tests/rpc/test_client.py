@@ -611,7 +611,7 @@ def test_a_stream_that_breaks_off_at_a_mute_gate_ends_soon(
 ) -> None:
     with slow_gate(tmp_path, monkeypatch, break_off, 0) as gate:
         monkeypatch.setattr("seer.rpc.client._link.SILENCE", 600.0)
-        monkeypatch.setattr("seer.rpc.client._gate._ASK", 0.1)
+        monkeypatch.setattr("seer.rpc.client._link.ASK", 0.1)
         monkeypatch.setattr("seer.rpc.client._attempts.MARGIN", 0.1)
         items = gate.stream("hours", ())
         assert next(items) == 1

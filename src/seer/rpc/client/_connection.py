@@ -1,4 +1,7 @@
-"""A blocking connection to the gate: one request, one response, and the slots it knows."""
+"""One connection to the gate: requests, responses, and the shared memory that came over it.
+
+`exchange` and `read` are steps (see `_drive`), for sockets that block and for those that do not.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from collections import deque
 
 from ...errors import GateBusyError, ProtocolError
 from ..wire._protocol import CANNOT_PASS, MAX_DESCRIPTORS, WireError
+from ._drive import Wait, drive
 from ._mappings import Mapping
 from ._responses import Response, ResponseReader
 
@@ -19,17 +23,21 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+    from ._drive import Steps
+
+    Received = tuple[bytes, list[tuple[int, int, bytes]], int]
+
+_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
 _monotonic = time.monotonic
 AWAKE = 0.0001
-"""Seconds that a call looks for its answer before it sleeps."""
+"""Seconds that a call polls for its response before it sleeps."""
 REST = 8
-"""Calls that sleep at once after looking came to nothing; twice as many after each further time,
-half as many after each that did not."""
+"""Calls that sleep at once after polling found nothing. The number doubles each time that polling
+finds nothing, and halves each time that it finds the response."""
 LONGEST_REST = 4096
 SILENCE = 600.0
-"""Seconds without any sign of life (one comes every ten) after which a gate counts as gone."""
+"""Seconds without a sign of life after which a gate counts as gone. One comes every ten seconds."""
 
 
 class CannotPass(Exception):
@@ -40,8 +48,9 @@ class Connection:
     """One connected socket.
 
     Attributes:
-        released: Slots whose arrays are gone, to be told with the next request.
-        sent: Whether the gate may have got the request that was last sent.
+        blocking: Whether its socket blocks, for `drive`. If not, it is for `adrive`, in any loop.
+        released: Slots whose arrays are gone. The next request tells the gate.
+        sent: Whether the gate may have received the request that was last sent.
         closing: Whether the gate has said that it closes this connection.
     """
 
@@ -53,14 +62,16 @@ class Connection:
         "_rest",
         "_timeout",
         "_usual",
+        "blocking",
         "closing",
         "released",
         "sent",
         "socket",
     )
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connected: socket.socket, *, blocking: bool = True) -> None:
         self.socket = connected
+        self.blocking = blocking
         self.released: deque[int] = deque()
         self.sent = False
         self.closing = False
@@ -72,10 +83,13 @@ class Connection:
         self._rest = REST
         self._poll = select.poll()
         self._poll.register(connected.fileno(), select.POLLIN)
-        self.wait_at_most(SILENCE)
+        if blocking:
+            self._wait_at_most(SILENCE)
+        else:
+            connected.setblocking(False)
 
-    def wait_at_most(self, seconds: float) -> None:
-        """Give up reading after that long without a byte."""
+    def _wait_at_most(self, seconds: float) -> None:
+        """Let a blocking socket give up reading after that long without a byte."""
         if seconds != self._timeout:
             self._timeout = seconds
             whole = max(seconds, 0.001)
@@ -83,71 +97,80 @@ class Connection:
             # Set on the socket itself: Python's own timeouts cost a system call with every read.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
 
-    def exchange(self, parts: list[Any], descriptors: list[int]) -> Response:
+    def exchange(
+        self, parts: list[Any], descriptors: list[int], patience: float = SILENCE
+    ) -> Steps[Response]:
         """Send a request and wait for its response (of a stream, for the head).
 
+        Args:
+            parts: The bytes of the request.
+            descriptors: Descriptors that travel with its first byte.
+            patience: Seconds to wait for the next byte of the response.
+
         Raises:
+            CannotPass: The descriptors cannot be passed just now; nothing was sent.
             OSError: The connection is gone; `sent` says whether the request may have arrived.
-            TimeoutError: Nothing came for as long as `wait_at_most` said.
-            WireError: What came is no response.
+            TimeoutError: Nothing came for as long as `patience`.
+            WireError: What came is not a response.
         """
+        if self.blocking:
+            self._wait_at_most(patience)
         self.sent = False
-        connected = self.socket
         try:
-            if len(parts) == 1 and not descriptors:
-                connected.sendall(parts[0])
+            if self.blocking and len(parts) == 1 and not descriptors:
+                self.socket.sendall(parts[0])
             else:
-                self._send(parts, descriptors)
+                yield from self._send(parts, descriptors)
         except (BrokenPipeError, ConnectionResetError):
             # A gate that refuses a large request answers before it has read all of it.
-            response = self._last_words()
-            if response is None:
-                raise
-            return response
+            try:
+                return (yield from self._read(1.0))
+            except (OSError, WireError):
+                pass
+            raise
         self.sent = True
-        if self._naps:
-            self._naps -= 1
-        else:
-            self._wait_awake()
-        return self.read()
+        if self.blocking:
+            self._poll_or_rest()
+        return (yield from self._read(patience))
 
     def exchange_small(self, message: bytes) -> bytes | Response:
-        """`exchange` for a small request without descriptors; of the usual answer its text only.
+        """`exchange` for a small request without descriptors, on a socket that blocks.
 
-        The usual answer carries a result without buffers: its head is that of the last but for the
-        length, and it comes whole.
+        Returns:
+            The text of the usual response: one without buffers, read at once, with the same head
+            as the last one except for its length. Otherwise the response.
         """
         if self._timeout != SILENCE:
-            # The last call had a deadline, which is not this one's.
-            self.wait_at_most(SILENCE)
+            # The last call had a deadline, which does not apply to this one.
+            self._wait_at_most(SILENCE)
         connected = self.socket
         self.sent = False
         connected.sendall(message)
         self.sent = True
-        if self._naps:
-            self._naps -= 1
-        else:
-            self._wait_awake()
-        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, ANCILLARY)
+        self._poll_or_rest()
+        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, _ANCILLARY)
         head, _, text = data.partition(b"\r\n\r\n")
         if head == b"%s%d" % (self._usual, len(text)) and not ancillary:
             return text
-        response = self.read(None, (data, ancillary, flags))
+        response = drive(self._read(SILENCE, (data, ancillary, flags)))
         known = self._reader.known.get(b"200")
         if known is not None:
             self._usual = known[0]
         return response
 
-    def _wait_awake(self) -> None:
-        """Look for the answer a few times before sleeping.
+    def _poll_or_rest(self) -> None:
+        """Poll for the response for a moment before the thread sleeps.
 
         Waking a sleeping core takes longer than a small call does. Yielding in between lets the
-        gate run where both share a core. If nothing comes, the next calls do not try: where many
-        callers wait, looking takes the time of those who have something to do.
+        gate run where both share a core. If nothing comes, the next calls do not poll: where many
+        callers wait, polling takes time from those that have work to do.
         """
+        if self._naps:
+            self._naps -= 1
+            return
         poll = self._poll.poll
         until = _monotonic() + AWAKE
-        # By the clock, not by looks: where others wait for the core, yielding takes a while.
+        # By the clock, not by number: where others wait for the core, yielding takes a while.
         while _monotonic() < until:
             if poll(0):
                 self._rest = max(self._rest // 2, REST)
@@ -156,16 +179,20 @@ class Connection:
         self._naps = self._rest
         self._rest = min(2 * self._rest, LONGEST_REST)
 
-    def _send(self, parts: list[Any], descriptors: list[int]) -> None:
+    def _send(self, parts: list[Any], descriptors: list[int]) -> Steps[None]:
         first = True
         for part in parts:
             view = memoryview(part).cast("B")
-            if first:
-                view = view[self.send_with(view, descriptors) :]
+            while len(view):
+                try:
+                    sent = self._send_with(view, descriptors) if first else self.socket.send(view)
+                except BlockingIOError:
+                    yield Wait(SILENCE, self.socket.fileno(), write=True)
+                    continue
                 first = False
-            self.socket.sendall(view)
+                view = view[sent:]
 
-    def send_with(self, data: memoryview, descriptors: list[int]) -> int:
+    def _send_with(self, data: memoryview, descriptors: list[int]) -> int:
         """Send bytes with descriptors on the first; how many bytes went.
 
         Raises:
@@ -180,42 +207,36 @@ class Connection:
                 raise CannotPass from None
             raise
 
-    def _last_words(self) -> Response | None:
-        try:
-            return self.read()
-        except (OSError, WireError):
-            return None
-
-    def read(
-        self,
-        response: Response | None = None,
-        first: tuple[bytes, list[tuple[int, int, bytes]], int] | None = None,
-    ) -> Response:
-        """Read one response; `response` or `first` is what was read of it already."""
+    def _read(self, patience: float, first: Received | None = None) -> Steps[Response]:
+        """Read one response; `first` is what was received of it already."""
         reader = self._reader
         connected = self.socket
         descriptors: list[int] = []
+        response: Response | None = None
+        until = 0.0
         while response is None:
-            room = reader.room
             try:
-                if room is None:
-                    if first is not None:
+                room = reader.room
+                if room is not None:
+                    count = connected.recv_into(room)
+                    if not count:
+                        raise ConnectionResetError("the gate closed the connection")
+                    response = reader.filled(count)
+                else:
+                    if first is None:
+                        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, _ANCILLARY)
+                    else:
                         data, ancillary, flags = first
                         first = None
-                    else:
-                        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, ANCILLARY)
                     if ancillary or flags:
                         descriptors += received(ancillary, flags)
                     if not data:
                         raise ConnectionResetError("the gate closed the connection")
                     response = reader.feed(data)
-                else:
-                    count = connected.recv_into(room)
-                    if not count:
-                        raise ConnectionResetError("the gate closed the connection")
-                    response = reader.filled(count)
+                until = 0.0
             except BlockingIOError:
-                raise TimeoutError("the gate has shown no sign of life") from None
+                until = until or _monotonic() + patience
+                yield Wait(until - _monotonic(), connected.fileno())
         if response.slots or descriptors or response.dropped:
             self._map(response, descriptors)
         self.closing = response.close
@@ -260,15 +281,23 @@ class Connection:
             found.append(_part(base, piece.offset, piece.size))
         return found
 
-    def read_some(self) -> bytes:
-        """The next bytes of a stream; empty at the end."""
-        rest = self._reader.take_rest()
-        if rest:
-            return rest
-        try:
-            return self.socket.recv(_READ_SIZE)
-        except BlockingIOError:
-            raise TimeoutError("the gate has shown no sign of life") from None
+    def read_some(self) -> Steps[bytes]:
+        """Read the next bytes of a stream.
+
+        Raises:
+            OSError: The connection is gone.
+            TimeoutError: Nothing came for too long.
+        """
+        data = self._reader.take_rest()
+        while not data:
+            try:
+                data = self.socket.recv(_READ_SIZE)
+            except BlockingIOError:
+                yield Wait(SILENCE, self.socket.fileno())
+            else:
+                if not data:
+                    raise ConnectionResetError("the gate closed the connection")
+        return data
 
     def take_released(self) -> list[int]:
         """Slots to tell the gate about."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import GateError, InterfaceDiedError, ProtocolError
+from ...errors import GateError, ProtocolError
 from ..values._codec import (
     _dump,  # pyright: ignore[reportPrivateUsage]
     decode,
@@ -12,9 +12,9 @@ from ..values._codec import (
 from ..values._pack import LEAVES
 from ..wire._chunks import ChunkReader, split_chunk
 from ..wire._protocol import RAISED, WireError
-from ._attempts import Attempts
 from ._connection import Connection
-from ._deadline import current, deadline
+from ._deadline import current
+from ._drive import adrive, drive
 from ._handles import Handle, write_index
 from ._link import Link
 from ._remote import error_from
@@ -22,14 +22,11 @@ from ._requests import Arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from ._drive import Steps
     from ._responses import Response
-
-
-_ASK = 10.0
-"""Seconds to find out what became of an interface whose stream broke off."""
 
 
 def connect(name: str, address: str | None = None) -> Gate:
@@ -98,10 +95,13 @@ class Gate(Link):
         With `plain`, the arguments are JSON data (base64 text for bytes, nested lists for arrays,
         objects for records and handles), which the gate converts by the function's hints.
         """
-        from ._aio import arequest
-
-        arguments = self.encode(function, args, kwargs or {}, plain=plain)
-        return await arequest(self, "/v1/call/" + function, function, arguments, tensors)
+        arguments = self._encode(function, args, kwargs or {}, plain=plain)
+        path = "/v1/call/" + function
+        try:
+            found = await adrive(self.exchange(path, function, arguments, blocking=False))
+        finally:
+            arguments.close()
+        return self._result(function, *found, tensors)
 
     def stream(
         self,
@@ -112,37 +112,10 @@ class Gate(Link):
         tensors: bool = False,
     ) -> Iterator[Any]:
         """Call an exposed generator; its items as they come. Leaving the loop cancels it."""
-        yield from self._stream(function, self.encode(function, args, kwargs or {}), tensors)
-
-    def _stream(
-        self, function: str, arguments: Arguments, tensors: bool, *, raw: bool = False
-    ) -> Iterator[Any]:
-        connection = None
-        try:
-            response, connection = self.exchange("/v1/call/" + function, function, arguments)
-            if not response.streamed:
-                raise ProtocolError(f"{function}() is no generator; call it")
-            chunks = ChunkReader()
-            while True:
-                data = connection.read_some()
-                if not data:
-                    raise ConnectionResetError("the gate closed the connection")
-                for chunk in chunks.feed(data):
-                    if chunk is None:
-                        self.idle.append(connection)
-                        connection = None
-                        return
-                    ended, item = self.item(chunk, tensors, raw=raw)
-                    if not ended:
-                        yield item
-        except (OSError, WireError) as error:
-            if isinstance(error, GateError):
-                raise
-            raise self.broken_stream(function, error) from None
-        finally:
-            arguments.close()
-            if connection is not None:
-                connection.close()
+        stream = _Stream(
+            self, function, lambda: self._encode(function, args, kwargs or {}), tensors=tensors
+        )
+        return stream.items()
 
     def astream(
         self,
@@ -154,9 +127,14 @@ class Gate(Link):
         plain: bool = False,
     ) -> AsyncGenerator[Any, None]:
         """Like `stream`, for `async for`; `plain` as for `acall`."""
-        from ._aio import astream
-
-        return astream(self, function, (args, kwargs or {}), tensors=tensors, plain=plain)
+        stream = _Stream(
+            self,
+            function,
+            lambda: self._encode(function, args, kwargs or {}, plain=plain),
+            tensors=tensors,
+            blocking=False,
+        )
+        return stream.aitems()
 
     def repeat(
         self,
@@ -181,15 +159,18 @@ class Gate(Link):
         """
         if not self.fixed:
             self.settle_address()
-        arguments = Arguments(text, buffers, shared=self.shared)
         if streamed:
-            return list(self._stream(function, arguments, False, raw=True))
+            stream = _Stream(
+                self, function, lambda: Arguments(text, buffers, shared=self.shared), raw=True
+            )
+            return list(stream.items())
+        arguments = Arguments(text, buffers, shared=self.shared)
         path = "/v1/fetch/" + handle if handle else "/v1/call/" + function
         try:
-            response, connection = self.exchange(path, function, arguments)
+            found = drive(self.exchange(path, function, arguments))
         finally:
             arguments.close()
-        return self._result(function, response, connection, False, raw=True)
+        return self._result(function, *found, False, raw=True)
 
     def budget(self) -> dict[str, Any]:
         """What is left: limits and use of the caller's, the interface's and each function's."""
@@ -219,7 +200,7 @@ class Gate(Link):
 
     # --- requests ----------------------------------------------------------------------------
 
-    def encode(
+    def _encode(
         self,
         function: str,
         args: Sequence[Any],
@@ -245,13 +226,13 @@ class Gate(Link):
         kwargs: Mapping[str, Any],
         tensors: bool,
     ) -> Any:
-        arguments = self.encode(function, args, kwargs)
+        arguments = self._encode(function, args, kwargs)
         try:
-            response, connection = self.exchange(path, function, arguments)
+            found = drive(self.exchange(path, function, arguments))
         finally:
             if arguments.memfds:
                 arguments.close()
-        return self._result(function, response, connection, tensors)
+        return self._result(function, *found, tensors)
 
     def _result(
         self,
@@ -266,21 +247,21 @@ class Gate(Link):
             connection.close()
             raise ProtocolError(f"{function}() is a generator; its results are streamed")
         buffers = connection.buffers(response) if response.pieces else ()
-        self.idle.append(connection)
+        self.keep(connection)
         found = decode(response.text, buffers, torch=tensors, raw=raw, extra=self.restorers)
         return found["result"]
 
     def _quick(self, function: str, args: Sequence[Any], tensors: bool) -> Any:
-        """The usual call (plain arguments, no deadline, a connection at hand) by a shorter way.
+        """The usual call (plain arguments, no deadline, an idle connection) in fewer steps.
 
-        Anything unusual about its answer is handled as by `_exchange`, which goes on from there.
+        If its response is unusual in any way, `exchange` goes on from there.
         """
         try:
             text = b"[%s,{}]" % _dump(list(args)).encode()
             connection = self.idle.pop()
         except (ValueError, IndexError):
-            # Huge numbers and lone surrogates are for the real encoder. Where another thread has
-            # taken the last connection, one must be made.
+            # Huge numbers and lone surrogates need the full encoder. If another thread has taken
+            # the last connection, a new one must be made.
             return self._request("/v1/call/" + function, function, args, {}, tensors)
         if connection.released:
             self.idle.append(connection)
@@ -307,43 +288,121 @@ class Gate(Link):
                 raise error_from(outcome.text)
         arguments = Arguments(text, (), shared=self.shared)
         path = "/v1/call/" + function
-        response, connection = self.exchange(path, function, arguments, (call, outcome, connection))
-        return self._result(function, response, connection, tensors)
+        first = (call, outcome, connection)
+        found = drive(self.exchange(path, function, arguments, first))
+        return self._result(function, *found, tensors)
 
     # --- values ------------------------------------------------------------------------------
 
     def _make_handle(self, found: dict[str, Any]) -> Handle:
         return Handle(self, found)
 
-    def item(self, chunk: bytes, tensors: bool, *, raw: bool = False) -> tuple[bool, Any]:
-        """What a chunk of a stream says: whether it is the end, and the item.
+
+class _Stream:
+    """A call of a generator: one request, and the items that come back for it.
+
+    Args:
+        gate: The interface.
+        function: The generator's name.
+        encode: Gives its arguments; called when the first item is asked for.
+        tensors: Whether arrays become torch tensors.
+        raw: Whether arrays stay `RawArray`.
+        blocking: Whether its socket blocks.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        function: str,
+        encode: Callable[[], Arguments],
+        *,
+        tensors: bool = False,
+        raw: bool = False,
+        blocking: bool = True,
+    ) -> None:
+        self._gate = gate
+        self._function = function
+        self._encode = encode
+        self._tensors = tensors
+        self._raw = raw
+        self._blocking = blocking
+        self._connection: Connection | None = None
+        self._chunks = ChunkReader()
+        self._ended = False
+
+    def items(self) -> Iterator[Any]:
+        """The items as they come."""
+        try:
+            while not self._ended:
+                yield from self._decode(drive(self._read()))
+        finally:
+            self._close()
+
+    async def aitems(self) -> AsyncGenerator[Any, None]:
+        """The same for an event loop."""
+        try:
+            while not self._ended:
+                for item in self._decode(await adrive(self._read())):
+                    yield item
+        finally:
+            self._close()
+
+    def _read(self) -> Steps[list[bytes | None]]:
+        """The next chunks; None is the end."""
+        gate, function, blocking = self._gate, self._function, self._blocking
+        try:
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = yield from self._begin()
+            return self._chunks.feed((yield from connection.read_some()))
+        except (OSError, WireError) as error:
+            if isinstance(error, GateError):
+                raise
+            broken = yield from gate.broken_stream(function, error, blocking=blocking)
+        raise broken
+
+    def _begin(self) -> Steps[Connection]:
+        arguments = self._encode()
+        function = self._function
+        try:
+            response, connection = yield from self._gate.exchange(
+                "/v1/call/" + function, function, arguments, blocking=self._blocking
+            )
+        finally:
+            arguments.close()
+        if not response.streamed:
+            connection.close()
+            raise ProtocolError(f"{function}() is not a generator; call it")
+        return connection
+
+    def _decode(self, chunks: list[bytes | None]) -> Iterator[Any]:
+        """The items in these chunks.
 
         Raises:
-            Exception: The error that it carries.
+            Exception: The error that a chunk carries.
         """
-        line, buffers = split_chunk(chunk)
-        if line.startswith(b'{"error"'):
-            raise error_from(line)
-        found = decode(line, buffers, torch=tensors, raw=raw, extra=self.restorers)
-        return "item" not in found, found.get("item")
+        for chunk in chunks:
+            if chunk is None:
+                self._ended = True
+                connection, self._connection = self._connection, None
+                if connection is not None:
+                    self._gate.keep(connection)
+                return
+            try:
+                line, buffers = split_chunk(chunk)
+            except WireError as error:
+                raise ProtocolError(str(error)) from None
+            if line.startswith(b'{"error"'):
+                raise error_from(line)
+            found = decode(
+                line, buffers, torch=self._tensors, raw=self._raw, extra=self._gate.restorers
+            )
+            if "item" in found:
+                yield found["item"]
 
-    def broken_stream(self, function: str, error: Exception) -> Exception:
-        """The error for a stream that broke off."""
-        if isinstance(error, WireError):
-            return ProtocolError(str(error))
-        lost = Attempts(function, 0.0)
-        if isinstance(error, TimeoutError):
-            return lost.silent()
-        lost.lost(OSError(), sent=True)
-        try:
-            # The thread that closes the stream waits for this; a gate that runs answers at once.
-            with deadline(_ASK):
-                self.health()
-        except InterfaceDiedError as died:
-            return lost.unreachable(died)
-        except (GateError, OSError):
-            pass
-        return lost.unreachable(InterfaceDiedError("the connection broke while it was streaming"))
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
 
 def _write_handle(value: object) -> dict[str, Any] | None:

@@ -1,7 +1,8 @@
-"""The link to a gate: connections, the interface's incarnation, and attempts at a call.
+"""The link to a gate: its connections, the interface's incarnation, and the exchange of a call.
 
-A link is safe to use from any thread and after a fork. It keeps connections for use again, one for
-each call that runs at the same time. What is sent and what comes of it is the `Gate`'s business.
+A link is safe to use from any thread and after a fork. It keeps idle connections, one for each call
+that runs at the same time. The exchange is written once, as steps (see `_drive`), for blocking and
+asynchronous calls. `Gate` encodes what is sent and decodes what comes back.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import atexit
 import errno
 import itertools
 import os
-import time
 import weakref
 from _contextvars import ContextVar
 from collections import deque
@@ -22,22 +22,24 @@ from ._address import connect as open_connection
 from ._address import from_environment
 from ._attempts import AskIdempotent, Attempts, Retry
 from ._connection import SILENCE, CannotPass, Connection
-from ._deadline import current
+from ._deadline import current, deadline
+from ._drive import Wait, drive
 from ._requests import Arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-    from typing import Any, Self, TypeVar
+    from typing import Any, Self
 
+    from ._drive import Steps
     from ._responses import Response
-
-    _Kind = TypeVar("_Kind", bound=Connection)
 
 _MAX_FREED = 100
 LINGER = 30.0
-"""Seconds a call made over a link that can break goes on until it is asked for again."""
+"""Seconds that a call over a relay goes on without a connection, until its client asks again."""
+ASK = 10.0
+"""Seconds to find out what became of an interface whose stream broke off."""
 
 
 class Link:
@@ -64,9 +66,9 @@ class Link:
         self.fixed = b""
         self.lines: dict[str, bytes] = {}
         self.idle: list[Connection] = []
-        self.async_idle: list[Any] = []
+        self.async_idle: list[Connection] = []
         self.explain: Callable[[], str] | None = None
-        """Says how the interface ended, where that can be asked; empty where it is not known."""
+        """Says how the interface ended, if it can be asked; empty if it does not know."""
         self._given = address
         self._idempotent: dict[str, bool] | None = None
         self._last: ContextVar[str] = ContextVar("seer_last_call", default="")
@@ -74,7 +76,7 @@ class Link:
         _links.add(self)
 
     def after_fork(self) -> None:
-        """In a forked process: connections and ids of the parent are not ours."""
+        """In a forked process: drop the parent's connections, and use other call ids."""
         _close_all(self.idle, self.async_idle)
         self._tag = os.urandom(6).hex()
         self._numbers = itertools.count(1)
@@ -97,7 +99,7 @@ class Link:
             warnings.warn(words, ResourceWarning, source=self, stacklevel=2)
             self.close()
 
-    def head(self, connection: Connection, path: str, call: str, attempts: Attempts) -> bytes:
+    def _head(self, connection: Connection, path: str, call: str, attempts: Attempts) -> bytes:
         """The head of a call's request, without what describes the body."""
         head = b"POST %s HTTP/1.1\r\n%sseer-call: %s\r\n" % (
             path.encode(),
@@ -132,14 +134,17 @@ class Link:
         function: str,
         arguments: Arguments,
         first: tuple[str, Response | BaseException, Connection] | None = None,
-    ) -> tuple[Response, Connection]:
-        """Send a call until it is answered; see `Attempts` for what that means.
+        *,
+        blocking: bool = True,
+    ) -> Steps[tuple[Response, Connection]]:
+        """Send a call until it is answered; `Attempts` decides when it is sent again.
 
         Args:
-            path: Of the request.
+            path: The path of the request.
             function: The function's name, for messages.
             arguments: What to send.
             first: The call's id, and what came of a first attempt over which connection.
+            blocking: Whether the sockets block; see `_drive`.
         """
         attempts = Attempts(function, current())
         call, outcome, connection = first or (self.new_id(), None, None)
@@ -148,29 +153,28 @@ class Link:
                 if attempts.until:
                     attempts.left()
                 try:
-                    connection = self._take()
+                    connection = yield from self._take(blocking=blocking)
                 except InterfaceDiedError as error:
                     raise attempts.unreachable(error) from None
-                outcome = self._attempt(connection, path, call, attempts, arguments)
+                outcome = yield from self._attempt(connection, path, call, attempts, arguments)
             if isinstance(outcome, BaseException):
                 retry = self._failed(attempts, connection, outcome)
             else:
                 try:
-                    judged = self._judge(attempts, outcome, connection, function)
+                    retry = yield from self._judge(attempts, outcome, connection, function)
                 except GateBusyError:
                     if not arguments.memfds:
                         raise
-                    # It may be descriptors that the gate has no room for.
+                    # The gate may have no room for more descriptors.
                     arguments.go_inline()
-                    judged = Retry(0.0)
-                if judged is None:
+                    retry = Retry(0.0)
+                if retry is None:
                     return outcome, connection
-                retry = judged
             outcome = None
             if retry.renewed:
                 call = self.new_id()
             if retry.delay:
-                time.sleep(retry.delay)
+                yield Wait(retry.delay)
 
     def _attempt(
         self,
@@ -179,21 +183,38 @@ class Link:
         call: str,
         attempts: Attempts,
         arguments: Arguments,
-    ) -> Response | BaseException:
+    ) -> Steps[Response | BaseException]:
+        """Send a call once; the response, or the exception that came of it."""
         try:
-            connection.wait_at_most(attempts.patience or SILENCE)
-            head = self.head(connection, path, call, attempts)
+            head = self._head(connection, path, call, attempts)
+            patience = attempts.patience or SILENCE
             try:
-                return connection.exchange(arguments.message(head), arguments.memfds)
+                message = arguments.message(head)
+                return (yield from connection.exchange(message, arguments.memfds, patience))
             except CannotPass:
                 arguments.go_inline()
-                return connection.exchange(arguments.message(head), [])
+                return (yield from connection.exchange(arguments.message(head), [], patience))
         except BaseException as error:
             return error
 
-    def _failed(self, attempts: Attempts, connection: Connection, error: BaseException) -> Retry:
-        # After a KeyboardInterrupt, or another exception of a signal handler, the answer is still
-        # to come: the next call must not get it, and closing cancels this one.
+    def _failed(
+        self,
+        attempts: Attempts,
+        connection: Connection,
+        error: BaseException,
+        *,
+        resend: bool = False,
+    ) -> Retry:
+        """Close a connection that failed, and decide whether to try again.
+
+        Args:
+            attempts: The attempts at the request.
+            connection: The connection.
+            error: What happened.
+            resend: Whether the request may be executed twice.
+        """
+        # After a KeyboardInterrupt, or another exception of a signal handler, the response is still
+        # to come. The next call must not read it, and closing the connection cancels this call.
         connection.close()
         if isinstance(error, GateError):
             raise error
@@ -202,57 +223,81 @@ class Link:
         if isinstance(error, WireError):
             raise ProtocolError(str(error)) from None
         if isinstance(error, OSError):
-            # The others are most likely as dead as this one.
+            # The other idle connections have most likely failed too.
             self.close()
-            return attempts.lost(error, sent=self.may_have_arrived(connection, error))
+            sent = not resend and self._may_have_arrived(connection, error)
+            return attempts.lost(error, sent=sent)
         raise error
 
-    def may_have_arrived(self, connection: Connection, error: OSError) -> bool:
-        """Whether a request that got no answer may have been executed.
+    def _may_have_arrived(self, connection: Connection, error: OSError) -> bool:
+        """Whether a request that got no response may have been executed.
 
-        A Unix socket that is closed with unread bytes resets its peer: such a request was not read.
-        A relay may have passed it on all the same.
+        A Unix socket that is closed with unread bytes resets its peer, so such a request was not
+        read. A relay may have passed it on all the same.
         """
         return connection.sent and not (self.shared and error.errno == errno.ECONNRESET)
 
     def _judge(
         self, attempts: Attempts, response: Response, connection: Connection, function: str
-    ) -> Retry | None:
+    ) -> Steps[Retry | None]:
+        """Decide what a response means; None if it carries the result."""
+        self.note_epoch(response)
         try:
-            retry = self.judge(attempts, response)
+            retry = attempts.answered(response)
         except AskIdempotent as question:
             connection.close()
-            if not self.is_idempotent(function):
+            if self._idempotent is None:
+                schema = yield from self._ask("GET", "/v1/schema", blocking=connection.blocking)
+                self._idempotent = read_idempotent(schema)
+            if not self._idempotent.get(function, False):
                 raise question.lost from None
             return attempts.made_again()
         except Exception:
-            # An error that is an answer: the connection is as good as before.
-            self.keep_or_close(connection)
+            # The response carries an error. The connection is as good as before.
+            self.keep(connection)
             raise
         if retry is not None:
             connection.close()
         return retry
 
-    def keep_or_close(self, connection: Connection) -> None:
+    def keep(self, connection: Connection) -> None:
         """Keep a connection for the next call, unless the gate closes it."""
         if connection.closing:
             connection.close()
         else:
-            self.idle.append(connection)
-
-    def judge(self, attempts: Attempts, response: Response) -> Retry | None:
-        """What to do about a response; notes which incarnation it came from."""
-        self.note_epoch(response)
-        return attempts.answered(response)
+            (self.idle if connection.blocking else self.async_idle).append(connection)
 
     def note_epoch(self, response: Response) -> None:
-        """Remember which incarnation answered."""
+        """Remember which incarnation of the interface answered."""
         if response.epoch != self.epoch and response.epoch not in ("", "none"):
             self._set_epoch(response.epoch)
 
-    def _take(self) -> Connection:
-        connection = taken(self.idle)
-        return self._open() if connection is None else connection
+    def _take(self, *, blocking: bool) -> Steps[Connection]:
+        """An idle connection, or a new one."""
+        connection = taken(self.idle if blocking else self.async_idle)
+        if connection is not None:
+            return connection
+        connection = Connection(self.dial(), blocking=blocking)
+        if self.epoch:
+            return connection
+        # A call that is sent again must not run in another incarnation than the first time, so the
+        # incarnation is known before the first call.
+        try:
+            response = yield from connection.exchange([HELLO], [])
+            self.note_epoch(response)
+        except WireError as error:
+            connection.close()
+            raise ProtocolError(str(error)) from None
+        except OSError:
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            if not response.close:
+                return connection
+            connection.close()
+        return Connection(self.dial(), blocking=blocking)
 
     def dial(self) -> socket.socket:
         """A new connection to the gate.
@@ -266,28 +311,6 @@ class Link:
         except InterfaceDiedError as error:
             how = "" if self.explain is None else self.explain()
             raise InterfaceDiedError(how or str(error)) from None
-
-    def _open(self) -> Connection:
-        connection = Connection(self.dial())
-        if self.epoch:
-            return connection
-        try:
-            # A call that is sent again must not run in another incarnation than the first time,
-            # so the incarnation is known before the first call.
-            response = connection.exchange([HELLO], [])
-            self.note_epoch(response)
-        except (OSError, WireError) as error:
-            connection.close()
-            if isinstance(error, WireError):
-                raise ProtocolError(str(error)) from None
-            return Connection(self.dial())
-        except BaseException:
-            connection.close()
-            raise
-        if response.close:
-            connection.close()
-            return Connection(self.dial())
-        return connection
 
     def settle_address(self) -> None:
         """Find out where the interface is, before the first connection."""
@@ -310,46 +333,49 @@ class Link:
 
     def ask(self, method: str, path: str) -> Any:
         """A request that is answered at once and may be repeated."""
+        return drive(self._ask(method, path, blocking=True))
+
+    def _ask(self, method: str, path: str, *, blocking: bool) -> Steps[Any]:
         if not self.fixed:
             self.settle_address()
         attempts = Attempts(path, current())
-        length = b"content-length: 0\r\n" if method == "POST" else b""
+        message = b"%s %s HTTP/1.1\r\nhost: gate\r\nseer-gate: %d\r\n%s\r\n" % (
+            method.encode(),
+            path.encode(),
+            VERSION,
+            b"content-length: 0\r\n" if method == "POST" else b"",
+        )
         while True:
-            connection = self._take()
-            message = b"%s %s HTTP/1.1\r\nhost: gate\r\nseer-gate: %d\r\n%s\r\n" % (
-                method.encode(),
-                path.encode(),
-                VERSION,
-                length,
-            )
+            connection = yield from self._take(blocking=blocking)
             try:
-                connection.wait_at_most(attempts.patience or SILENCE)
-                response = connection.exchange([message], [])
-            except WireError as error:
-                connection.close()
-                raise ProtocolError(str(error)) from None
-            except TimeoutError:
-                connection.close()
-                raise attempts.silent() from None
-            except OSError as error:
-                connection.close()
-                self.close()
-                retry = attempts.lost(error, sent=False)
-            except BaseException:
-                connection.close()
-                raise
+                patience = attempts.patience or SILENCE
+                response = yield from connection.exchange([message], [], patience)
+            except BaseException as error:
+                retry = self._failed(attempts, connection, error, resend=True)
             else:
-                self.keep_or_close(connection)
+                self.keep(connection)
                 retry = attempts.answered(response)
                 if retry is None:
                     return decode(response.text)["result"]
-            time.sleep(retry.delay)
+            yield Wait(retry.delay)
 
-    def is_idempotent(self, function: str) -> bool:
-        """Whether a call of the function may be made again after it was lost."""
-        if self._idempotent is None:
-            self._idempotent = read_idempotent(self.ask("GET", "/v1/schema"))
-        return self._idempotent.get(function, False)
+    def broken_stream(self, function: str, error: Exception, *, blocking: bool) -> Steps[Exception]:
+        """The error for a stream that broke off."""
+        if isinstance(error, WireError):
+            return ProtocolError(str(error))
+        lost = Attempts(function, 0.0)
+        if isinstance(error, TimeoutError):
+            return lost.silent()
+        lost.lost(OSError(), sent=True)
+        try:
+            # A gate that runs answers at once.
+            with deadline(ASK):
+                yield from self._ask("GET", "/v1/health", blocking=blocking)
+        except InterfaceDiedError as died:
+            return lost.unreachable(died)
+        except (GateError, OSError):
+            pass
+        return lost.unreachable(InterfaceDiedError("the connection broke while it was streaming"))
 
 
 def read_idempotent(schema: dict[str, Any]) -> dict[str, bool]:
@@ -357,10 +383,10 @@ def read_idempotent(schema: dict[str, Any]) -> dict[str, bool]:
     return {f["name"]: bool(f["options"].get("idempotent")) for f in schema["functions"]}
 
 
-def taken(connections: list[_Kind]) -> _Kind | None:
-    """One of the idle connections, taken out of their list; None where there is none.
+def taken(connections: list[Connection]) -> Connection | None:
+    """One of the idle connections, removed from their list; None if there is none.
 
-    Other threads take some too, so a list that has one may have none a moment later.
+    Other threads take connections too, so a list that has one may have none a moment later.
     """
     try:
         return connections.pop()
@@ -368,7 +394,7 @@ def taken(connections: list[_Kind]) -> _Kind | None:
         return None
 
 
-def _close_all(*lists: list[Any]) -> None:
+def _close_all(*lists: list[Connection]) -> None:
     """Close idle connections; nothing is sent and nothing awaited."""
     for connections in lists:
         while (connection := taken(connections)) is not None:
@@ -376,7 +402,7 @@ def _close_all(*lists: list[Any]) -> None:
 
 
 def _close_at_exit() -> None:
-    """Generated libraries are imported and never closed, which is no mistake of their user's."""
+    """Close the links of generated libraries, which users import and never close."""
     for link in list(_links):
         link.close()
 
