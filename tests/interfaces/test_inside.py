@@ -59,7 +59,7 @@ def test_held_activations_stay_and_are_not_tied_to_their_batch(case: Case) -> No
     held = case.tools.hold_activations(TEXTS[0], 1)
     assert close(held.value, case.tools.activations(TEXTS[0], 1))
     function = case.tools.module.hold_activations
-    both = function(list(TEXTS[:2]), [1, 1], position=[None, -1])
+    both = function(list(TEXTS[:2]), [1, 1], position=[None, -1], unit=[None, None])
     assert close(both[0].value, held.value)
     assert both[0].value.untyped_storage().nbytes() == both[0].value.numel() * 4
 

@@ -17,8 +17,9 @@ from ._inside import Site
 from ._limits import check_bytes
 from ._model import Model, Prompt
 from ._reading import read_each
-from ._records import Array, Stream
+from ._records import Array, Layer, Stream
 from ._registry import find
+from ._sites import check_unit, numbers_of, site_of, source_of, split_units
 
 
 @dataclass(frozen=True)
@@ -26,73 +27,89 @@ class _Task:
     row: list[int]
     site: Site
     position: int | None
+    unit: int | None
 
 
 def activations(
     prompt: list[Prompt],
-    layer: list[int],
+    layer: list[Layer],
     *,
     position: Sequence[int | None] = (None,),
+    unit: Sequence[int | None] = (None,),
     stream: Stream = "residual",
     model: str | None = None,
 ) -> list[Array]:
-    """Read a prompt's activations: tokens by width, or one vector for one position.
+    """Read a prompt's activations: an array of tokens by width, or one vector for one position.
+
+    `heads` gives tokens by heads by head width, `head_outputs` tokens by heads by width, `neurons`
+    tokens by neurons. One unit gives one dimension less.
 
     Args:
         prompt: Text, or token ids.
-        layer: After which block (0: the embeddings, -1: after the last).
-        position: Which token, negative from the end; None for all.
-        stream: The residual stream after the block, or what its attention or MLP adds to it.
-        model: Which model.
+        layer: The layer (0: the embeddings, n: after block n, -1: after the last block), or a hook
+            name of TransformerLens such as `blocks.3.attn.hook_z`.
+        position: Which token, negative from the end; None for all tokens.
+        unit: Which head or neuron, from 0; None for all.
+        stream: `residual` (the residual stream), `attention` or `mlp` (what this part of the block
+            adds to it), `heads`, `head_outputs` or `neurons`. A hook name says this itself.
+        model: Which model; the first by default.
     """
-    # Tensors of the model's device: the gate copies them straight to where the caller reads them.
-    return _read(find(model), prompt, layer, position, stream)
+    # Tensors on the model's device: the gate copies them straight into the caller's memory.
+    return _read(find(model), prompt, layer, position, unit, stream)
 
 
 def hold_activations(
     prompt: list[Prompt],
-    layer: list[int],
+    layer: list[Layer],
     *,
     position: Sequence[int | None] = (None,),
+    unit: Sequence[int | None] = (None,),
     stream: Stream = "residual",
     model: str | None = None,
 ) -> list[Handle]:
-    """Read activations as `activations` does, and keep them where the model is.
+    """Read activations as `activations` does, but keep them on the model's machine.
 
     Args:
         prompt: Text, or token ids.
-        layer: After which block (0: the embeddings, -1: after the last).
-        position: Which token, negative from the end; None for all.
-        stream: The residual stream after the block, or what its attention or MLP adds to it.
-        model: Which model.
+        layer: The layer (0: the embeddings, n: after block n, -1: after the last block), or a hook
+            name of TransformerLens.
+        position: Which token, negative from the end; None for all tokens.
+        unit: Which head or neuron, from 0; None for all.
+        stream: What to read there, as for `activations`.
+        model: Which model; the first by default.
     """
-    found: list[Any] = _read(find(model), prompt, layer, position, stream)
-    # Copies: a part of a batch would hold on to all of it.
+    found: list[Any] = _read(find(model), prompt, layer, position, unit, stream)
+    # Copies, because a part of a batch would keep the whole batch in memory.
     return [Handle(one.clone()) if isinstance(one, Tensor) else one for one in found]
 
 
 def _read(
     model: Model,
     prompts: Sequence[Prompt],
-    layers: Sequence[int],
+    layers: Sequence[Layer],
     positions: Sequence[int | None],
+    units: Sequence[int | None],
     stream: Stream,
 ) -> list[Any]:
-    def prepare(prompt: Prompt, layer: int, position: int | None) -> _Task:
-        site = Site(model.check_layer(layer, least=0 if stream == "residual" else 1), stream)
+    def prepare(prompt: Prompt, layer: Layer, position: int | None, unit: int | None) -> _Task:
+        site = site_of(model, layer, stream)
+        check_unit(model, site, unit)
         row = model.encode(prompt)
         if position is None:
-            check_bytes("the activations", len(row) * model.width * 4)
+            check_bytes("the activations", len(row) * numbers_of(model, site, unit) * 4)
         else:
             position = model.check_position(position, len(row))
-        return _Task(row, site, position)
+        return _Task(row, site, position, unit)
 
     def run(tasks: list[_Task]) -> list[Tensor]:
-        own = read_each(model, [task.row for task in tasks], [task.site for task in tasks])
+        sources = [source_of(task.site) for task in tasks]
+        own = read_each(model, [task.row for task in tasks], sources)
         return [
-            rows if task.position is None else rows[task.position]
+            split_units(
+                model, task.site, rows if task.position is None else rows[task.position], task.unit
+            )
             for task, rows in zip(tasks, own, strict=True)
         ]
 
-    prepared = prepare_each(prepare, prompts, layers, positions)
+    prepared = prepare_each(prepare, prompts, layers, positions, units)
     return run_each(prepared, lambda task: len(task.row), run)

@@ -4,6 +4,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownVariableType=false
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from seer.errors import CallLimitError, ModelInputError
 
 from ._batches import prepare_each, run_each
 from ._model import Model, Prompt
-from ._records import Array
+from ._records import Array, Layer
 from ._registry import find
 
 _MEMORY = 4 << 30
@@ -34,24 +35,24 @@ class _Task:
 
 def attention(
     prompt: list[Prompt],
-    layer: list[int],
+    layer: list[Layer],
     *,
     head: Sequence[int | None] = (None,),
     model: str | None = None,
 ) -> list[Array]:
-    """How much each token of a prompt attends to each other: heads by tokens by tokens.
+    """Read how much each token of a prompt attends to each other: heads by tokens by tokens.
 
-    Row i of a pattern has the attention of token i, and sums to one.
+    Row i of a pattern is the attention of token i to all tokens. It sums to one.
 
     Args:
         prompt: Text, or token ids.
-        layer: Which block, from 1.
+        layer: Which block, from 1; or `blocks.N.attn.hook_pattern`, with N from 0.
         head: Which head, from 0; None for all.
-        model: Which model.
+        model: Which model; the first by default.
     """
     chosen = find(model)
 
-    def prepare(one: Prompt, at: int, which: int | None) -> _Task:
+    def prepare(one: Prompt, at: Layer, which: int | None) -> _Task:
         row = chosen.encode(one)
         if which is not None and not 0 <= which < chosen.heads:
             raise ModelInputError(f"head={which!r}: this model has heads 0 to {chosen.heads - 1}")
@@ -60,7 +61,7 @@ def attention(
                 f"the prompt has {len(row)} tokens, whose patterns in all layers would take "
                 f"{_bytes(chosen, len(row)) / 1e9:.0f} GB; give a shorter one"
             )
-        return _Task(row, chosen.check_layer(at, least=1), which)
+        return _Task(row, _block(chosen, at), which)
 
     def run(tasks: list[_Task]) -> list[Tensor]:
         batch = chosen.pad_rows([task.row for task in tasks])
@@ -76,6 +77,15 @@ def attention(
     # The size of a batch is counted in bytes of patterns here.
     found = run_each(prepared, lambda task: _bytes(chosen, len(task.row)), run, most=_MEMORY)
     return cast("list[Array]", found)
+
+
+def _block(model: Model, layer: Layer) -> int:
+    if isinstance(layer, int):
+        return model.check_layer(layer, least=1)
+    found = re.fullmatch(r"blocks\.(\d+)\.attn\.hook_pattern", layer)
+    if found is None:
+        raise ModelInputError(f"layer={layer!r}: give a number, or 'blocks.N.attn.hook_pattern'")
+    return model.check_layer(int(found[1]) + 1, least=1)
 
 
 def _bytes(model: Model, tokens: int) -> int:

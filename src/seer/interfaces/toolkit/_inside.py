@@ -23,7 +23,7 @@ from ._model import Model
 from ._parts import Part
 from ._records import Stream
 
-_ORDER: dict[Stream, int] = {"attention": 0, "mlp": 1, "residual": 2}
+_ORDER: dict[Stream, int] = {"heads": 0, "attention": 1, "neurons": 2, "mlp": 3, "residual": 4}
 
 
 class Site(NamedTuple):
@@ -115,8 +115,11 @@ class _Place:
     """A site as nnsight sees it."""
 
     def __init__(self, model: Model, sight: Any, site: Site, rows: int) -> None:
-        self._input = site.layer == 0
-        part = Part(model.blocks[0], 1.0) if self._input else model.site(site.layer, site.stream)
+        if site.layer == 0:
+            part = Part(model.blocks[0], 1.0, at_input=True)
+        else:
+            part = model.site(site.layer, site.stream)
+        self._input = part.at_input
         self._scale = part.scale
         self._rows = rows
         name = next(n for n, m in model.net.named_modules() if m is part.module)

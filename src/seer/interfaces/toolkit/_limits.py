@@ -27,6 +27,8 @@ MAX_STEPS = 256
 """Steps of integrated gradients."""
 MAX_STEERING = 64
 """Changes in one call."""
+MAX_NULLS = 64
+"""Null directions of one contrast."""
 MAX_RESULT = 1 << 30
 """Bytes of one array that is sent back."""
 BATCH_TOKENS = 32_768

@@ -23,7 +23,16 @@ from torch import Tensor
 from seer.errors import CallLimitError, ModelInputError
 
 from ._limits import MAX_PROMPT_TOKENS
-from ._parts import Block, Part, check_head, find_blocks, find_final_norm, find_parts
+from ._parts import (
+    Block,
+    Part,
+    Units,
+    check_head,
+    find_blocks,
+    find_final_norm,
+    find_parts,
+    find_units,
+)
 from ._records import Message, Stream
 from ._turns import Turns
 
@@ -134,14 +143,33 @@ class Model:
         with self.turn:
             return find_parts(self.net)
 
-    def site(self, layer: int, stream: Stream) -> Part:
-        """The module whose output is this stream at block `layer` (from 1).
+    @cached_property
+    def units(self) -> list[Units]:
+        """Where the heads and neurons of each block are.
 
         Raises:
-            ModelInputError: This architecture cannot be taken apart.
+            ModelInputError: This architecture has no blocks that are known.
+        """
+        with self.turn:
+            return find_units(self.net)
+
+    def site(self, layer: int, stream: Stream) -> Part:
+        """The module at which this stream of block `layer` (from 1) is read and changed.
+
+        Raises:
+            ModelInputError: This architecture does not have such a part.
         """
         if stream == "residual":
             return Part(self.blocks[layer - 1], 1.0)
+        if stream in ("heads", "head_outputs", "neurons"):
+            own = self.units[layer - 1]
+            matrix = own.neurons if stream == "neurons" else own.heads
+            if matrix is None:
+                raise ModelInputError(
+                    f"block {layer} of {type(self.net).__name__} has no {stream} that this "
+                    "interface can read (mixtures of experts have none)"
+                )
+            return Part(matrix, 1.0, at_input=True)
         block = self.parts[layer - 1]
         return block.attention if stream == "attention" else block.mlp
 
@@ -185,17 +213,23 @@ class Model:
             )
         return found
 
-    def check_vector(self, what: str, vector: Any) -> Tensor:
-        """A direction in the residual stream, in float32 on the model's device.
+    def check_vector(self, what: str, vector: Any, width: int | None = None) -> Tensor:
+        """A direction, in float32 on the model's device.
+
+        Args:
+            what: What the caller knows it as.
+            vector: The numbers.
+            width: How many there must be; by default the width of the residual stream.
 
         Raises:
             ModelInputError: It has another size, or is not finite.
         """
+        width = self.width if width is None else width
         tensor = torch.as_tensor(vector, dtype=torch.float32, device=self.device).flatten()
-        if tensor.shape != (self.width,):
-            raise ModelInputError(f"{what} has {tensor.numel()} numbers; the width is {self.width}")
+        if tensor.shape != (width,):
+            raise ModelInputError(f"{what} has {tensor.numel()} numbers; the width is {width}")
         if not bool(torch.isfinite(tensor).all()):
-            raise ModelInputError(f"{what} has numbers that are not finite")
+            raise ModelInputError(f"{what} has numbers that are infinite or not a number")
         return tensor
 
     def encode(self, prompt: Prompt, *, room: int = 0) -> list[int]:

@@ -33,6 +33,10 @@ _ATTENTION = (
     "self_attention",
 )
 _MLP = ("post_mlp_layernorm", "post_feedforward_layernorm", "mlp", "block_sparse_moe", "ffn", "fc2")
+_OWN_ATTENTION = ("self_attn", "attn", "attention", "self_attention")
+_OWN_MLP = ("mlp", "feed_forward", "ffn")
+_HEADS_OUT = ("o_proj", "c_proj", "out_proj", "dense", "wo")
+_NEURONS_OUT = ("down_proj", "c_proj", "fc2", "dense_4h_to_h", "fc_out")
 _PROBE_TOKENS = 12
 _MOST_MISSED = 0.05
 """Share of what a block adds that its parts may miss. Rounding in bfloat16 stays far below this,
@@ -41,10 +45,14 @@ and a wrong module far above it."""
 
 @dataclass(frozen=True)
 class Part:
-    """A module of a block, and the factor with which its output is added to the residual stream."""
+    """A module of a block, and the factor with which its output is added to the residual stream.
+
+    With `at_input`, the part is what goes into the module, and `scale` is 1.
+    """
 
     module: Any
     scale: float
+    at_input: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,21 @@ class Block:
 
     attention: Part
     mlp: Part
+
+
+@dataclass(frozen=True)
+class Units:
+    """The matrices of a block that read its heads and its neurons; None where there is no such one.
+
+    The input of `heads` is the outputs of all attention heads, one after the other. The input of
+    `neurons` is the activations of the MLP's neurons.
+    """
+
+    heads: Any
+    neurons: Any
+    head_count: int
+    head_width: int
+    neuron_count: int
 
 
 def find_blocks(decoder: Any) -> Any:
@@ -118,6 +141,66 @@ def find_parts(net: Any) -> list[Block]:
         f"{type(net).__name__} is an architecture whose blocks this interface cannot take apart: "
         'use stream="residual"'
     )
+
+
+def find_units(net: Any) -> list[Units]:
+    """The matrices that read heads and neurons, for each block.
+
+    The candidates are known by name. A short run checks that their output is the output of the
+    whole attention or MLP module. Mixtures of experts, for instance, have no such matrix.
+    """
+    blocks = find_blocks(net.get_decoder())
+    found = [
+        (
+            _candidates(block, _OWN_ATTENTION, _HEADS_OUT),
+            _candidates(block, _OWN_MLP, _NEURONS_OUT),
+        )
+        for block in blocks
+    ]
+    pairs = [pair for both in found for one in both for pair in one]
+    matrices = {id(matrix): matrix for _, matrix in pairs}
+    wholes = {id(whole): whole for whole, _ in pairs}
+    with (
+        watch(matrices, {}, copy=True) as inputs,
+        watch({}, {**wholes, **matrices}, copy=True) as outputs,
+        torch.no_grad(),
+    ):
+        net.get_decoder()(input_ids=probe(net), use_cache=False)
+
+    def matching(pairs: Sequence[tuple[Any, Any]]) -> tuple[Any, int]:
+        for whole, matrix in pairs:
+            if id(whole) not in outputs or id(matrix) not in outputs:
+                continue
+            a, b = (outputs[id(one)].float().reshape(-1) for one in (whole, matrix))
+            if a.shape == b.shape and _missed((a - b)[None], a[None]) <= _MOST_MISSED:
+                return matrix, inputs[id(matrix)].shape[-1]
+        return None, 0
+
+    heads = int(getattr(net.config.get_text_config(), "num_attention_heads", 0) or 0)
+    units: list[Units] = []
+    for attention, mlp in found:
+        head_matrix, size = matching(attention)
+        if not heads or size % heads:
+            head_matrix, size = None, 0
+        neuron_matrix, neurons = matching(mlp)
+        units.append(Units(head_matrix, neuron_matrix, heads, size // max(heads, 1), neurons))
+    return units
+
+
+def _candidates(block: Any, wholes: Sequence[str], names: Sequence[str]) -> list[tuple[Any, Any]]:
+    """Pairs of a whole attention or MLP module and a matrix that may be its last step."""
+    found: list[tuple[Any, Any]] = []
+    for name in wholes:
+        whole = getattr(block, name, None)
+        if whole is not None:
+            found += [
+                (whole, module)
+                for path, module in whole.named_modules()
+                if path.rpartition(".")[2] in names
+            ]
+    # OPT and BioGPT have the matrices of the MLP in the block itself.
+    own = (getattr(block, name, None) for name in names)
+    return found + [(matrix, matrix) for matrix in own if matrix is not None]
 
 
 def _adds_up(seen: dict[str, Tensor], attention: str, mlp: str, scale: float) -> bool:

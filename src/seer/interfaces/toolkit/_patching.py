@@ -6,6 +6,7 @@
 
 from collections.abc import Sequence
 from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,9 +16,16 @@ from seer.errors import ModelInputError
 from ._inside import Change, Site, read, run_changed
 from ._limits import BATCH_TOKENS, MAX_PATCHES, check_count
 from ._model import Model, Prompt
-from ._records import Patching, Stream
+from ._records import Layer, Patching, Stream
 from ._registry import find
+from ._sites import check_unit, places_of, site_of
 from ._tokens import last_logits
+
+
+class _Patch(NamedTuple):
+    site: Site
+    position: int
+    unit: int | None
 
 
 def patch(
@@ -27,24 +35,26 @@ def patch(
     *,
     wrong: str | None = None,
     stream: Stream = "residual",
-    layers: list[int] | None = None,
+    layers: list[Layer] | None = None,
     positions: list[int] | None = None,
+    units: list[int] | None = None,
     model: str | None = None,
 ) -> Patching:
-    """Run a corrupted prompt with single activations of a clean one, and see what it answers.
+    """Run a corrupted prompt with single activations of a clean one, and score the answer.
 
-    Each patch puts one activation (a layer at a token) of the clean run into the corrupted one.
-    Where that brings the clean answer back, the information passes.
+    Each patch copies one activation (a layer at a token) of the clean run into the corrupted run.
+    A patch that brings the clean answer back shows where the information passes.
 
     Args:
         clean: The prompt that leads to the answer.
-        corrupted: One of as many tokens that leads elsewhere.
-        answer: The answer (its first token counts).
-        wrong: Another answer; results are then differences of log-probabilities.
-        stream: What to patch.
-        layers: After which blocks; all without it.
-        positions: At which tokens; all without it.
-        model: Which model.
+        corrupted: A prompt with the same number of tokens that leads to another answer.
+        answer: The answer; its first token is scored.
+        wrong: Another answer; scores are then differences of two log-probabilities.
+        stream: What to patch, as for `activations` (not `head_outputs`).
+        layers: Which layers, or hook names of TransformerLens; all layers by default.
+        positions: At which tokens; all tokens by default.
+        units: Which heads or neurons to patch one by one; by default all of them together.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     rows = [chosen.encode(clean), chosen.encode(corrupted)]
@@ -54,32 +64,41 @@ def patch(
             f"the clean prompt has {count} tokens, the corrupted one {len(rows[1])}; patching "
             "needs as many in both (tokenize() shows them)"
         )
-    least = 0 if stream == "residual" else 1
-    all_layers = range(least, chosen.layers + 1)
-    at = [chosen.check_layer(n, least=least) for n in (all_layers if layers is None else layers)]
+    all_layers = range(0 if stream == "residual" else 1, chosen.layers + 1)
+    at = [site_of(chosen, n, stream) for n in (all_layers if layers is None else layers)]
+    if any(site.stream == "head_outputs" for site in at):
+        raise ModelInputError(
+            'head_outputs can only be read; to patch a head, use stream="heads" '
+            "(blocks.N.attn.hook_z)"
+        )
+    each: list[int | None] = [None] if units is None else [*units]
+    for site, unit in product(at, each):
+        check_unit(chosen, site, unit)
     where = [
         chosen.check_position(p, count) for p in (range(count) if positions is None else positions)
     ]
-    check_count("layers x positions", len(at) * len(where), MAX_PATCHES)
+    check_count("layers x positions x units", len(at) * len(where) * len(each), MAX_PATCHES)
     ids = [chosen.token_id(text) for text in ([answer] if wrong is None else [answer, wrong])]
-    source = read(chosen, chosen.pad_rows(rows[:1]), [Site(layer, stream) for layer in at])
+    source = read(chosen, chosen.pad_rows(rows[:1]), at)
     plain = _scores(last_logits(chosen, chosen.pad_rows(rows)), ids)
-    patches = [(Site(layer, stream), place) for layer, place in product(at, where)]
+    patches = [_Patch(site, place, unit) for site, place, unit in product(at, where, each)]
     found = _patched(chosen, rows[1], patches, source, ids)
+    shape = (len(at), len(where)) if units is None else (len(at), len(where), len(each))
     return Patching(
         clean=float(plain[0]),
         corrupted=float(plain[1]),
-        patched=found.reshape(len(at), len(where)).cpu().numpy(),
-        layers=at,
+        patched=found.reshape(shape).cpu().numpy(),
+        layers=[site.layer for site in at],
         positions=where,
         tokens=chosen.texts([rows[1][place] for place in where]),
+        units=units,
     )
 
 
 def _patched(
     model: Model,
     row: list[int],
-    patches: Sequence[tuple[Site, int]],
+    patches: Sequence[_Patch],
     source: dict[Site, Tensor],
     ids: Sequence[int],
 ) -> Tensor:
@@ -89,21 +108,21 @@ def _patched(
     for begin in range(0, len(patches), size):
         part = patches[begin : begin + size]
         changes: dict[Site, Change] = {}
-        for site in {site for site, _ in part}:
-            own = [(i, place) for i, (other, place) in enumerate(part) if other == site]
-            changes[site] = _change(own, source[site][0])
+        for site in {one.site for one in part}:
+            own = [(i, one) for i, one in enumerate(part) if one.site == site]
+            changes[site] = _change(model, own, source[site][0])
         logits = run_changed(model, model.pad_rows([row] * len(part)), changes)
         found.append(_scores(logits[:, -1], ids))
     return torch.cat(found)
 
 
-def _change(places: Sequence[tuple[int, int]], source: Tensor) -> Change:
-    rows = [row for row, _ in places]
-    tokens = [token for _, token in places]
-
+def _change(model: Model, patches: Sequence[tuple[int, _Patch]], source: Tensor) -> Change:
     def change(value: Tensor, _step: int) -> Tensor:
         new = value.clone()
-        new[rows, tokens] = source[tokens].to(value.dtype)
+        clean = source.to(value.dtype)
+        for row, one in patches:
+            places = places_of(model, one.site, one.unit)
+            new[row, one.position, places] = clean[one.position, places]
         return new
 
     return change

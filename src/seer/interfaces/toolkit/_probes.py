@@ -21,8 +21,9 @@ from ._inside import Site
 from ._limits import check_number, check_texts
 from ._model import Model, Prompt
 from ._reading import read_rows
-from ._records import ProbeReading, ProbeResult, Stream
+from ._records import Layer, ProbeReading, ProbeResult, Stream
 from ._registry import find
+from ._sites import check_unit, site_of
 
 _MOST_CLASSES = 100
 _ALIKE = 0.9
@@ -37,16 +38,18 @@ class Probe:
     model: str
     site: Site
     position: int | None
+    unit: int | None
     pipeline: Any
 
 
 def train_probe(
     texts: list[Prompt],
     labels: list[str],
-    layer: int,
+    layer: Layer,
     *,
     position: int | None = -1,
     stream: Stream = "residual",
+    unit: int | None = None,
     groups: list[str] | None = None,
     test_fraction: float = 0.25,
     strength: float = 1.0,
@@ -62,9 +65,10 @@ def train_probe(
     Args:
         texts: The texts.
         labels: What each text is.
-        layer: After which block to read (0: the embeddings).
-        position: At which token of each text; None for the mean over all.
-        stream: What to read there.
+        layer: The layer to read (0: the embeddings), or a hook name of TransformerLens.
+        position: Which token of each text to read; None for the mean over all tokens.
+        stream: What to read there, as for `activations`.
+        unit: Which head or neuron, from 0; None for all.
         groups: What belongs together, one name per text: the same author, topic or template.
         test_fraction: Which share of the texts to hold out.
         strength: Inverse of the regularization; smaller keeps the weights smaller.
@@ -77,11 +81,12 @@ def train_probe(
     check_number("strength", strength, 1e-9, 1e9)
     check_number("seed", seed, 0, 2**32 - 1)
     _check_labels(labels, len(texts))
-    site = Site(chosen.check_layer(layer, least=0 if stream == "residual" else 1), stream)
+    site = site_of(chosen, layer, stream)
+    check_unit(chosen, site, unit)
     rows = [chosen.encode(text) for text in texts]
     check_total(rows)
     together = _groups(chosen, rows, groups)
-    values = read_rows(chosen, rows, site, position=position).cpu().numpy()
+    values = read_rows(chosen, rows, site, position=position, unit=unit).cpu().numpy()
     names = np.array(labels)
     train, test = _split(names, together, test_fraction, seed)
     pipeline = _pipeline(strength, seed).fit(values[train], names[train])
@@ -91,7 +96,7 @@ def train_probe(
     scaler, regression = pipeline[0], pipeline[1]
     weights = (regression.coef_ / scaler.scale_).astype(np.float32)
     return ProbeResult(
-        probe=Handle(Probe(chosen.name, site, position, pipeline)),
+        probe=Handle(Probe(chosen.name, site, position, unit, pipeline)),
         accuracy=right / len(test),
         interval=(float(interval.low), float(interval.high)),
         majority=max(Counter(names[test].tolist()).values()) / len(test),
@@ -120,7 +125,8 @@ def apply_probe(probe: Handle, texts: list[Prompt]) -> list[ProbeReading]:
     check_texts("texts", texts)
     rows = [chosen.encode(text) for text in texts]
     check_total(rows)
-    values = read_rows(chosen, rows, found.site, position=found.position).cpu().numpy()
+    values = read_rows(chosen, rows, found.site, position=found.position, unit=found.unit)
+    values = values.cpu().numpy()
     chances = found.pipeline.predict_proba(values)
     classes = found.pipeline[1].classes_
     return [ProbeReading(str(classes[int(row.argmax())]), float(row.max())) for row in chances]

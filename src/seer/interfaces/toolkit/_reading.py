@@ -22,6 +22,7 @@ from ._graphs import Graphs, engine_use, on_device
 from ._inside import Site, read
 from ._model import Model
 from ._parts import probe, replace, watch
+from ._sites import numbers_of, source_of, split_units
 from ._slots import launch_bound, passing
 
 _log = logging.getLogger(__name__)
@@ -59,21 +60,36 @@ def read_batch(model: Model, rows: Sequence[Sequence[int]], sites: set[Site]) ->
 
 
 def read_rows(
-    model: Model, rows: Sequence[Sequence[int]], site: Site, *, position: int | None
+    model: Model,
+    rows: Sequence[Sequence[int]],
+    site: Site,
+    *,
+    position: int | None,
+    unit: int | None = None,
 ) -> Tensor:
     """One vector per prompt, in float32: at one position, or the mean over all tokens.
+
+    Args:
+        model: The model.
+        rows: The prompts.
+        site: Where to read.
+        position: At which token; None for the mean over all tokens.
+        unit: Which head or neuron of the site; None for all of them, one after the other.
 
     Raises:
         ModelInputError: A prompt has no token at the position.
     """
     places = [None if position is None else model.check_position(position, len(r)) for r in rows]
-    found = torch.empty(len(rows), model.width, device=model.device)
+    found = torch.empty(len(rows), numbers_of(model, site, unit), device=model.device)
+    source = source_of(site)
     for group in split(list(enumerate(rows)), lambda pair: len(pair[1])):
-        read_now = read_batch(model, [row for _, row in group], {site})[site]
+        read_now = read_batch(model, [row for _, row in group], {source})[source]
         for k, (i, row) in enumerate(group):
             own = read_now[k, -len(row) :].float()
             place = places[i]
-            found[i] = own.mean(0) if place is None else own[place]
+            value = own.mean(0) if place is None else own[place]
+            # Taking a unit is linear, so the mean may come first.
+            found[i] = split_units(model, site, value, unit).reshape(-1)
     return found
 
 

@@ -7,8 +7,18 @@ import numpy as np
 
 from seer.rpc import Handle
 
-Stream = Literal["residual", "attention", "mlp"]
-"""Where in a block: the residual stream after it, what attention adds to it, what the MLP adds."""
+Stream = Literal["residual", "attention", "mlp", "heads", "head_outputs", "neurons"]
+"""What to read or change in a block.
+
+`residual`: the residual stream after the block. `attention`, `mlp`: what this part of the block
+adds to the residual stream. `heads`: the output of each attention head before the output matrix.
+`head_outputs`: what each head writes through the output matrix (can only be read). `neurons`: the
+activations of the MLP's neurons, before the MLP's output matrix.
+"""
+Layer = int | str
+"""A layer: 0 is the embeddings, n the output of block n, -1 the last. Or a hook name as in
+TransformerLens, such as `blocks.3.hook_resid_post` or `blocks.3.attn.hook_z`; it names the stream
+too. TransformerLens counts blocks from 0."""
 Array = np.ndarray[Any, np.dtype[np.float32]]
 """Numbers come back in float32, whatever the model computes in."""
 
@@ -94,14 +104,19 @@ class Steering:
     `ablate`: replace the activation by zeros (`direction` is not used).
     """
 
-    layer: int | None = None
-    """Which block (1 is the first, 0 the embeddings); None for all blocks."""
+    layer: Layer | None = None
+    """Which block (1 is the first, 0 the embeddings) or hook name; None for all blocks."""
     direction: Array | None = None
+    """As many numbers as the stream has per token. For one head: as many as the head has. For one
+    neuron: one number, 1 by default."""
     mode: Literal["add", "project_out", "ablate"] = "add"
     scale: float = 1.0
     stream: Stream = "residual"
     position: int | None = None
-    """Which token of the prompt (negative from its end); None for all, those written too."""
+    """Which token of the prompt (negative counts from its end); None for all tokens, including
+    those that the model writes."""
+    unit: int | None = None
+    """Which head or neuron, from 0, for `heads` and `neurons`; None for all of them."""
 
 
 @dataclass
@@ -113,6 +128,8 @@ class Direction:
     accuracy: float
     """Share of pairs, one prompt of each kind, that a direction made without them puts in the right
     order. Half is chance."""
+    nulls: Array | None = None
+    """Directions made in the same way from prompts that were divided at random, one per row."""
 
 
 @dataclass
@@ -159,11 +176,13 @@ class Patching:
     corrupted: float
     """The same in the corrupted run."""
     patched: Array
-    """The same for each patch: layers by positions."""
+    """The same for each patch: layers by positions, and by units where `units` were given."""
     layers: list[int]
     positions: list[int]
     tokens: list[str]
     """The corrupted prompt's tokens at these positions."""
+    units: list[int] | None = None
+    """The heads or neurons that were patched one by one."""
 
 
 @dataclass

@@ -22,12 +22,12 @@ from seer.errors import ModelInputError
 
 from ._inside import Site
 from ._records import SaeInfo
+from ._sites import parse_hook
 
 FOLDER_VARIABLE = "SEER_SAES"
 """Names the folder of autoencoders on the machine; each has a folder of its own in it."""
 
 _WEIGHTS = ("sae_weights.safetensors", "sae.safetensors")
-_HOOK = re.compile(r"blocks\.(\d+)\.hook_(resid_pre|resid_post|mlp_out|attn_out)")
 _BLOCK = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)")
 _TENSORS = {
     "standard": ("W_enc", "b_enc", "W_dec", "b_dec"),
@@ -188,16 +188,9 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _site(name: str, config: dict[str, Any]) -> Site:
     hook = str(config.get("hook_name") or config.get("hook_point") or "")
-    if found := _HOOK.fullmatch(hook):
-        layer = int(found[1]) + 1
-        if found[2] == "resid_pre":
-            return Site(layer - 1, "residual")
-        streams = {"mlp_out": "mlp", "attn_out": "attention"}
-        stream: Any = streams.get(found[2], "residual")
-        return Site(layer, stream)
     if found := _BLOCK.fullmatch(hook):
         return Site(int(found[1]) + 1, "residual")
-    raise ModelInputError(
-        f"sae={name!r}: it reads at {hook!r}; known are blocks.N.hook_resid_pre, "
-        "hook_resid_post, hook_mlp_out and hook_attn_out"
-    )
+    try:
+        return parse_hook(hook)
+    except ModelInputError as error:
+        raise ModelInputError(f"sae={name!r}: {error}") from None

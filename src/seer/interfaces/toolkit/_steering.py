@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,11 +21,12 @@ from seer.errors import ModelInputError
 from ._batches import check_total
 from ._graphs import on_device
 from ._inside import Change, Site
-from ._limits import MAX_STEERING, check_count, check_texts
+from ._limits import MAX_NULLS, MAX_STEERING, check_count, check_number, check_texts
 from ._model import Model, Prompt
 from ._reading import read_rows
-from ._records import Direction, Steering, Stream
+from ._records import Direction, Layer, Steering, Stream
 from ._registry import find
+from ._sites import check_unit, numbers_of, places_of, site_of, width_of
 from ._slots import Bend
 
 
@@ -41,35 +43,66 @@ class Step:
 def contrast(
     positive: list[Prompt],
     negative: list[Prompt],
-    layer: int,
+    layer: Layer,
     *,
     position: int = -1,
     stream: Stream = "residual",
+    unit: int | None = None,
+    nulls: int = 0,
+    seed: int = 0,
     model: str | None = None,
 ) -> Direction:
-    """Find the direction between two kinds of prompts: difference of their mean activations.
+    """Find the direction between two kinds of prompts: the difference of their mean activations.
+
+    Null directions are made in the same way after the prompts have been divided at random. Steer
+    with them too: an effect that they have as well is not an effect of the direction.
 
     Args:
-        positive: Prompts of the one kind, two at least.
-        negative: Prompts of the other kind, two at least. If there are as many as positive ones,
-            each is taken as the counterpart of the positive one at its place.
-        layer: After which block to read (0: the embeddings).
-        position: At which token of each prompt.
-        stream: What to read there.
-        model: Which model.
+        positive: Prompts of the first kind, at least two.
+        negative: Prompts of the second kind, at least two. If there are as many as positive ones,
+            each is taken as the counterpart of the positive prompt at the same place.
+        layer: The layer to read (0: the embeddings), or a hook name of TransformerLens.
+        position: Which token of each prompt to read.
+        stream: What to read there, as for `activations`.
+        unit: Which head or neuron, from 0; None for all.
+        nulls: How many null directions to make. For pairs, each pair keeps its order or swaps it
+            by chance; otherwise all prompts are divided anew into two kinds of the same sizes.
+        seed: Decides how the prompts are divided for the null directions.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_texts("positive", positive, least=2)
     check_texts("negative", negative, least=2)
-    site = Site(chosen.check_layer(layer, least=0 if stream == "residual" else 1), stream)
+    check_count("nulls", nulls, MAX_NULLS, least=0)
+    check_number("seed", seed, 0, 2**32 - 1)
+    site = site_of(chosen, layer, stream)
+    check_unit(chosen, site, unit)
     rows = [chosen.encode(prompt) for prompt in (*positive, *negative)]
     check_total(rows)
-    found = read_rows(chosen, rows, site, position=position)
+    found = read_rows(chosen, rows, site, position=position, unit=unit)
     ups, downs = found[: len(positive)], found[len(positive) :]
     vector = ups.mean(0) - downs.mean(0)
     return Direction(
-        vector=vector.cpu().numpy(), norm=float(vector.norm()), accuracy=_left_out(ups, downs)
+        vector=vector.cpu().numpy(),
+        norm=float(vector.norm()),
+        accuracy=_left_out(ups, downs),
+        nulls=_null_directions(ups, downs, nulls, seed).cpu().numpy() if nulls else None,
     )
+
+
+def _null_directions(ups: Tensor, downs: Tensor, count: int, seed: int) -> Tensor:
+    """Differences of means after the prompts were divided at random: (count, numbers)."""
+    random = np.random.default_rng(seed)
+    together = torch.cat([ups, downs])
+    found: list[Tensor] = []
+    for _ in range(count):
+        if len(ups) == len(downs):
+            signs = torch.tensor(random.choice([-1.0, 1.0], len(ups)), dtype=ups.dtype)
+            found.append((signs.to(ups.device)[:, None] * (ups - downs)).mean(0))
+        else:
+            order = random.permutation(len(together))
+            found.append(together[order[: len(ups)]].mean(0) - together[order[len(ups) :]].mean(0))
+    return torch.stack(found)
 
 
 def _left_out(ups: Tensor, downs: Tensor) -> float:
@@ -106,24 +139,44 @@ def check_steering(model: Model, steering: Sequence[Steering], count: int) -> li
 
 
 def _steps(model: Model, one: Steering, count: int) -> list[Step]:
-    vector = None
-    if one.mode != "ablate":
-        if one.direction is None:
-            raise ModelInputError(f"steering with mode={one.mode!r} needs a direction")
-        vector = model.check_vector("steering's direction", one.direction)
-        if one.mode == "project_out":
-            norm = float(vector.norm())
-            if norm == 0:
-                raise ModelInputError("a direction of zeros cannot be projected out")
-            vector = vector / norm
-        else:
-            vector = vector * one.scale
     position = None if one.position is None else model.check_position(one.position, count)
-    if one.layer is None:
-        layers = list(range(1, model.layers + 1))
-    else:
-        layers = [model.check_layer(one.layer, least=0 if one.stream == "residual" else 1)]
-    return [Step(Site(layer, one.stream), one.mode, vector, position) for layer in layers]
+    layers = range(1, model.layers + 1) if one.layer is None else [one.layer]
+    sites = [site_of(model, layer, one.stream) for layer in layers]
+    return [Step(site, one.mode, _vector(model, one, site), position) for site in sites]
+
+
+def _vector(model: Model, one: Steering, site: Site) -> Tensor | None:
+    """What `_Round` applies at a site: a vector as long as the site has numbers.
+
+    To ablate single units, it is 1 at their numbers; to ablate everything, None.
+    """
+    if site.stream == "head_outputs":
+        raise ModelInputError(
+            'head_outputs can only be read; to change a head, use stream="heads" '
+            "(blocks.N.attn.hook_z)"
+        )
+    check_unit(model, site, one.unit)
+    if one.unit is None and one.mode == "ablate":
+        return None
+    whole = torch.zeros(width_of(model, site), device=model.device)
+    places = places_of(model, site, one.unit)
+    if one.mode == "ablate":
+        whole[places] = 1
+        return whole
+    given = one.direction
+    if given is None and site.stream == "neurons" and one.unit is not None:
+        given = np.ones(1, np.float32)
+    if given is None:
+        raise ModelInputError(f"steering with mode={one.mode!r} needs a direction")
+    vector = model.check_vector("steering's direction", given, numbers_of(model, site, one.unit))
+    if one.mode == "add":
+        whole[places] = vector * one.scale
+        return whole
+    norm = float(vector.norm())
+    if norm == 0:
+        raise ModelInputError("a direction of zeros cannot be projected out")
+    whole[places] = vector / norm
+    return whole
 
 
 def bends_of(model: Model, steps: Sequence[Step]) -> dict[int, Bend] | None:
@@ -226,13 +279,14 @@ class _Round:
         if step > 0 and not self._late:
             return value
         where = self._where(value, prompt=step == 0)
-        if self._mode == "ablate":
-            return value * (1 - where)
         if self._vectors is None:
-            none = value.new_zeros(value.shape[-1])
+            # Rows without a step are masked; a step without a vector concerns all numbers.
+            none = value.new_ones(value.shape[-1])
             vectors = [none if s is None or s.vector is None else s.vector for s in self._steps]
             self._vectors = torch.stack(vectors).to(value.device)[:, None, :]
         along = self._vectors
+        if self._mode == "ablate":
+            return value * (1 - where * along)
         if self._mode == "add":
             return value + where * along
         return value - where * (value * along).sum(-1, keepdim=True) * along

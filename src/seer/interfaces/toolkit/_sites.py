@@ -1,0 +1,164 @@
+"""Sites: the places in a model where activations can be read or changed.
+
+A site is a layer and a stream. Callers may write a hook name of TransformerLens instead of the
+layer, such as `blocks.3.attn.hook_z`. TransformerLens counts blocks from 0, and layers here count
+from 1: block 3 is layer 4. Some streams consist of units: the heads of attention, the neurons of
+an MLP.
+"""
+
+# torch, transformers and scikit-learn are annotated in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
+
+import re
+
+import torch
+from torch import Tensor
+
+from seer.errors import ModelInputError
+
+from ._inside import Site
+from ._model import Model
+from ._records import Layer, Stream
+
+_HOOK = re.compile(r"blocks\.(\d+)\.([a-z_.]+)")
+_HOOKS: dict[str, tuple[int, Stream]] = {
+    "hook_resid_pre": (0, "residual"),
+    "hook_resid_post": (1, "residual"),
+    "hook_attn_out": (1, "attention"),
+    "hook_mlp_out": (1, "mlp"),
+    "attn.hook_z": (1, "heads"),
+    "attn.hook_result": (1, "head_outputs"),
+    "mlp.hook_post": (1, "neurons"),
+}
+"""Name of the hook in its block -> what to add to the block's number, and the stream."""
+
+
+def parse_hook(name: str) -> Site:
+    """The site that TransformerLens calls by this name.
+
+    Raises:
+        ModelInputError: The name is unknown, or this site is not supported.
+    """
+    found = _HOOK.fullmatch(name)
+    if found is None or found[2] not in _HOOKS:
+        known = ", ".join(f"blocks.N.{one}" for one in _HOOKS)
+        raise ModelInputError(f"{name!r} is not a supported hook name; supported are {known}")
+    more, stream = _HOOKS[found[2]]
+    return Site(int(found[1]) + more, stream)
+
+
+def site_of(model: Model, layer: Layer, stream: Stream) -> Site:
+    """The site that a caller asks for.
+
+    Raises:
+        ModelInputError: The model has no such site, or a hook name contradicts `stream`.
+    """
+    if isinstance(layer, str):
+        site = parse_hook(layer)
+        if stream not in ("residual", site.stream):
+            raise ModelInputError(f"{layer!r} is {site.stream!r}, but stream={stream!r} was given")
+        if site.layer > model.layers:
+            raise ModelInputError(f"{layer!r}: the model has blocks 0 to {model.layers - 1}")
+    else:
+        site = Site(model.check_layer(layer, least=0 if stream == "residual" else 1), stream)
+    if site.stream != "residual":
+        # Raises if the architecture does not have this part.
+        model.site(site.layer, site.stream)
+    return site
+
+
+def unit_count(model: Model, site: Site) -> int:
+    """How many heads or neurons a site has; 0 if it has no units."""
+    if site.stream in ("heads", "head_outputs"):
+        return model.units[site.layer - 1].head_count
+    return model.units[site.layer - 1].neuron_count if site.stream == "neurons" else 0
+
+
+def check_unit(model: Model, site: Site, unit: int | None) -> int | None:
+    """`unit`, if the site has it.
+
+    Raises:
+        ModelInputError: The site has no units, or not this one.
+    """
+    if unit is None:
+        return None
+    count = unit_count(model, site)
+    if not count:
+        raise ModelInputError(
+            f"unit={unit!r}: stream={site.stream!r} has no units; "
+            "heads, head_outputs and neurons have"
+        )
+    if not 0 <= unit < count:
+        what = "neurons" if site.stream == "neurons" else "heads"
+        raise ModelInputError(f"unit={unit!r}: layer {site.layer} has {what} 0 to {count - 1}")
+    return unit
+
+
+def width_of(model: Model, site: Site) -> int:
+    """How many numbers one token has at a site that can be changed."""
+    if site.stream == "neurons":
+        return model.units[site.layer - 1].neuron_count
+    if site.stream == "heads":
+        return model.units[site.layer - 1].head_count * model.units[site.layer - 1].head_width
+    return model.width
+
+
+def numbers_of(model: Model, site: Site, unit: int | None) -> int:
+    """How many numbers one token has at a site, or in one unit of it."""
+    if site.stream == "neurons":
+        return width_of(model, site) if unit is None else 1
+    if site.stream == "heads":
+        return width_of(model, site) if unit is None else model.units[site.layer - 1].head_width
+    if site.stream == "head_outputs" and unit is None:
+        return model.width * unit_count(model, site)
+    return model.width
+
+
+def places_of(model: Model, site: Site, unit: int | None) -> slice:
+    """Which numbers of a token belong to a unit; all of them without one."""
+    if unit is None:
+        return slice(0, width_of(model, site))
+    size = 1 if site.stream == "neurons" else model.units[site.layer - 1].head_width
+    return slice(unit * size, (unit + 1) * size)
+
+
+def source_of(site: Site) -> Site:
+    """The site to read so that `split_units` can compute this one."""
+    return Site(site.layer, "heads") if site.stream == "head_outputs" else site
+
+
+def split_units(model: Model, site: Site, values: Tensor, unit: int | None) -> Tensor:
+    """What was read at `source_of(site)`, (..., numbers), by unit.
+
+    Returns:
+        For heads (..., heads, head width), for head_outputs (..., heads, width), otherwise
+        (..., numbers). One unit has one dimension less.
+    """
+    if site.stream == "neurons":
+        return values if unit is None else values[..., unit]
+    if site.stream not in ("heads", "head_outputs"):
+        return values
+    own = model.units[site.layer - 1]
+    heads = values.unflatten(-1, (own.head_count, own.head_width))
+    if site.stream == "heads":
+        return heads if unit is None else heads[..., unit, :]
+    chosen = range(own.head_count) if unit is None else [unit]
+    outputs = torch.stack([_written(model, site, values, head) for head in chosen], -2)
+    return outputs if unit is None else outputs[..., 0, :]
+
+
+def _written(model: Model, site: Site, values: Tensor, head: int) -> Tensor:
+    """What one head adds to the output of attention, before any norm behind it.
+
+    The output matrix itself is applied to the head's values alone, so adapters and quantised
+    weights count as they do in the model. Its bias belongs to no head and is taken off.
+    """
+    matrix = model.units[site.layer - 1].heads
+    alone = torch.zeros_like(values)
+    place = places_of(model, Site(site.layer, "heads"), head)
+    alone[..., place] = values[..., place]
+    with model.turn, torch.no_grad():
+        given = torch.cat([alone.reshape(-1, alone.shape[-1]), alone.new_zeros(1, alone.shape[-1])])
+        found: Tensor = matrix(given.to(model.net.dtype)).float()
+    return (found[:-1] - found[-1]).reshape(*values.shape[:-1], -1)
