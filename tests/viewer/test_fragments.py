@@ -115,9 +115,9 @@ def test_no_fragment_holds_more_than_harmless_elements(client: Any, root: Path, 
 def test_text_made_to_be_slow_is_rendered_in_bounded_time(
     client: Any, root: Path, text: str
 ) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     (found,) = texts(client, root, text)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5
     assert found is None or isinstance(found, list)
 
 

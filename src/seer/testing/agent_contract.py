@@ -7,7 +7,7 @@ is scripted.
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,8 +67,15 @@ server.run("stdio")
 """
 
 
-def tools(done: list[str] | None = None) -> MCPServer:
-    """A tool server in this process."""
+def tools(
+    done: list[str] | None = None, *, in_forever: Callable[[], None] | None = None
+) -> MCPServer:
+    """A tool server in this process.
+
+    Args:
+        done: Gets a line for each addition.
+        in_forever: Called when the tool that never ends begins.
+    """
     server: MCPServer = MCPServer("lab")
 
     def add(a: int, b: int) -> int:
@@ -87,6 +94,8 @@ def tools(done: list[str] | None = None) -> MCPServer:
 
     async def forever() -> str:
         """Never ends."""
+        if in_forever is not None:
+            in_forever()
         await anyio.sleep_forever()
         return ""
 
@@ -392,7 +401,11 @@ class AgentContract(AgentTest):
 
     async def test_a_tool_past_the_time_limit_is_stopped_and_the_agent_concludes(self) -> None:
         script = [Reply(tools=(self.use("forever"),)), Reply(text="in time")]
-        events = await self.play(script, limits=Limits(seconds=4))
+        with self.endpoint(script) as endpoint:
+            server = tools(in_forever=lambda: run.set_limits(Limits(seconds=0.001)))
+            run = self.start(endpoint, mcp_config={"lab": server})
+            events = await self.finish(run)
+        assert [event.limit for event in only(events, LimitReached)] == ["seconds"]
         assert (last(events).reason, last(events).result) == ("limit", "in time")
 
     async def test_a_vendor_that_never_answers_is_cut_off(self) -> None:
