@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from seer._transient import TransientFolder
-from seer.execution._private import PrivateFolder
+from seer.execution._folders import PrivateFolder
 from tests.waiting import wait_until
 
 OWNER = """
 import os, sys
 from pathlib import Path
 from seer._transient import TransientFolder, _watcher, remove_at_end
-from seer.execution._private import PrivateFolder
+from seer.execution._folders import PrivateFolder
 root = Path(sys.argv[1])
 root.mkdir()
 kept = [TransientFolder("one", inside=root), TransientFolder("x"), PrivateFolder("session")]

@@ -12,8 +12,7 @@ import sys
 import pytest
 
 from seer.console import confirm, progress, say, say_json, table, visible
-from seer.console._output import filtered_output
-from seer.console._status import status_line
+from seer.console._output import filtered_output, status_line
 from seer.errors import CommandFailedError, RemoteError
 
 HOSTILE = "a\x1b]0;t\x07\x9b2J\x7f\r\u202eb\udc9b\U000e0041"

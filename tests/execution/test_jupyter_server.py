@@ -44,7 +44,7 @@ async def start(
     (tmp_path / "server").mkdir()
     file = NotebookFile(tmp_path / "a.ipynb")
     server = await JupyterServer.start(
-        tmp_path / "server", file, key="k", dial=no_kernel, on_event=no_event
+        tmp_path / "server", file, key="k", connect=no_kernel, on_event=no_event
     )
     return server, file
 

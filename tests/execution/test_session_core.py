@@ -14,8 +14,8 @@ from seer.errors import SandboxStateError
 from seer.execution import Session, open_sessions
 from seer.execution import _turns as turns_module
 from seer.execution._execution import Execution
+from seer.execution._folders import PrivateFolder
 from seer.execution._open import Ready
-from seer.execution._private import PrivateFolder
 from seer.execution._result import Status
 from seer.execution._session import SessionKind
 from seer.execution._site import Ground, Site

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from seer.events import ToolInfo
 from seer.harness import AgentRequest, Seat
-from seer.harness.agents._claude_conversation import Conversation
+from seer.harness.agents._claude import Conversation
 
 
 class _Seat:

@@ -12,8 +12,7 @@ import pytest
 
 from seer.events import ToolCall, ToolResult
 from seer.runs import GateCall, RunRecord, open_run
-from seer.runs._gate_calls import CallCollector, Followed
-from seer.runs._tool_calls import ToolCalls
+from seer.runs._gate_calls import CallCollector, Followed, ToolCalls
 
 
 def call(function: str, *, started: float) -> GateCall:

@@ -23,7 +23,7 @@ from seer.environment import SandboxConfig, ScopedSandbox
 from seer.events import parse_event
 from seer.harness import Call, Expect, Scripted, Step, run_agent
 from seer.runs import GateCall
-from seer.runs._tool_calls import ToolCalls
+from seer.runs._gate_calls import ToolCalls
 from seer.runs.export._tracing import Tracing
 
 

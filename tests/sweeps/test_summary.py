@@ -114,7 +114,7 @@ def test_tables_hold_whatever_was_reported(tmp_path: Path) -> None:
 
 def test_what_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = sweep_of(tmp_path, {"a": [1.0]})
-    for name in ("pyarrow", "scipy.stats"):
+    for name in ("pyarrow", "scipy.special", "scipy.stats"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r"seer-interp\[sweeps\]"):
         sweep.to_parquet(tmp_path / "t.parquet")

@@ -15,7 +15,7 @@ from seer.cli._codes import FOUND, Interrupted
 from seer.cli._options import json_option
 from seer.cli._ps import duration
 from seer.console import say, say_json, table
-from seer.console._status import status_line
+from seer.console._output import status_line
 
 if TYPE_CHECKING:
     from seer.sweeps import Executor, Matrix, Progress, Summary, SweepResult

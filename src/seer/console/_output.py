@@ -5,7 +5,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 from seer.errors import visible
@@ -166,3 +167,33 @@ def _fitted(widths: list[int], room: int, may_shrink: list[bool]) -> list[int]:
             break
         found[index] -= 1
     return found
+
+
+@contextmanager
+def status_line(file: TextIO | None = None) -> Generator[Callable[[str], None]]:
+    """Give a function that shows one line of text in place of the one before.
+
+    If the stream is not a terminal, each new text is printed as a line of its own.
+
+    Args:
+        file: The stream; standard error by default.
+    """
+    stream: TextIO = sys.stderr if file is None else file
+    moving = stream.isatty()
+    last = ""
+
+    def show(text: str) -> None:
+        nonlocal last
+        if text == last:
+            return
+        last = text
+        if moving:
+            stream.write("\r\x1b[2K")
+        say(" ".join(text.split()), file=stream, end="" if moving else "\n")
+
+    try:
+        yield show
+    finally:
+        if moving and last:
+            stream.write("\n")
+            stream.flush()

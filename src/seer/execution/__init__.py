@@ -1,7 +1,6 @@
 """Sessions: where an agent's code runs. They know nothing of tool protocols or vendors."""
 
 from seer.execution._pool import Pool
-from seer.execution._registry import open_sessions
 from seer.execution._result import (
     ExecutionError,
     ExecutionResult,
@@ -9,10 +8,10 @@ from seer.execution._result import (
     RichOutput,
     StreamText,
 )
-from seer.execution._session import Session
+from seer.execution._session import Session, open_sessions
 from seer.execution.kernel._images import Image
-from seer.execution.kernel._local import LocalSession, acreate_local_session, create_local_session
-from seer.execution.notebook._cells import CellInfo
+from seer.execution.kernel._session import LocalSession, acreate_local_session, create_local_session
+from seer.execution.notebook._edits import CellInfo
 from seer.execution.notebook._session import (
     NotebookSession,
     acreate_notebook_session,

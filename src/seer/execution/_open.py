@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from seer.errors import ConfigError
-from seer.execution._private import PrivateFolder
+from seer.execution._folders import PrivateFolder
 from seer.execution._site import MEMORY, Isolation, LocalSite, SandboxLike, SandboxSite, Site
 from seer.isolation import JAIL_UIDS
 from seer.workspace import Workspace

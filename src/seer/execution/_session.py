@@ -5,6 +5,7 @@ A session knows nothing of tools, protocols or vendors; the packages above provi
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -19,7 +20,6 @@ from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
 from seer.execution._execution import Execution
 from seer.execution._open import Ready
-from seer.execution._registry import add_session, drop_session
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._turns import Runner, Turns
 from seer.workspace import Workspace
@@ -442,3 +442,38 @@ def _recorded_server(name: str) -> dict[str, dict[str, Any]]:
     args = ["-c", f"raise SystemExit({message!r})"]
     env = {RECORDED: "1"}
     return {name: {"type": "stdio", "command": sys.executable, "args": args, "env": env}}
+
+
+_open: dict[str, Session] = {}
+
+
+def add_session(session: Session) -> None:
+    """Note a session that has just been opened."""
+    if not _open:
+        atexit.unregister(_tidy_up)
+        atexit.register(_tidy_up)
+    _open[session.session_id] = session
+
+
+def drop_session(session: Session) -> None:
+    """Forget a session that closes."""
+    _open.pop(session.session_id, None)
+
+
+def open_sessions() -> list[Session]:
+    """All sessions of this process that are open, oldest first.
+
+    One that was made in an event loop which has been closed since does not count: the program
+    that made it has ended.
+    """
+    return [session for session in _open.values() if not session.is_orphaned]
+
+
+# The parent's sessions are the parent's to close.
+os.register_at_fork(after_in_child=_open.clear)
+
+
+def _tidy_up() -> None:
+    """At the end of the process: what runs ends by itself, what lies on disk does not."""
+    for session in _open.values():
+        session.abandon()

@@ -18,9 +18,8 @@ from seer.environment import ModelHandle
 from seer.environment.models._origins import package_versions
 from seer.environment.packages._packages import build_environment
 from seer.errors import IsolationError, RemoteFileError, SandboxLostError
-from seer.execution._folder import HostFolder
-from seer.execution._private import PrivateFolder
-from seer.execution._reverse import ReverseDoor
+from seer.execution._folders import HostFolder, PrivateFolder
+from seer.execution._sockets import ReverseTunnel
 from seer.isolation import BackendName, Mount
 from seer.providers import Machine, MachineSpec, get_provider
 from seer.workspace import Gate, Workspace
@@ -231,7 +230,7 @@ class SandboxSite(Site):
         super().__init__(workspace, session_id=session_id, name=name)
         self.sandbox = self._sandbox = sandbox
         self.runs_nothing = sandbox.machine.runs_nothing
-        self._doors: list[ReverseDoor] = []
+        self._tunnels: list[ReverseTunnel] = []
 
     @property
     def workspace_dir(self) -> PurePosixPath:
@@ -257,14 +256,14 @@ class SandboxSite(Site):
         callers = {} if self.runs_nothing else self._callers
         for name, caller in callers.items():
             path = f"{base}/{name}.sock"
-            self._doors.append(await ReverseDoor.open(machine, path, caller.path))
+            self._tunnels.append(await ReverseTunnel.open(machine, path, caller.path))
             env[f"SEER_GATE_{name.upper()}"] = f"frames:path:{path}"
         return Ground(machine=machine, inside=f"{base}/inside", libraries=f"{base}/lib", env=env)
 
     async def _release(self, ground: Ground) -> None:
-        doors, self._doors = self._doors, []
-        for door in doors:
-            await door.close()
+        tunnels, self._tunnels = self._tunnels, []
+        for tunnel in tunnels:
+            await tunnel.close()
         try:
             await ground.machine.remove(self._base(ground.machine), recursive=True)
         except (SandboxLostError, RemoteFileError) as error:

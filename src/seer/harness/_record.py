@@ -19,8 +19,7 @@ from seer.harness._request import SessionLike
 from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
 from seer.runs import RecordError, Run, RunRecord, runs_root
-from seer.runs._gate_calls import CallCollector, Followed
-from seer.runs._tool_calls import ToolCalls
+from seer.runs._gate_calls import CallCollector, Followed, ToolCalls
 from seer.runs.export._tracing import Tracing
 
 logger = logging.getLogger(__name__)

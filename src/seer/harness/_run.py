@@ -29,8 +29,8 @@ from seer.events import (
 )
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._approval import Approve, Policy, find_policy, read_policies
-from seer.harness._channel import Channel
 from seer.harness._control import control_door
+from seer.harness._event_queue import EventQueue
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._record import Recording
 from seer.harness._request import (
@@ -46,7 +46,7 @@ from seer.harness._seat import RunOver, Seat
 from seer.harness._servers import ServerSpec
 from seer.harness._toolbox import open_toolbox
 from seer.harness.agents._replay import RecordedRun, find_recorded
-from seer.harness.terminal._shown import show as show_event
+from seer.harness.terminal._event_text import show as show_event
 from seer.runs import new_run_id
 
 logger = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class AgentRun(AsyncIterator[Event]):
         self._interactive = interactive
         self._policies = policies
         self._shown = shown
-        self._channel: Channel | None = None
+        self._queue: EventQueue | None = None
         self._seat: Seat | None = None
         self._scope: anyio.CancelScope | None = None
         self._unwanted = False
@@ -143,11 +143,11 @@ class AgentRun(AsyncIterator[Event]):
 
     async def _iterate(self) -> AsyncGenerator[Event, None]:
         loop = background_loop()
-        ready: Future[Channel] = Future()
+        ready: Future[EventQueue] = Future()
         driver = asyncio.run_coroutine_threadsafe(self._drive(ready), loop)
         try:
-            channel = await asyncio.wrap_future(ready)
-            while (event := await channel.get()) is not None:
+            queue = await asyncio.wrap_future(ready)
+            while (event := await queue.get()) is not None:
                 if self._shown:
                     # Here and not where it works: a terminal may stop, and with it who writes.
                     show_event(event)
@@ -168,16 +168,16 @@ class AgentRun(AsyncIterator[Event]):
 
     # --- the background loop's side ------------------------------------------------------------
 
-    async def _drive(self, ready: "Future[Channel]") -> None:
-        channel = self._channel = Channel()
-        ready.set_result(channel)
+    async def _drive(self, ready: "Future[EventQueue]") -> None:
+        queue = self._queue = EventQueue()
+        ready.set_result(queue)
         try:
             with anyio.CancelScope() as self._scope:
                 if self._unwanted:
                     return
                 await self._work()
         finally:
-            channel.close()
+            queue.close()
 
     async def _work(self) -> None:
         reason: FinishReason = "cancelled"
@@ -277,8 +277,8 @@ class AgentRun(AsyncIterator[Event]):
                 watch.cancel()
 
     async def _consumer_ready(self) -> None:
-        if self._channel is not None:
-            await self._channel.drained()
+        if self._queue is not None:
+            await self._queue.drained()
 
     def _started(self, seat: Seat) -> RunStarted:
         request = self._request
@@ -298,8 +298,8 @@ class AgentRun(AsyncIterator[Event]):
             self._recording.event(event)
         if isinstance(event, RunFinished):
             self.result = event
-        if self._channel is not None:
-            self._channel.put(event)
+        if self._queue is not None:
+            self._queue.put(event)
 
 
 def _outcome(seat: Seat) -> tuple[FinishReason, str]:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from seer.execution._private import PrivateFolder
+from seer.execution._folders import PrivateFolder
 from seer.mcp._streams import Pipes
 from seer.tools import server_name
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from seer.execution import Session
-from seer.execution._private import PrivateFolder
+from seer.execution._folders import PrivateFolder
 from seer.mcp._door import Door
 from seer.mcp._sdk import load_server
 from seer.mcp._streams import Pipes

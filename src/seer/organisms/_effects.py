@@ -1,14 +1,10 @@
-"""How large a property is: organism against control, with an interval.
+"""How large a property is: organism against control, with an interval."""
 
-Statistics are SciPy's; here is only which numbers are compared.
-"""
-
-import importlib
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from seer.errors import MissingExtraError
+from seer._statistics import bootstrap
 
 
 @dataclass(frozen=True)
@@ -40,19 +36,9 @@ def compare(organism: Sequence[float], control: Sequence[float], *, seed: int = 
         raise ValueError(
             f"need the same items for both, three at least; got {len(organism)} and {len(control)}"
         )
-    try:
-        stats: Any = importlib.import_module("scipy.stats")
-        numpy: Any = importlib.import_module("numpy")
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{error.name} is needed for intervals; run: pip install 'seer-interp[science]'"
-        ) from error
-    differences = numpy.asarray(organism) - numpy.asarray(control)
-    spread = float(differences.std(ddof=1))
-    mean = float(differences.mean())
+    differences = [one - other for one, other in zip(organism, control, strict=True)]
+    mean, spread = statistics.fmean(differences), statistics.stdev(differences)
     if spread == 0.0:
         return Effect(mean, mean, mean, float("inf") if mean else 0.0, len(organism))
-    found = stats.bootstrap(
-        (differences,), numpy.mean, n_resamples=4000, rng=numpy.random.default_rng(seed)
-    ).confidence_interval
-    return Effect(mean, float(found.low), float(found.high), mean / spread, len(organism))
+    low, high = bootstrap(differences, resamples=4000, seed=seed)
+    return Effect(mean, low, high, mean / spread, len(organism))

@@ -12,6 +12,7 @@ The folder is for the controller's user alone; no jail ever sees it.
 """
 
 import errno
+import functools
 import json
 import logging
 import os
@@ -22,13 +23,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from seer import __version__
 from seer._files import replace_file
 from seer._redact import Redactor
 from seer.errors import RecordError
 from seer.runs._blobs import BlobStore, pack
 from seer.runs._chain import ChainWriter
 from seer.runs._scrub import scrub, scrub_bytes
-from seer.runs._versions import package_versions
 
 logger = logging.getLogger(__name__)
 
@@ -235,3 +236,35 @@ def process_start(pid: int) -> int | None:
     except OSError:
         return None
     return int(stat.rpartition(")")[2].split()[19])
+
+
+_NAMED = (
+    "accelerate",
+    "claude-agent-sdk",
+    "google-genai",
+    "mcp",
+    "nnsight",
+    "numpy",
+    "openai",
+    "peft",
+    "pydantic-ai-slim",
+    "safetensors",
+    "torch",
+    "transformer-lens",
+    "transformers",
+)
+
+
+@functools.cache
+def package_versions() -> dict[str, str]:
+    """The versions of Seer, and of the packages above that are installed beside it."""
+    # Imported late: it takes a good part of the time that importing this package does.
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"seer-interp": __version__}
+    for name in _NAMED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

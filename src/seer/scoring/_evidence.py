@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
+from seer._statistics import science
 from seer.errors import AnswerError
 from seer.events import Text
 from seer.runs import GateCall, Run
 from seer.scoring._answer import Answer, parse_answer
 from seer.scoring._claims import Check, Claim, Condition, Reading, Scalar, Select, Step, path_text
 from seer.scoring._grade import SHAPE_ONLY
-from seer.scoring._rates import science
 from seer.scoring._readings import Missing, Results, arguments, attempts, changed, leaves
 from seer.scoring._rerun import Rerun
 

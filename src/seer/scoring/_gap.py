@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from seer.scoring._rates import Rate, group_means, rate, science
+from seer._statistics import group_means, science
+from seer.scoring._rates import Rate, rate
 
 
 class Scored(Protocol):

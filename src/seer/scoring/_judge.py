@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from seer._statistics import science
 from seer.errors import AnswerError
 from seer.harness import Agent, Text, run_agent
 from seer.organisms import ground_truth
 from seer.runs import GateCall
 from seer.scoring._answer import Answer
 from seer.scoring._grade import grade
-from seer.scoring._rates import Rate, rate, science
+from seer.scoring._rates import Rate, rate
 
 PROMPTS = {
     "1": (

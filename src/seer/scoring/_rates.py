@@ -1,12 +1,10 @@
-"""Success rates with intervals. The formulas are statsmodels'."""
+"""Success rates with intervals."""
 
-import importlib
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from seer.errors import MissingExtraError
+from seer._statistics import group_means, science, wilson
 
 
 @dataclass(frozen=True)
@@ -45,20 +43,8 @@ def rate(results: Sequence[bool], groups: Sequence[str] | None = None) -> Rate:
         if between:
             n = min(n, value * (1 - value) / between)
         n *= (special.ndtri(0.975) / special.stdtrit(len(means) - 1, 0.975)) ** 2
-    low, high = proportions().proportion_confint(value * n, n, method="wilson")
-    return Rate(value, float(low), float(high), len(results))
-
-
-def group_means(values: Sequence[float], groups: Sequence[str]) -> list[float]:
-    """The mean of each group.
-
-    Raises:
-        ValueError: There are not as many groups as values.
-    """
-    found: dict[str, list[float]] = {}
-    for value, group in zip(values, groups, strict=True):
-        found.setdefault(group, []).append(value)
-    return [sum(group) / len(group) for group in found.values()]
+    low, high = wilson(value, n)
+    return Rate(value, low, high, len(results))
 
 
 def difference(first: Sequence[bool], second: Sequence[bool]) -> Rate:
@@ -71,31 +57,8 @@ def difference(first: Sequence[bool], second: Sequence[bool]) -> Rate:
     """
     if not first or not second:
         raise ValueError("a difference needs results on both sides")
-    low, high = proportions().confint_proportions_2indep(
+    low, high = science("statsmodels.stats.proportion").confint_proportions_2indep(
         sum(first), len(first), sum(second), len(second), method="newcomb", compare="diff"
     )
     value = sum(first) / len(first) - sum(second) / len(second)
     return Rate(value, float(low), float(high), min(len(first), len(second)))
-
-
-def proportions() -> Any:
-    """statsmodels' module on proportions.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
-    return science("statsmodels.stats.proportion")
-
-
-def science(module: str) -> Any:
-    """A module of the extra `science`, as a plain object: its annotations are partial.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{error.name} is not installed; run: pip install 'seer-interp[science]'"
-        ) from error

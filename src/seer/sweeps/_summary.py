@@ -1,20 +1,18 @@
 """The statistics of a sweep: means with intervals, paired differences, and a plot of the means.
 
-SciPy computes the intervals: Wilson's for scores that are 0 or 1, the bootstrap (BCa) for others.
+The intervals are Wilson's for scores that are 0 or 1, the bootstrap (BCa) for others.
 A difference over several models takes the mean of each model as one result (Student's interval).
 """
 
 import colorsys
-import importlib
 import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from seer.errors import MissingExtraError
+from seer._statistics import bootstrap, group_means, science, student, wilson
 from seer.sweeps._results import SweepResult
 
 _AXES = ("agent", "tools", "model")
@@ -144,18 +142,15 @@ def _pairs(
 
 
 def _of_pairs(paired: list[tuple[str | None, float]]) -> tuple[float, float, float, str]:
-    models: dict[str | None, list[float]] = {}
-    for model, gain in paired:
-        models.setdefault(model, []).append(gain)
-    if len(models) == 1:
-        return _bootstrap([gain for _, gain in paired])
+    models, gains = [model for model, _ in paired], [gain for _, gain in paired]
+    means = group_means(gains, models)
+    if len(means) == 1:
+        return _bootstrap(gains)
     # Results of one model are not independent, and a bootstrap over few models is too narrow.
-    means = [sum(gains) / len(gains) for gains in models.values()]
-    mean, spread = sum(means) / len(means), statistics.stdev(means)
-    if not spread:
+    mean = sum(means) / len(means)
+    if len(set(means)) == 1:
         return mean, math.nan, math.nan, "none"
-    reach = _stats().t.ppf(0.975, len(means) - 1) * spread / math.sqrt(len(means))
-    return mean, float(mean - reach), float(mean + reach), "Student over models"
+    return mean, *student(means, extra="sweeps"), "Student over models"
 
 
 def interval(scores: Sequence[float]) -> tuple[float, float, float, str]:
@@ -163,9 +158,8 @@ def interval(scores: Sequence[float]) -> tuple[float, float, float, str]:
     if not scores:
         return math.nan, math.nan, math.nan, "none"
     if set(scores) <= {0.0, 1.0}:
-        test = _stats().binomtest(int(sum(scores)), len(scores))
-        bounds = test.proportion_ci(0.95, method="wilson")
-        return sum(scores) / len(scores), float(bounds.low), float(bounds.high), "Wilson"
+        mean = sum(scores) / len(scores)
+        return mean, *wilson(mean, len(scores), extra="sweeps"), "Wilson"
     return _bootstrap(scores)
 
 
@@ -174,22 +168,7 @@ def _bootstrap(values: Sequence[float]) -> tuple[float, float, float, str]:
     if len(values) < 2 or len(set(values)) == 1:
         # Nothing varies, so nothing can be resampled.
         return mean, math.nan, math.nan, "none"
-    import numpy as np
-
-    average: Callable[..., Any] = np.mean
-    # Seeded: the same results give the same summary.
-    found = _stats().bootstrap((list(values),), average, rng=0, n_resamples=9999)
-    bounds = found.confidence_interval
-    return mean, float(bounds.low), float(bounds.high), "bootstrap"
-
-
-def _stats() -> Any:
-    try:
-        return importlib.import_module("scipy.stats")
-    except ImportError as error:
-        raise MissingExtraError(
-            "summaries need SciPy; run: pip install 'seer-interp[sweeps]'"
-        ) from error
+    return mean, *bootstrap(values, extra="sweeps"), "bootstrap"
 
 
 def plot(summary: Summary, path: str | Path, *, title: str = "") -> Path:
@@ -205,12 +184,7 @@ def plot(summary: Summary, path: str | Path, *, title: str = "") -> Path:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        figures: Any = importlib.import_module("matplotlib.figure")
-    except ImportError as error:
-        raise MissingExtraError(
-            "plots need matplotlib; run: pip install 'seer-interp[sweeps]'"
-        ) from error
+    figures = science("matplotlib.figure", extra="sweeps")
     groups = [group for group in summary.groups if group.n][::-1]
     sets = list(dict.fromkeys(group.tools for group in summary.groups))
     figure = figures.Figure(figsize=(8, 1.5 + 0.42 * max(len(groups), 1)), layout="constrained")
@@ -267,7 +241,7 @@ def _label(group: Group, sets: list[str | None]) -> str:
 
 
 def _legend(figure: Any, names: list[str]) -> None:
-    lines: Any = importlib.import_module("matplotlib.lines")
+    lines = science("matplotlib.lines", extra="sweeps")
     handles = [
         lines.Line2D([], [], marker="o", linestyle="", color=_colour(index), label=name)
         for index, name in enumerate(names)

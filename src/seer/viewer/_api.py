@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 import seer
 from seer.errors import ConfigError, PathEscapeError, RecordError, RunNotFoundError, SeerError
+from seer.harness import control_run
 from seer.isolation import read_bytes
 from seer.runs import Run, RunFilter, RunIndex
 from seer.viewer._claims import checked_claims
-from seer.viewer._control import control
 from seer.viewer._export import shared_page
 from seer.viewer._fragments import (
     Fragments,
@@ -46,6 +46,9 @@ MOST_LINES = 100
 LARGEST = 256 * 1024 * 1024
 
 Handler = Callable[[Request], Response]
+
+_CONTROLS = {"stop", "conclude", "message", "limits", "approve"}
+"""What the page can ask of a running run."""
 
 
 class Api:
@@ -227,7 +230,7 @@ class Api:
         try:
             asked = _object(await request.body())
             run = await anyio.to_thread.run_sync(self._open, request)
-            await anyio.to_thread.run_sync(control, run, asked)
+            await anyio.to_thread.run_sync(_control, run, asked)
         except SeerError as error:
             return _failure(error)
         return answer({"ok": True})
@@ -297,3 +300,23 @@ def _summary(row: dict[str, Any]) -> dict[str, Any]:
     """A row of the listing: of long texts only the beginning is shown."""
     shown = {key: v[:300] if isinstance(v, str) else v for key, v in row.items()}
     return {**shown, "line": plain_line(row.get("result") or row.get("task") or "")}
+
+
+def _control(run: Run, asked: Mapping[str, Any]) -> None:
+    """Do what the page asks a running run to do.
+
+    Raises:
+        ConfigError: The action is unknown, or its values have the wrong form.
+        RunControlError: The run has ended, or cannot be reached.
+    """
+    action = asked.get("action")
+    if action not in _CONTROLS:
+        raise ConfigError("action", action, f"must be one of {sorted(_CONTROLS)}")
+    control_run(
+        run.folder,
+        action,
+        text=asked.get("text"),
+        limits=asked.get("limits"),
+        call=asked.get("call"),
+        approved=asked.get("approved", False),
+    )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from seer._files import replace_file
 from seer._redact import MARK
 from seer.errors import RecordError
 from seer.runs import Run, open_run
@@ -58,12 +59,9 @@ def share(run: Run | Path | str, path: Path | str, *, redact: Redaction | None =
     opened = run if isinstance(run, Run) else open_run(run)
     page = shared_page(opened, redact or Redaction())
     target = Path(path)
-    part = target.with_name(f".{target.name}.part")
     try:
-        part.write_text(page.html, encoding="utf-8")
-        part.replace(target)
+        replace_file(target, page.html)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise RecordError(f"{target}: cannot be written: {error}") from error
     return target
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from seer.errors import ProtocolError, SandboxLostError, SandboxStateError, StartError
 from seer.execution._capture import Capture
-from seer.execution._dial import dial
+from seer.execution._sockets import connect_in_machine
 from seer.execution.kernel._messages import Message, Signer
 from seer.execution.kernel._publish import publish
 from seer.execution.kernel._zmtp import ZmtpConnection
@@ -209,7 +209,9 @@ class Kernel:
                     return
 
     async def _open(self, machine: Machine, path: str, kind: str) -> ZmtpConnection:
-        return await ZmtpConnection.open(await dial(machine, path), kind, limit=MESSAGE_LIMIT)
+        return await ZmtpConnection.open(
+            await connect_in_machine(machine, path), kind, limit=MESSAGE_LIMIT
+        )
 
     async def _pump(self, connection: ZmtpConnection, handle: Callable[[Message], None]) -> None:
         try:

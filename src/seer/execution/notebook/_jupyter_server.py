@@ -17,8 +17,7 @@ from typing import Any
 
 from seer._redact import register_secrets
 from seer.errors import MissingExtraError, SandboxLostError, StartError
-from seer.execution._dial import SocketChannel, connect_path
-from seer.execution._reverse import relay
+from seer.execution._sockets import SocketChannel, connect_path, relay
 from seer.execution.notebook._edits import Edit, Notebook
 from seer.execution.notebook._file import NotebookFile, checked_notebook
 from seer.execution.notebook._jupyter_jail import hand_over, prepare
@@ -43,7 +42,7 @@ _BROKEN = (
 )
 """What comes of a message that the server would not send by itself."""
 
-Dial = Callable[[int], Awaitable[Channel]]
+Connect = Callable[[int], Awaitable[Channel]]
 OnEvent = Callable[[str], Awaitable[object]]
 
 
@@ -85,7 +84,7 @@ class JupyterServer:
 
     @classmethod
     async def start(
-        cls, folder: Path, file: NotebookFile, *, key: str, dial: Dial, on_event: OnEvent
+        cls, folder: Path, file: NotebookFile, *, key: str, connect: Connect, on_event: OnEvent
     ) -> JupyterServer:
         """Start a server and wait until it answers.
 
@@ -93,7 +92,7 @@ class JupyterServer:
             folder: An empty private folder for it.
             file: The notebook, which is all that the server shows.
             key: The kernel's connection key.
-            dial: Connects to one of the kernel's five sockets.
+            connect: Connects to one of the kernel's five sockets.
             on_event: Called with `interrupt` and `restart` when the person asks for it.
 
         Raises:
@@ -106,7 +105,7 @@ class JupyterServer:
             part.mkdir(mode=0o700)
         try:
             for number in range(1, _SOCKETS + 1):
-                self._offer(self._kernel_socket(number), lambda number=number: dial(number))
+                self._offer(self._kernel_socket(number), lambda number=number: connect(number))
             web = socket.create_server(("127.0.0.1", 0), backlog=128)
             port: int = web.getsockname()[1]
             self._offer(web, self._dial_server)

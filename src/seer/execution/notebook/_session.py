@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -15,27 +16,27 @@ from seer._sync import on_loop, run_sync
 from seer.environment import ModelHandle
 from seer.errors import ConfigError, SandboxLostError
 from seer.execution._capture import OnOutput
-from seer.execution._dial import dial
 from seer.execution._execution import Execution
 from seer.execution._open import JailOptions, Ready, make_ready, slug
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._session import SessionKind
 from seer.execution._site import MEMORY, Isolation, SandboxLike
+from seer.execution._sockets import connect_in_machine
 from seer.execution._turns import check_text
 from seer.execution.kernel._kernel import Kernel
 from seer.execution.kernel._session import KernelSession
-from seer.execution.notebook._cells import CellInfo
 from seer.execution.notebook._edits import (
+    CellInfo,
     Edit,
+    Notebook,
     as_outputs,
     find_cell,
     new_cell,
     output_size,
     without_large,
 )
+from seer.execution.notebook._file import NotebookFile
 from seer.execution.notebook._jupyter_server import JupyterServer
-from seer.execution.notebook._models_text import describe_models
-from seer.execution.notebook._store import NotebookStore, new_cell_id
 from seer.providers import Channel
 from seer.workspace import Workspace
 
@@ -290,17 +291,17 @@ class NotebookSession(KernelSession):
                     self._private.folder(f"jupyter-{secrets.token_hex(3)}"),
                     self._store.file,
                     key=self._signer.key,
-                    dial=self._dial_kernel,
+                    connect=self._connect_kernel,
                     on_event=self._on_event,
                 )
                 self._store.server = server
         return server.url
 
-    async def _dial_kernel(self, number: int) -> Channel:
+    async def _connect_kernel(self, number: int) -> Channel:
         if self._kernel is None or self._kernel.death is not None:
             raise SandboxLostError("the kernel is not running")
         ground = await self._site.ground()
-        return await dial(ground.machine, f"{self._kernel.folder}/z-{number}")
+        return await connect_in_machine(ground.machine, f"{self._kernel.folder}/z-{number}")
 
     async def _on_event(self, event: str) -> None:
         """The person pressed a button."""
@@ -400,3 +401,78 @@ async def _create(
         session = NotebookSession(ready, path, sandbox)
         await session.begin()
     return session
+
+
+def describe_models(models: Sequence[ModelHandle], *, preloaded: bool) -> str:
+    """A paragraph about the models, empty without any; hidden ones are not named."""
+    lines: list[str] = []
+    for model in models:
+        name = "a model whose name is withheld" if model.hidden else model.name
+        if preloaded:
+            tokenizer = tokenizer_name(model.var_name)
+            lines.append(f"- `{model.var_name}` and `{tokenizer}`: {name}, already loaded")
+        else:
+            lines.append(f"- {name}, in `{model.path}`")
+    return "\n\nModels:\n" + "\n".join(lines) if lines else ""
+
+
+def tokenizer_name(var_name: str) -> str:
+    """The variable that holds the tokenizer of the model in `var_name`."""
+    if var_name == "model" or var_name.startswith("model_"):
+        return var_name.replace("model", "tokenizer", 1)
+    return f"{var_name}_tokenizer"
+
+
+class NotebookStore:
+    """Applies the agent's edits where a person's edits are, so that neither is lost."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = NotebookFile(path)
+        self.server: JupyterServer | None = None
+        """Set while a Jupyter server shows the notebook; it then keeps the file up to date."""
+
+    async def edit(self, edit: Edit) -> None:
+        """Apply one change and save it.
+
+        Raises:
+            LookupError: The cell is not there any more.
+        """
+        if self.server is not None:
+            try:
+                await self.server.edit(edit)
+                return
+            except SandboxLostError:
+                self.server = None  # it saved all it had; from here on the file is the truth
+                if edit.kind == "delete":  # it may have done that before it ended
+                    with contextlib.suppress(LookupError):
+                        await asyncio.to_thread(self.file.edit, edit)
+                    return
+        await asyncio.to_thread(self.file.edit, edit)
+
+    async def close_server(self) -> None:
+        """End the server, if there is one; the file then holds all that the document held."""
+        server, self.server = self.server, None
+        if server is None:
+            return
+        try:
+            last = await server.read()
+        except SandboxLostError:
+            last = None
+        await server.close()
+        if last is not None:
+            await asyncio.to_thread(self.file.replace, last)
+
+    async def read(self) -> Notebook:
+        """The notebook as it is now."""
+        if self.server is not None:
+            try:
+                return await self.server.read()
+            except SandboxLostError:
+                self.server = None
+        return await asyncio.to_thread(self.file.read)
+
+
+def new_cell_id() -> str:
+    """A fresh id for a cell."""
+    return secrets.token_hex(4)

@@ -6,21 +6,29 @@ host beyond the system's and no network beyond the vendor's endpoint. The folder
 run ends.
 """
 
+from __future__ import annotations
+
+import asyncio
+import json
 import logging
 import os
 import shutil
+import signal
+import socket
+import struct
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import anyio
 
+from seer._addresses import address
 from seer.errors import IsolationUnavailableError
-from seer.execution._private import PrivateFolder
-from seer.harness.confinement._door import Door, Plan, Planner
+from seer.execution._folders import PrivateFolder
 from seer.harness.confinement._endpoint_proxy import EndpointProxy
 from seer.isolation import (
     JAIL_UIDS,
@@ -45,6 +53,22 @@ _LIMITS = Limits(processes=512, open_files=4096)
 _PYTHON = "/agent/python"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a launcher replaces itself with."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    cwd: str
+    fds: tuple[int, ...] = ()
+    done: Callable[[], None] = lambda: None
+    """Called once the plan was handed over."""
+
+
+Planner = Callable[[Sequence[str], Mapping[str, str]], Plan]
+"""Makes a plan from the SDK's arguments and variables."""
+
+
 @dataclass
 class Confinement:
     """A place prepared for one vendor's process."""
@@ -54,7 +78,7 @@ class Confinement:
     launcher: Path
     """What to start in place of the vendor's program."""
     jailed: bool
-    door: Door
+    launch_socket: LaunchSocket
     _lines: deque[str] = field(default_factory=lambda: deque[str](maxlen=30))
 
     def stderr(self, line: str) -> None:
@@ -63,7 +87,7 @@ class Confinement:
 
     def kill(self) -> None:
         """End the process now; an SDK's own way to end it lets it go on for a while."""
-        self.door.kill()
+        self.launch_socket.kill()
 
     def said(self) -> str:
         """The process's last words, for an error message."""
@@ -95,13 +119,13 @@ async def confined(
                 planner = _jailed(root, program, env=env, backend=backend)
             else:
                 planner = _bare(root, program, env=env)
-            door = Door(start, planner)
-            stack.push_async_callback(door.close)
+            launch_socket = LaunchSocket(start, planner)
+            stack.push_async_callback(launch_socket.close)
             yield Confinement(
                 folder=root / "work",
                 launcher=start / "launch",
                 jailed=backend is not None,
-                door=door,
+                launch_socket=launch_socket,
             )
     finally:
         with anyio.CancelScope(shield=True):
@@ -202,3 +226,61 @@ def _jailed(root: Path, program: Path, *, env: Mapping[str, str], backend: Backe
         )
 
     return plan
+
+
+class LaunchSocket:
+    """Answers the one request of a launcher (`_launch`), which asks what to run."""
+
+    def __init__(self, folder: Path, plan: Planner) -> None:
+        self._plan = plan
+        self._pid: int | None = None
+        self._listener = socket.socket(socket.AF_UNIX)
+        with address(folder / "door") as where:
+            self._listener.bind(where)
+        self._listener.listen(1)
+        self._listener.setblocking(False)
+        self._task = asyncio.create_task(self._serve())
+
+    async def close(self) -> None:
+        """Stop answering. Closing twice is harmless."""
+        self._task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([self._task])
+        self._listener.close()
+
+    def kill(self) -> None:
+        """Kill the process that the launcher turned into."""
+        if self._pid is not None:
+            try:
+                os.kill(self._pid, signal.SIGKILL)
+            except ProcessLookupError:
+                logger.debug("the agent's process has ended already")
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        peer, _ = await loop.sock_accept(self._listener)
+        with peer:
+            credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            self._pid = struct.unpack("3i", credentials)[0]
+            data = b""
+            while not data.endswith(b"\n"):
+                part = await loop.sock_recv(peer, 1 << 16)
+                if not part:
+                    return
+                data += part
+            asked = json.loads(data)
+            plan = self._plan(
+                cast("list[str]", asked["arguments"]), cast("dict[str, str]", asked["env"])
+            )
+            try:
+                self._send(peer, plan)
+            finally:
+                plan.done()
+
+    def _send(self, peer: socket.socket, plan: Plan) -> None:
+        answer = {"argv": plan.argv, "env": dict(plan.env), "cwd": plan.cwd, "fds": plan.fds}
+        data = json.dumps(answer).encode() + b"\n"
+        peer.setblocking(True)
+        peer.settimeout(5)
+        sent = socket.send_fds(peer, [data], list(plan.fds)) if plan.fds else 0
+        peer.sendall(data[sent:])

@@ -17,7 +17,7 @@ from seer.harness._approval import Approve, ask_person
 from seer.harness._limits import Limits, Price
 from seer.harness._request import SessionLike
 from seer.harness._run import AgentRun, run_agent
-from seer.harness.terminal._shown import shown
+from seer.harness.terminal._event_text import event_text
 from seer.harness.terminal._terminal import Terminal, open_terminal
 
 HELP = """\
@@ -109,7 +109,7 @@ class Chat:
             self._terminal.say(f"there is no {text.split()[0]}\n{HELP}")
 
     def _show(self, event: Event) -> None:
-        found = shown(event)
+        found = event_text(event)
         if isinstance(event, RunStarted):
             self._tools = tuple(tool.name for tool in event.tools)
         elif isinstance(event, ToolCall):

@@ -17,8 +17,8 @@ from seer import events as seer_events
 from seer._sync import run_sync
 from seer.errors import ConfigError, MissingExtraError
 from seer.runs._calls import GateCall
+from seer.runs._gate_calls import ToolCalls
 from seer.runs._reader import Run
-from seer.runs._tool_calls import ToolCalls
 
 try:
     from inspect_ai.event import (

@@ -22,14 +22,14 @@ from seer.events import (
 
 
 @dataclass(frozen=True)
-class Shown:
+class EventText:
     """A few lines, and how they look where a terminal has styles."""
 
     text: str
     style: str = ""
 
 
-def shown(event: Event, *, length: int = 2000) -> Shown | None:
+def event_text(event: Event, *, length: int = 2000) -> EventText | None:
     """An event in words; None for one that a person need not see.
 
     Args:
@@ -37,30 +37,30 @@ def shown(event: Event, *, length: int = 2000) -> Shown | None:
         length: How many characters of a tool's arguments or result are enough.
     """
     if isinstance(event, RunStarted):
-        return Shown(f"{event.provider} {event.model or ''}: {len(event.tools)} tools", "dim")
+        return EventText(f"{event.provider} {event.model or ''}: {len(event.tools)} tools", "dim")
     if isinstance(event, Text):
-        return Shown(event.text)
+        return EventText(event.text)
     if isinstance(event, Thinking):
-        return Shown(_indent(event.text, "~ "), "dim")
+        return EventText(_indent(event.text, "~ "), "dim")
     if isinstance(event, ApprovalGiven) and event.by != "person":
         mark = "+" if event.approved else "!"
-        return Shown(f"{mark} decided by a {event.by}: {event.name}", "dim")
+        return EventText(f"{mark} decided by a {event.by}: {event.name}", "dim")
     if isinstance(event, ToolCall):
-        return Shown(f"* {event.name}({_short(_arguments(event), length)})", "cyan")
+        return EventText(f"* {event.name}({_short(_arguments(event), length)})", "cyan")
     if isinstance(event, ToolResult):
         images = f" ({len(event.images)} images)" if event.images else ""
         text = _short(event.text, length) + images
-        return Shown(_indent(text, "! " if event.is_error else "  "), "red" * event.is_error)
+        return EventText(_indent(text, "! " if event.is_error else "  "), "red" * event.is_error)
     if isinstance(event, (LimitReached, ErrorEvent)):
-        return Shown(f"! {event.message}", "red")
+        return EventText(f"! {event.message}", "red")
     if isinstance(event, RunFinished) and event.reason != "completed":
-        return Shown(f"! {event.reason}: {event.message}", "red")
+        return EventText(f"! {event.reason}: {event.message}", "red")
     return None
 
 
 def show(event: Event) -> None:
     """Show an event of a run on standard error, so that a program's output stays its own."""
-    found = shown(event, length=600)
+    found = event_text(event, length=600)
     if found is not None and found.text:
         say(found.text, file=sys.stderr, style=found.style)
 

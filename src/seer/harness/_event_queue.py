@@ -12,7 +12,7 @@ from collections import deque
 from seer.events import Event
 
 
-class Channel:
+class EventQueue:
     """A queue of events with one producing loop and one consumer. Made on the producing loop."""
 
     def __init__(self) -> None:

@@ -13,14 +13,13 @@ from typing import cast
 import pytest
 
 from seer.errors import SandboxLostError
-from seer.execution._dial import SocketChannel, dial
-from seer.execution._reverse import relay
+from seer.execution._sockets import SocketChannel, connect_in_machine, relay
 from seer.providers import Channel, Machine
 from seer.providers._spec import Layout
 
 
 class RunFolder:
-    """As much of a machine on this host as `dial` uses."""
+    """As much of a machine on this host as `connect_in_machine` uses."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -58,7 +57,7 @@ def machine(tmp_path: Path) -> Machine:
 
 async def test_a_socket_in_the_folder_is_reached(tmp_path: Path) -> None:
     with listen(tmp_path / "run" / "k1" / "z-1") as listener:
-        channel = await dial(machine(tmp_path), "/run/seer/k1/z-1")
+        channel = await connect_in_machine(machine(tmp_path), "/run/seer/k1/z-1")
         near, _ = listener.accept()
         with near:
             await channel.write(b"hello")
@@ -95,7 +94,7 @@ async def test_what_was_planted_in_its_place_is_not_followed(
         case _:
             pass
     with pytest.raises(SandboxLostError, match="nothing listens"):
-        await dial(machine(tmp_path), path)
+        await connect_in_machine(machine(tmp_path), path)
     with pytest.raises(BlockingIOError):
         host_socket.accept()
 

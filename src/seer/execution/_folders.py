@@ -1,13 +1,47 @@
-"""A private folder of this host behind the same file API as a machine's."""
+"""Folders of a session on the controller's host that no agent can write to."""
 
+import fcntl
+import os
 from pathlib import Path
 
+from seer import _janitor
 from seer._files import replace_file
+from seer._places import state_dir
+from seer._transient import TransientFolder
 from seer.errors import RemoteFileError
 
 
+class PrivateFolder(TransientFolder):
+    """Holds what a session keeps beside its workspace. It is removed with the session.
+
+    If this process and its janitor are both killed, the next process that makes a private folder
+    removes this one.
+
+    Attributes:
+        outputs: A folder in it for long outputs.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        root = state_dir() / "sessions"
+        root.mkdir(mode=0o700, exist_ok=True)
+        _janitor.sweep(str(root))
+        with _janitor.locked(str(root)):
+            super().__init__(prefix, inside=root)
+            # Held while this process lives, so that others can tell a live folder from a leftover.
+            self._lock = _janitor.open_lock(str(self.path))
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.outputs = self.folder("outputs")
+
+    def remove(self) -> None:
+        """Remove the folder and all in it. Removing twice is harmless."""
+        super().remove()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
 class HostFolder:
-    """Files below one folder that no agent can write to; paths are relative to it."""
+    """The file methods of a machine, for one folder of this host. Paths are relative to it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -28,7 +62,7 @@ class HostFolder:
     async def write_file(
         self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
     ) -> None:
-        """Write a file, whole or not at all; everybody in a jail may read it.
+        """Write a file, whole or not at all. All users in a jail may read it.
 
         Raises:
             RemoteFileError: With the errno.
