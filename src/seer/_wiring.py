@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from seer.environment import Sandbox
     from seer.execution import NotebookSession, Session
-    from seer.tools import ServedInterface
+    from seer.tools._sets import ServedInterface
 
 
 class OpenServer(Protocol):
@@ -30,14 +30,14 @@ class OpenServer(Protocol):
 
 async def open_session_server(session: Session) -> OpenServer:
     """Open an MCP server with a session's tools."""
-    from seer.mcp import open_session_door
+    from seer.mcp._open import open_session_door
 
     return await open_session_door(session)
 
 
 async def open_interface_server(served: ServedInterface) -> OpenServer:
     """Open an MCP server with the functions of a served interface."""
-    from seer.mcp import open_interface_door
+    from seer.mcp._open import open_interface_door
 
     return await open_interface_door(served)
 

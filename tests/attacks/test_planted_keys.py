@@ -25,8 +25,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from seer._places import state_dir
 from seer._redact import known_secrets
 from seer.environment import SandboxConfig, ScopedSandbox
+from seer.events import Event
 from seer.execution import create_local_session
-from seer.harness import AgentRun, Event, run_agent
+from seer.harness import AgentRun, run_agent
 from seer.harness.agents import _claude, _neutral
 from seer.runs import Run, export_inspect, open_run
 from seer.testing import (

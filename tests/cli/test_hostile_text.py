@@ -14,7 +14,7 @@ from typing import Any, cast, get_type_hints
 import pytest
 
 import seer.harness
-from seer.harness import Event, TextBlock, ToolInfo
+from seer.events import Event, TextBlock, ToolInfo
 from seer.runs import GateCall, RunRecord, new_run_id
 
 # A title, the clipboard, a link, a reset, colours, C1 forms of the same, a bidirectional override,

@@ -15,7 +15,8 @@ import pytest
 
 import seer.environment
 import seer.execution
-from seer.harness import LineTerminal, RunStarted, Scripted, Step
+from seer.events import RunStarted
+from seer.harness import LineTerminal, Scripted, Step
 from src.environment import ExecutionMode, ModelConfig, RepoConfig, Sandbox, SandboxConfig
 from src.environment.handles import ModelHandle, RepoHandle
 from src.execution import CLISession, LocalNotebookSession, SessionBase

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.harness import RunFinished, event_from_json
+from seer.events import event_from_json
+from seer.harness import RunFinished
 from seer.organisms import ground_truth
 from seer.runs import RunIndex, open_run
 from seer.scoring import verify

@@ -11,12 +11,10 @@ import pytest
 from mcp.server import MCPServer
 
 from seer.errors import ConfigError, RunControlError
+from seer.events import ApprovalAsked, ApprovalGiven, Event
 from seer.harness import (
     Answer,
-    ApprovalAsked,
-    ApprovalGiven,
     Call,
-    Event,
     Expect,
     Limits,
     LineTerminal,

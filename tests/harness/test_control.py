@@ -13,14 +13,13 @@ import anyio.to_thread
 import pytest
 
 from seer.errors import ConfigError, RunControlError
+from seer.events import LimitReached, UserMessage
 from seer.harness import (
     AgentRun,
-    LimitReached,
     Limits,
     RunFinished,
     Scripted,
     Step,
-    UserMessage,
     Waiting,
     control_run,
     run_agent,

@@ -7,11 +7,10 @@ import anyio
 import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
+from seer.events import ErrorEvent, Event
 from seer.execution import acreate_cli_session
 from seer.harness import (
     Call,
-    ErrorEvent,
-    Event,
     Expect,
     Limits,
     RunFinished,

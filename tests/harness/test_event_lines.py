@@ -4,17 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from seer.harness import (
-    ErrorEvent,
-    Event,
-    RunFinished,
-    RunStarted,
-    Text,
-    TextBlock,
-    ToolCall,
-    ToolResult,
-    Waiting,
-)
+from seer.events import ErrorEvent, Event, RunStarted, TextBlock
+from seer.harness import RunFinished, Text, ToolCall, ToolResult, Waiting
 from seer.runs import RunRecord, open_run
 from seer.workspace import Library
 

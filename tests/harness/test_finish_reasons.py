@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from seer.harness import ErrorEvent, Event, Limits, Text, ToolResult, Usage
+from seer.events import ErrorEvent, Event, Usage
+from seer.harness import Limits, Text, ToolResult
 from seer.harness.agents import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
 from seer.testing.agent_contract import AgentTest, last, only

@@ -7,10 +7,9 @@ import pytest
 from mcp.server import MCPServer
 
 from seer.errors import ConfigError
+from seer.events import Event, LimitReached
 from seer.harness import (
     Call,
-    Event,
-    LimitReached,
     Limits,
     Price,
     ReplayAgent,

@@ -11,19 +11,9 @@ import anyio
 import psutil
 import pytest
 
-from seer.harness import (
-    Call,
-    ErrorEvent,
-    Event,
-    Expect,
-    RunFinished,
-    RunStarted,
-    Scripted,
-    Step,
-    ToolResult,
-    ToolServerError,
-    run_agent,
-)
+from seer.errors import ToolServerError
+from seer.events import ErrorEvent, Event, RunStarted
+from seer.harness import Call, Expect, RunFinished, Scripted, Step, ToolResult, run_agent
 from seer.runs import RunIndex
 from tests.waiting import await_until, wait_until
 

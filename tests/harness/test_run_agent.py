@@ -13,27 +13,23 @@ import anyio
 import pytest
 from mcp.server import MCPServer
 
-from seer.errors import ConfigError
+from seer.errors import ConfigError, RecordError, ScriptError, ToolServerError
+from seer.events import Event, RunStarted, event_from_json
 from seer.harness import (
     Agent,
     AgentRequest,
     Call,
-    Event,
     Expect,
     RunFinished,
-    RunStarted,
     Scripted,
-    ScriptError,
     Seat,
     Step,
     Text,
     ToolCall,
     ToolResult,
-    ToolServerError,
-    event_from_json,
     run_agent,
 )
-from seer.runs import RecordError, Run, open_run, runs_root
+from seer.runs import Run, open_run, runs_root
 from seer.workspace import Library, Workspace
 
 

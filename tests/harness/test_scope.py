@@ -8,7 +8,8 @@ import anyio
 import pytest
 from mcp.server import MCPServer
 
-from seer.harness import Event, RunFinished, ToolCall, ToolResult, run_agent
+from seer.events import Event
+from seer.harness import RunFinished, ToolCall, ToolResult, run_agent
 from seer.testing import AnthropicEndpoint, Reply, ToolUse
 
 pytestmark = pytest.mark.full

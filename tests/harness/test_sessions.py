@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
+from seer.events import Event, RunStarted
 from seer.execution import (
     LocalSession,
     acreate_local_session,
@@ -15,7 +16,7 @@ from seer.execution import (
     create_local_session,
 )
 from seer.harness import Call as ScriptedCall
-from seer.harness import Event, RunFinished, RunStarted, Scripted, Step, ToolResult, run_agent
+from seer.harness import RunFinished, Scripted, Step, ToolResult, run_agent
 from seer.runs import open_run
 from seer.testing import AnthropicEndpoint, OpenAIEndpoint, Reply, ToolUse
 from seer.workspace import Library, Workspace

@@ -11,9 +11,9 @@ from mcp.server import MCPServer
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from seer.events import Event
 from seer.harness import (
     Call,
-    Event,
     Expect,
     HumanAgent,
     Limits,

@@ -17,7 +17,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from seer._sync import on_loop
 from seer.mcp import Door
 from seer.mcp._open import open_door
-from seer.tools import Caller, ToolFailure, ToolResult, ToolSet, typed_tool
+from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
 
@@ -29,45 +29,45 @@ def parameters(config: Mapping[str, Mapping[str, Any]]) -> StdioServerParameters
     return StdioServerParameters(command=entry["command"], args=entry["args"], env=entry["env"])
 
 
-async def add(a: int, b: int = 1) -> ToolResult:
+async def add(a: int, b: int = 1) -> ToolOutput:
     """Add."""
-    return ToolResult(text=str(a + b), structured={"sum": a + b})
+    return ToolOutput(text=str(a + b), structured={"sum": a + b})
 
 
-async def refuse() -> ToolResult:
+async def refuse() -> ToolOutput:
     """Refuse."""
     raise ToolFailure("not today")
 
 
-async def crash() -> ToolResult:
+async def crash() -> ToolOutput:
     """Crash."""
     raise RuntimeError("a bug")
 
 
-async def count(caller: Caller) -> ToolResult:
+async def count(context: ToolContext) -> ToolOutput:
     """Count, telling how it goes."""
-    if caller.wants_progress:
+    if context.wants_progress:
         for number in range(3):
-            await caller.report(float(number), f"at {number}")
-    return ToolResult(text="counted")
+            await context.report(float(number), f"at {number}")
+    return ToolOutput(text="counted")
 
 
-async def big(size: int) -> ToolResult:
+async def big(size: int) -> ToolOutput:
     """A large answer."""
-    return ToolResult(text="x" * size)
+    return ToolOutput(text="x" * size)
 
 
 cancelled = asyncio.Event()
 
 
-async def forever() -> ToolResult:
+async def forever() -> ToolOutput:
     """Never ends."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError:
         cancelled.set()
         raise
-    return ToolResult(text="")
+    return ToolOutput(text="")
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from seer._sync import on_loop
 from seer.errors import ConfigError
 from seer.mcp._http import HttpDoor
 from seer.mcp._open import open_door
-from seer.tools import Caller, LoadingTools, ToolFailure, ToolResult, ToolSet, typed_tool
+from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
+from seer.tools._tool import LoadingTools
 
 pytestmark = pytest.mark.full
 
@@ -37,35 +38,35 @@ started = threading.Event()
 cancelled = threading.Event()
 
 
-async def add(a: int, b: int = 1) -> ToolResult:
+async def add(a: int, b: int = 1) -> ToolOutput:
     """Add."""
-    return ToolResult(text=str(a + b), structured={"sum": a + b})
+    return ToolOutput(text=str(a + b), structured={"sum": a + b})
 
 
-async def refuse() -> ToolResult:
+async def refuse() -> ToolOutput:
     """Refuse."""
     raise ToolFailure("not today")
 
 
-async def half() -> ToolResult:
+async def half() -> ToolOutput:
     """Half a character."""
     character = chr(0xD800)
-    return ToolResult(text=f"half {character}", structured={character: [character]})
+    return ToolOutput(text=f"half {character}", structured={character: [character]})
 
 
-async def count(caller: Caller) -> ToolResult:
+async def count(context: ToolContext) -> ToolOutput:
     """Count, telling how it goes."""
     for number in range(3):
-        await caller.report(float(number), f"at {number} {chr(0xD800)}")
-    return ToolResult(text="counted")
+        await context.report(float(number), f"at {number} {chr(0xD800)}")
+    return ToolOutput(text="counted")
 
 
-async def echo(text: str) -> ToolResult:
+async def echo(text: str) -> ToolOutput:
     """Give it back."""
-    return ToolResult(text=text)
+    return ToolOutput(text=text)
 
 
-async def forever() -> ToolResult:
+async def forever() -> ToolOutput:
     """Never ends."""
     started.set()
     try:
@@ -73,7 +74,7 @@ async def forever() -> ToolResult:
     except asyncio.CancelledError:
         cancelled.set()
         raise
-    return ToolResult(text="")
+    return ToolOutput(text="")
 
 
 @pytest.fixture

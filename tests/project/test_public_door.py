@@ -14,6 +14,7 @@ import seer
 
 ROOT = Path(seer.__file__).parent
 PACKAGES = sorted(p.parent.name for p in ROOT.glob("*/__init__.py"))
+MOST_NAMES = 248
 
 
 def _order(name: str) -> tuple[int, str]:
@@ -37,6 +38,14 @@ def test_all_equals_the_public_namespace(name: str) -> None:
         and not isinstance(value, types.ModuleType | __future__._Feature)  # pyright: ignore[reportPrivateUsage]
     }
     assert public <= set(exported), f"not in __all__: {sorted(public - set(exported))}"
+
+
+def test_the_number_of_public_names_does_not_grow() -> None:
+    """Each public name is a promise. Raise the number only for a name that users need."""
+    names = [
+        name for package in PACKAGES for name in importlib.import_module(f"seer.{package}").__all__
+    ]
+    assert len(names) <= MOST_NAMES
 
 
 def test_the_names_of_the_tutorials_are_the_packages_own() -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import RecordError
+from seer.events import ErrorEvent, Event
 from seer.execution import LocalSession, acreate_local_session
-from seer.harness import Call, ErrorEvent, Event, RunFinished, Scripted, Step, run_agent
+from seer.harness import Call, RunFinished, Scripted, Step, run_agent
 from seer.rpc._control import GateControl
 from seer.runs import Run, RunRecord, open_run
 from seer.workspace import Workspace

@@ -14,15 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seer._redact import Redactor
-from seer.runs import (
-    RecordError,
-    Run,
-    RunNotFoundError,
-    RunRecord,
-    new_run_id,
-    open_run,
-    runs_root,
-)
+from seer.errors import RecordError, RunNotFoundError
+from seer.runs import Run, RunRecord, new_run_id, open_run, runs_root
 
 SECRET = 'hf_"quoted"/and+odd=é0123456789'
 

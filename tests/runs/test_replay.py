@@ -17,13 +17,12 @@ import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import GateError
+from seer.events import ErrorEvent, Event
 from seer.execution import LocalSession, acreate_local_session
 from seer.harness import (
     Agent,
     AgentRequest,
     Call,
-    ErrorEvent,
-    Event,
     Forked,
     ReplayAgent,
     RunFinished,

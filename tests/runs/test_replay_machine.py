@@ -9,6 +9,7 @@ import pytest
 
 from seer.environment import Sandbox, SandboxConfig
 from seer.errors import SandboxStateError
+from seer.events import ErrorEvent, Event
 from seer.execution import (
     CliSession,
     NotebookSession,
@@ -18,8 +19,6 @@ from seer.execution import (
 from seer.harness import (
     Agent,
     Call,
-    ErrorEvent,
-    Event,
     Expect,
     ReplayAgent,
     RunFinished,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from seer.errors import GateError, RemoteError
+from seer.errors import GateError, RemoteError, ReplayDivergenceError
 from seer.rpc import client
-from seer.runs import GateCall, ReplayDivergenceError
+from seer.runs import GateCall
 from seer.runs.replay._gate import ReplayGate
 from seer.runs.replay._match import CallerTape, Tapes
 

@@ -3,8 +3,8 @@
 import pytest
 
 from seer.errors import AnswerError
-from seer.scoring import Select, answer_format, parse_answer
-from seer.scoring._claims import parse_path, path_text
+from seer.scoring import answer_format, parse_answer
+from seer.scoring._claims import Select, parse_path, path_text
 
 CITES = '"calls": ["generate#1"]'
 RIGHT = (

@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import pytest
 
-from seer.harness import Event, RunFinished, ToolResult, event_from_json
+from seer.events import Event, event_from_json
+from seer.harness import RunFinished, ToolResult
 from seer.runs import GateCall, Run, RunIndex, compare_runs, open_run, replay_environment
 from seer.testing import make_tiny_model
 

@@ -7,12 +7,12 @@ import pytest
 from PIL import Image as Pillow
 
 from seer.execution import ExecutionResult, Image, StreamText
-from seer.tools import Caller, Tool, ToolFailure, ToolResult, typed_tool
+from seer.tools import Tool, ToolContext, ToolFailure, ToolOutput, typed_tool
 from seer.tools._session import Progress, render
 from seer.tools._values import TEXT_LIMIT, ValueText
 
 
-class QuietCaller:
+class QuietContext:
     """Somebody who wants to hear nothing."""
 
     session = ""
@@ -22,7 +22,9 @@ class QuietCaller:
         raise AssertionError("nobody asked")
 
 
-async def greet(caller: Caller, name: str, times: int = 1, shout: bool | None = None) -> ToolResult:
+async def greet(
+    context: ToolContext, name: str, times: int = 1, shout: bool | None = None
+) -> ToolOutput:
     """Say hello.
 
     As often as it takes.
@@ -32,8 +34,8 @@ async def greet(caller: Caller, name: str, times: int = 1, shout: bool | None = 
             by their first name.
         times: How often.
     """
-    assert isinstance(caller, QuietCaller)
-    return ToolResult(text=" ".join([f"hello {name}"] * times) + ("!" if shout else ""))
+    assert isinstance(context, QuietContext)
+    return ToolOutput(text=" ".join([f"hello {name}"] * times) + ("!" if shout else ""))
 
 
 @pytest.fixture
@@ -56,8 +58,8 @@ def test_hints_and_docstring_become_schema_and_words(tool: Tool) -> None:
 
 
 async def test_arguments_are_checked_before_the_function_runs(tool: Tool) -> None:
-    caller = QuietCaller()
-    assert (await tool.handler({"name": "Ada", "times": 2}, caller)).text == "hello Ada hello Ada"
+    context = QuietContext()
+    assert (await tool.handler({"name": "Ada", "times": 2}, context)).text == "hello Ada hello Ada"
     for arguments, problem in [
         ({}, "name: Field required"),
         ({"name": 3}, "name: "),
@@ -65,7 +67,7 @@ async def test_arguments_are_checked_before_the_function_runs(tool: Tool) -> Non
         ({"name": "x", "what": 1}, "what: Extra inputs"),
     ]:
         with pytest.raises(ToolFailure, match=f"greet: .*{problem}"):
-            await tool.handler(arguments, caller)
+            await tool.handler(arguments, context)
 
 
 class Shelf:
@@ -79,7 +81,7 @@ class Shelf:
         return f"shelf/{name}"
 
 
-async def shown(value: Any) -> tuple[ToolResult, Shelf]:
+async def shown(value: Any) -> tuple[ToolOutput, Shelf]:
     shelf = Shelf()
     return await ValueText("f-1", shelf.save, lambda _: None).result(value), shelf
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from seer.harness import (
+from seer.events import (
     AnswerFinished,
     ApprovalAsked,
     ApprovalGiven,
@@ -20,17 +20,14 @@ from seer.harness import (
     Event,
     ImageBlock,
     LimitReached,
-    RunFinished,
     RunStarted,
-    Text,
     TextBlock,
     Thinking,
-    ToolCall,
     ToolInfo,
-    ToolResult,
     Usage,
     UserMessage,
 )
+from seer.harness import RunFinished, Text, ToolCall, ToolResult
 from seer.runs import GateCall, RunRecord, new_run_id
 
 T0 = 1_790_000_000.0

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from seer.harness import RunStarted, Text, Thinking
+from seer.events import RunStarted, Thinking
+from seer.harness import Text
 from seer.viewer import share
 from tests.viewer.browsing import MARKS, Watched, go, viewing
 from tests.viewer.made import Made, png, study

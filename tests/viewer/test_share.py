@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from seer.errors import RunNotFoundError
-from seer.harness import Text, Thinking, ToolCall, ToolResult
+from seer.events import Thinking
+from seer.harness import Text, ToolCall, ToolResult
 from seer.runs import Run
 from seer.viewer import Redaction, share
 from tests.viewer.made import Made, array, floats, png, study

@@ -135,18 +135,15 @@ def show(run: str, root: Path | None, calls: bool, as_json: bool) -> None:
 
 
 def _show_transcript(run: "Run") -> None:
-    from seer.harness import (
+    from seer.events import (
         ApprovalGiven,
         ErrorEvent,
         LimitReached,
-        RunFinished,
         RunStarted,
-        Text,
         Thinking,
-        ToolCall,
-        ToolResult,
         UserMessage,
     )
+    from seer.harness import RunFinished, Text, ToolCall, ToolResult
 
     meta = run.meta
     say(

@@ -16,7 +16,6 @@ from seer.environment.serving._description import (
     InterfaceDescription,
     InterfaceUsage,
 )
-from seer.environment.serving._recorded import gates_behind
 
 __all__ = [
     "CopyDescription",
@@ -32,5 +31,4 @@ __all__ = [
     "Sandbox",
     "SandboxConfig",
     "ScopedSandbox",
-    "gates_behind",
 ]

@@ -1,13 +1,7 @@
 """Sessions: where an agent's code runs. They know nothing of tool protocols or vendors."""
 
 from seer.execution._pool import Pool
-from seer.execution._result import (
-    ExecutionError,
-    ExecutionResult,
-    Output,
-    RichOutput,
-    StreamText,
-)
+from seer.execution._result import ExecutionError, ExecutionResult, RichOutput, StreamText
 from seer.execution._session import Session, open_sessions
 from seer.execution.kernel._images import Image
 from seer.execution.kernel._session import LocalSession, acreate_local_session, create_local_session
@@ -27,7 +21,6 @@ __all__ = [
     "Image",
     "LocalSession",
     "NotebookSession",
-    "Output",
     "Pool",
     "RichOutput",
     "Session",

@@ -10,15 +10,15 @@ from typing import Any
 
 from seer._redact import is_secret_name, register_secrets
 from seer._settings import dotenv_file, read_dotenv
-from seer.environment import gates_behind
-from seer.errors import SeerError
+from seer.environment.serving._recorded import gates_behind
+from seer.errors import RecordError, SeerError
 from seer.events import Event, FinishReason, RunFinished
 from seer.events._events import raw_json
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._request import SessionLike
 from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
-from seer.runs import RecordError, Run, RunRecord, runs_root
+from seer.runs import Run, RunRecord, runs_root
 from seer.runs._gate_calls import CallCollector, Followed, ToolCalls
 from seer.runs.export._tracing import Tracing
 

@@ -16,7 +16,8 @@ from seer.execution import Session, open_sessions
 from seer.harness._agent import Agent, find_agent
 from seer.harness._servers import ServerSpec, parse_server
 from seer.mcp._open import local_tools
-from seer.tools import server_name, session_tools
+from seer.tools._sets import session_tools
+from seer.tools._tool import server_name
 from seer.workspace import Workspace
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,8 @@ import anyio
 
 from seer.errors import ConfigError, SeerError, ToolServerError
 from seer.execution._session import RECORDED
-from seer.tools import Tool, ToolResult, ToolSource, call_tool
+from seer.tools import Tool, ToolOutput
+from seer.tools._tool import ToolSource, call_tool
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -215,7 +216,7 @@ class LocalServer:
         self._source = spec.tools
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._calls: set[asyncio.Task[ToolResult]] = set()
+        self._calls: set[asyncio.Task[ToolOutput]] = set()
 
     @property
     def name(self) -> str:
@@ -256,10 +257,12 @@ class LocalServer:
         for task in self._calls:
             task.cancel()
 
-    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolOutput:
         """Call a tool. Cancelling this cancels the tool, which then ends in its own time."""
         tools = await self._source.ready()
-        task = asyncio.create_task(call_tool(tools, tool, arguments, _Caller(self.spec.session)))
+        task = asyncio.create_task(
+            call_tool(tools, tool, arguments, _RunContext(self.spec.session))
+        )
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         try:
@@ -269,8 +272,8 @@ class LocalServer:
             raise
 
 
-class _Caller:
-    """The run, as the caller of a tool."""
+class _RunContext:
+    """What a tool learns about the run that calls it."""
 
     wants_progress = False
 

@@ -12,8 +12,11 @@ from seer._sync import run_sync
 from seer.environment.serving._served import Served
 from seer.errors import ConfigError
 from seer.rpc.client import Gate, connect
-from seer.tools import FunctionTools, Save, ToolFailure, save_for
 from seer.tools import Tool as SeerTool
+from seer.tools import ToolFailure
+from seer.tools._functions import FunctionTools
+from seer.tools._sets import save_for
+from seer.tools._values import Save
 from seer.workspace import Library
 
 
@@ -55,8 +58,8 @@ class _Connection:
         return _save
 
 
-class _Caller:
-    """A caller that takes no progress reports, because Inspect cannot show them."""
+class _InspectContext:
+    """Takes no progress reports, because Inspect cannot show them."""
 
     session = ""
     wants_progress = False
@@ -85,7 +88,7 @@ def _tool(tool: SeerTool) -> Tool:
 def _execute(tool: SeerTool) -> Callable[..., Awaitable[str | list[Content]]]:
     async def execute(**arguments: Any) -> str | list[Content]:
         try:
-            result = await tool.handler(arguments, _Caller())
+            result = await tool.handler(arguments, _InspectContext())
         except ToolFailure as error:
             raise ToolError(str(error)) from None
         if result.failed:

@@ -2,14 +2,12 @@
 
 from seer.mcp._clients import CLIENTS, http_config, stdio_config
 from seer.mcp._door import Door
-from seer.mcp._open import open_http_door, open_interface_door, open_session_door
+from seer.mcp._open import open_http_door
 
 __all__ = [
     "CLIENTS",
     "Door",
     "http_config",
     "open_http_door",
-    "open_interface_door",
-    "open_session_door",
     "stdio_config",
 ]

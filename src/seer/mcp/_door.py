@@ -20,7 +20,7 @@ from typing import Any
 
 from seer.execution._folders import PrivateFolder
 from seer.mcp._streams import Pipes
-from seer.tools import server_name
+from seer.tools._tool import server_name
 
 logger = logging.getLogger(__name__)
 

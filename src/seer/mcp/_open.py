@@ -15,13 +15,8 @@ from seer.mcp._door import Door
 from seer.mcp._sdk import load_server
 from seer.mcp._streams import Pipes
 from seer.rpc.interface._schema import Schema
-from seer.tools import (
-    ServedInterface,
-    ToolSource,
-    interface_tools,
-    loading_tools,
-    session_tools,
-)
+from seer.tools._sets import ServedInterface, interface_tools, loading_tools, session_tools
+from seer.tools._tool import ToolSource
 
 if TYPE_CHECKING:
     from seer.mcp._http import HttpDoor

@@ -37,8 +37,8 @@ from seer.mcp._lines import (
     read_line,
 )
 from seer.mcp._streams import Pipes
-from seer.tools import ToolResult, ToolSet, ToolSource, call_tool
-from seer.tools._tool import failed_result, sendable
+from seer.tools import ToolOutput, ToolSet
+from seer.tools._tool import ToolSource, call_tool, failed_result, sendable
 
 Context = ServerRequestContext[Any, Any]
 _KEEP_ALIVE = 1.0
@@ -130,14 +130,16 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
     async def answer_call(
         context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        caller = _Caller(context, session)
+        tool_context = _ClientContext(context, session)
         try:
-            tools = await _loaded(source, caller)
+            tools = await _loaded(source, tool_context)
         except Exception as error:
             # The edge of the process: an agent gets an answer whatever went wrong.
             return _content(failed_result(params.name, error))
         try:
-            return _content(await call_tool(tools, params.name, params.arguments or {}, caller))
+            return _content(
+                await call_tool(tools, params.name, params.arguments or {}, tool_context)
+            )
         except LookupError as error:
             raise MCPError(INVALID_PARAMS, str(error.args[0])) from None
 
@@ -151,7 +153,7 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
     )
 
 
-async def _loaded(source: ToolSource, caller: _Caller) -> ToolSet:
+async def _loaded(source: ToolSource, context: _ClientContext) -> ToolSet:
     """The tools, once they can be called; the client hears that it still waits for them."""
     ready = asyncio.ensure_future(source.ready())
     start = time.monotonic()
@@ -160,13 +162,13 @@ async def _loaded(source: ToolSource, caller: _Caller) -> ToolSet:
             done, _ = await asyncio.wait([ready], timeout=_KEEP_ALIVE)
             if done:
                 return ready.result()
-            if caller.wants_progress:
-                await caller.report(time.monotonic() - start, "loading the interface")
+            if context.wants_progress:
+                await context.report(time.monotonic() - start, "loading the interface")
     finally:
         ready.cancel()
 
 
-class _Caller:
+class _ClientContext:
     """The client that made a call."""
 
     def __init__(self, context: Context, session: str) -> None:
@@ -182,7 +184,7 @@ class _Caller:
         await self._context.session.report_progress(seconds, None, sendable(message) or None)
 
 
-def _content(result: ToolResult) -> types.CallToolResult:
+def _content(result: ToolOutput) -> types.CallToolResult:
     blocks: list[types.ContentBlock] = [types.TextContent(text=result.text)]
     for image in result.images:
         data = base64.b64encode(image.data).decode()

@@ -2,13 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from seer.errors import RecordError, ReplayDivergenceError, RunNotFoundError
 from seer.runs._calls import GateCall
 from seer.runs._compare import Comparison, compare_runs
-from seer.runs._index import Order, RunFilter, RunIndex, RunPage, RunSummary
+from seer.runs._index import RunFilter, RunIndex, RunSummary
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, delete_run, open_run
-from seer.runs._record import RunRecord, Status
+from seer.runs._record import RunRecord
 
 if TYPE_CHECKING:
     from seer.runs.export._arrays import export_arrays
@@ -18,18 +17,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Comparison",
     "GateCall",
-    "Order",
-    "RecordError",
-    "ReplayDivergenceError",
     "ReplayProvider",
     "Run",
     "RunFilter",
     "RunIndex",
-    "RunNotFoundError",
-    "RunPage",
     "RunRecord",
     "RunSummary",
-    "Status",
     "compare_runs",
     "delete_run",
     "export_arrays",

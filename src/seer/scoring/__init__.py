@@ -5,44 +5,25 @@ may be asked beside them. Claims cite calls of the gate; `verify` checks them ag
 """
 
 from seer.scoring._answer import CLAIMS_FORMAT, SCHEMA, Answer, answer_format, parse_answer
-from seer.scoring._claims import Check, Claim, Condition, Reading, Select
-from seer.scoring._evidence import ClaimCheck, Flag, Verification, verify
+from seer.scoring._evidence import Verification, verify
 from seer.scoring._gap import Gap, GapRow, gap_table, plot_gap, tool_gap
 from seer.scoring._grade import Grade, grade
 from seer.scoring._investigate import Outcome, investigate
-from seer.scoring._judge import (
-    PROMPTS,
-    Agreement,
-    Labelled,
-    agreement,
-    judge,
-    labelled_examples,
-    measure_judge,
-)
+from seer.scoring._judge import Labelled, agreement, judge, labelled_examples, measure_judge
 from seer.scoring._rates import Rate, difference, rate
-from seer.scoring._rerun import Rerun, rerun_through
+from seer.scoring._rerun import rerun_through
 from seer.scoring._study import Study, study
 
 __all__ = [
     "CLAIMS_FORMAT",
-    "PROMPTS",
     "SCHEMA",
-    "Agreement",
     "Answer",
-    "Check",
-    "Claim",
-    "ClaimCheck",
-    "Condition",
-    "Flag",
     "Gap",
     "GapRow",
     "Grade",
     "Labelled",
     "Outcome",
     "Rate",
-    "Reading",
-    "Rerun",
-    "Select",
     "Study",
     "Verification",
     "agreement",

@@ -19,14 +19,12 @@ from seer.sweeps._matrix import Matrix
 from seer.sweeps._ray import Ray
 from seer.sweeps._results import SweepResult, read_sweep
 from seer.sweeps._run import Progress, Retry, arun, run, set_concurrency
-from seer.sweeps._summary import Difference, Group, Summary, plot, summarize
+from seer.sweeps._summary import Summary, plot, summarize
 
 __all__ = [
     "Attempt",
     "Cell",
-    "Difference",
     "Executor",
-    "Group",
     "Local",
     "Matrix",
     "Progress",

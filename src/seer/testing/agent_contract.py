@@ -16,23 +16,25 @@ import psutil
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Image
 
-from seer.harness import (
-    AgentRun,
+from seer.events import (
     ApprovalGiven,
     ErrorEvent,
     Event,
-    Forked,
     LimitReached,
+    RunStarted,
+    Thinking,
+    Usage,
+    UserMessage,
+)
+from seer.harness import (
+    AgentRun,
+    Forked,
     Limits,
     Price,
     RunFinished,
-    RunStarted,
     Text,
-    Thinking,
     ToolCall,
     ToolResult,
-    Usage,
-    UserMessage,
     run_agent,
 )
 from seer.runs import open_run

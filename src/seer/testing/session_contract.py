@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from seer.errors import RemoteFileError, SandboxStateError
-from seer.execution import ExecutionResult, Output, Session, StreamText, open_sessions
+from seer.execution import ExecutionResult, Session, StreamText, open_sessions
+from seer.execution._result import Output
 from seer.workspace import Library, Skill, Workspace
 
 HELPERS = Library.from_code(

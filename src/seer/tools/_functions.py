@@ -16,7 +16,7 @@ from seer.rpc.client import Gate, Handle
 from seer.rpc.interface._schema import Function, Schema
 from seer.rpc.library._json_schema import description, output_schema, to_call, tool_schema
 from seer.tools._session import PATIENCE
-from seer.tools._tool import Caller, Tool, ToolFailure, ToolResult, typed_tool
+from seer.tools._tool import Tool, ToolContext, ToolFailure, ToolOutput, typed_tool
 from seer.tools._values import Save, ValueText
 
 _KEPT = 50
@@ -53,7 +53,7 @@ class FunctionTools:
         self._schema = schema
         self._gate = gate
         self._save_for = save_for
-        self._calls: OrderedDict[str, asyncio.Task[ToolResult]] = OrderedDict()
+        self._calls: OrderedDict[str, asyncio.Task[ToolOutput]] = OrderedDict()
         self._numbers = itertools.count(1)
         self._items: dict[str, int] = {}
         self._handles: OrderedDict[str, Handle] = OrderedDict()
@@ -81,18 +81,18 @@ class FunctionTools:
         self._gate.close()
 
     def _tool(self, function: Function) -> Tool:
-        async def handler(arguments: Mapping[str, Any], caller: Caller) -> ToolResult:
+        async def handler(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
             try:
                 args, kwargs = to_call(function, _references(dict(arguments)))
             except ArgumentError as error:
                 raise ToolFailure(str(error)) from None
             call_id = f"{function.name}-{next(self._numbers)}"
             task = asyncio.create_task(
-                self._call(call_id, function, args, kwargs, session=caller.session)
+                self._call(call_id, function, args, kwargs, session=context.session)
             )
             self._remember(call_id, task)
             try:
-                return await self._wait(call_id, PATIENCE, caller)
+                return await self._wait(call_id, PATIENCE, context)
             except asyncio.CancelledError:
                 task.cancel()
                 raise
@@ -106,7 +106,9 @@ class FunctionTools:
         )
 
     def _result_tool(self) -> Tool:
-        async def get_result(caller: Caller, result_id: str, wait: float = PATIENCE) -> ToolResult:
+        async def get_result(
+            context: ToolContext, result_id: str, wait: float = PATIENCE
+        ) -> ToolOutput:
             """Get the result of an earlier call that took long, waiting while it still runs.
 
             Args:
@@ -116,25 +118,25 @@ class FunctionTools:
             if result_id not in self._calls:
                 known = ", ".join(list(self._calls)[-5:]) or "none yet"
                 raise ToolFailure(f"no result {result_id!r}; the latest are: {known}")
-            return await self._wait(result_id, max(0.0, min(wait, 86_400.0)), caller)
+            return await self._wait(result_id, max(0.0, min(wait, 86_400.0)), context)
 
         get_result.__name__ = self._result_name
         return typed_tool(get_result, read_only=True)
 
     def _calls_tool(self) -> Tool:
-        async def get_calls(caller: Caller, last: int = 10) -> ToolResult:
+        async def get_calls(context: ToolContext, last: int = 10) -> ToolOutput:
             """List your latest calls with their ids, by which the claims of a report cite them.
 
             Args:
                 last: How many calls to list.
             """
-            own = [made for made in self._made if made.session == caller.session]
+            own = [made for made in self._made if made.session == context.session]
             shown = [
                 {"call": made.call, "function": made.function, "arguments": made.arguments}
                 for made in own[-max(1, last) :]
             ]
             text = json.dumps(shown, indent=1, ensure_ascii=False)
-            return ToolResult(text=text, structured={"result": shown})
+            return ToolOutput(text=text, structured={"result": shown})
 
         get_calls.__name__ = self._free_name("calls")
         return typed_tool(get_calls, read_only=True)
@@ -147,7 +149,7 @@ class FunctionTools:
         kwargs: dict[str, Any],
         *,
         session: str,
-    ) -> ToolResult:
+    ) -> ToolOutput:
         try:
             if function.is_generator:
                 value: Any = []
@@ -164,9 +166,9 @@ class FunctionTools:
                 value = await self._gate.acall(function.name, args, kwargs, plain=True)
         except RemoteError as error:
             trace = f"\n{error.remote_traceback}" if error.remote_traceback else ""
-            return ToolResult(text=f"{error.type_name}: {error}{trace}", failed=True)
+            return ToolOutput(text=f"{error.type_name}: {error}{trace}", failed=True)
         except GateError as error:
-            return ToolResult(text=f"{type(error).__name__}: {error}", failed=True)
+            return ToolOutput(text=f"{type(error).__name__}: {error}", failed=True)
         finally:
             self._items.pop(call_id, None)
             told = json.dumps([args, kwargs], default=str, ensure_ascii=False)
@@ -179,34 +181,34 @@ class FunctionTools:
         while len(self._handles) > _KEPT_HANDLES:
             self._handles.popitem(last=False)
 
-    async def _wait(self, call_id: str, wait: float, caller: Caller) -> ToolResult:
+    async def _wait(self, call_id: str, wait: float, context: ToolContext) -> ToolOutput:
         task = self._calls[call_id]
         start = time.monotonic()
         while not task.done():
             left = wait - (time.monotonic() - start)
             if left <= 0:
                 text = f"[still running; {self._result_name}(result_id={call_id!r}) waits for it]"
-                return ToolResult(text=text, structured={"result_id": call_id, "status": "running"})
+                return ToolOutput(text=text, structured={"result_id": call_id, "status": "running"})
             await asyncio.wait([task], timeout=min(_KEEP_ALIVE, left))
-            if not task.done() and caller.wants_progress:
+            if not task.done() and context.wants_progress:
                 items = self._items.get(call_id)
                 said = f"{items} items so far" if items else ""
-                await caller.report(time.monotonic() - start, said)
+                await context.report(time.monotonic() - start, said)
         return await task
 
-    def _remember(self, call_id: str, task: asyncio.Task[ToolResult]) -> None:
+    def _remember(self, call_id: str, task: asyncio.Task[ToolOutput]) -> None:
         self._calls[call_id] = task
         over = [key for key, old in self._calls.items() if old.done()]
         for key in over[: max(0, len(self._calls) - _KEPT)]:
             del self._calls[key]
 
 
-def _too_much(function: str, count: int) -> ToolResult:
+def _too_much(function: str, count: int) -> ToolOutput:
     text = (
         f"{function}() was stopped after {count} items, because more would take over "
         f"{_MOST_BYTES:,} bytes; ask for fewer"
     )
-    return ToolResult(text=text, failed=True)
+    return ToolOutput(text=text, failed=True)
 
 
 def _weight(value: Any) -> int:

@@ -11,7 +11,7 @@ from seer.tools._session import (
     render,
     wait_for,
 )
-from seer.tools._tool import Caller, Tool, ToolResult, typed_tool
+from seer.tools._tool import Tool, ToolContext, ToolOutput, typed_tool
 
 _SHOWN = 2000
 """Characters of one cell in a listing."""
@@ -20,18 +20,18 @@ _SHOWN = 2000
 def notebook_tools(session: NotebookSession) -> list[Tool]:
     """The tools of `session`."""
 
-    async def run(cell_id: str, wait: float, caller: Caller) -> ToolResult:
+    async def run(cell_id: str, wait: float, context: ToolContext) -> ToolOutput:
         progress = Progress()
         result_id = await session.asubmit_cell(cell_id, on_output=progress)
         return render(
             await wait_for(
-                session, result_id, wait=checked_wait(wait), caller=caller, progress=progress
+                session, result_id, wait=checked_wait(wait), context=context, progress=progress
             )
         )
 
     async def add_code_cell(
-        caller: Caller, source: str, index: int | None = None, wait: float = PATIENCE
-    ) -> ToolResult:
+        context: ToolContext, source: str, index: int | None = None, wait: float = PATIENCE
+    ) -> ToolOutput:
         """Add a code cell to the notebook, run it, and get what it prints and displays.
 
         Variables, imports and functions last from one cell to the next. The value of the last
@@ -43,9 +43,9 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             wait: Seconds to wait for its end. A cell that takes longer goes on running, and
                 get_result gives its result later.
         """
-        return await run(await session.aadd_cell(source, index=index), wait, caller)
+        return await run(await session.aadd_cell(source, index=index), wait, context)
 
-    async def add_markdown_cell(source: str, index: int | None = None) -> ToolResult:
+    async def add_markdown_cell(source: str, index: int | None = None) -> ToolOutput:
         """Add a text cell (Markdown) to the notebook.
 
         Args:
@@ -53,24 +53,24 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             index: Where to put the cell, counted from 0; at the end by default.
         """
         cell_id = await session.aadd_cell(source, markdown=True, index=index)
-        return ToolResult(text=f"added cell {cell_id}")
+        return ToolOutput(text=f"added cell {cell_id}")
 
-    async def run_cell(caller: Caller, cell_id: str, wait: float = PATIENCE) -> ToolResult:
+    async def run_cell(context: ToolContext, cell_id: str, wait: float = PATIENCE) -> ToolOutput:
         """Run a cell of the notebook again, as it now stands.
 
         Args:
             cell_id: The cell, as list_cells shows it.
             wait: Seconds to wait for its end.
         """
-        return await run(cell_id, wait, caller)
+        return await run(cell_id, wait, context)
 
     async def edit_cell(
-        caller: Caller,
+        context: ToolContext,
         cell_id: str,
         source: str,
         run_it: bool = True,
         wait: float = PATIENCE,
-    ) -> ToolResult:
+    ) -> ToolOutput:
         """Give a cell another source, and run it.
 
         Args:
@@ -82,19 +82,19 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
         await session.aedit_cell(cell_id, source)
         kinds = {cell.cell_id: cell.kind for cell in await session.acells()}
         if run_it and kinds.get(cell_id) == "code":
-            return await run(cell_id, wait, caller)
-        return ToolResult(text=f"changed cell {cell_id}")
+            return await run(cell_id, wait, context)
+        return ToolOutput(text=f"changed cell {cell_id}")
 
-    async def delete_cell(cell_id: str) -> ToolResult:
+    async def delete_cell(cell_id: str) -> ToolOutput:
         """Remove a cell from the notebook. What it has done in memory stays.
 
         Args:
             cell_id: The cell, as list_cells shows it.
         """
         await session.adelete_cell(cell_id)
-        return ToolResult(text=f"deleted cell {cell_id}")
+        return ToolOutput(text=f"deleted cell {cell_id}")
 
-    async def move_cell(cell_id: str, index: int) -> ToolResult:
+    async def move_cell(cell_id: str, index: int) -> ToolOutput:
         """Put a cell at another place in the notebook.
 
         Args:
@@ -102,15 +102,15 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             index: Its new place, counted from 0.
         """
         await session.amove_cell(cell_id, index)
-        return ToolResult(text=f"moved cell {cell_id}")
+        return ToolOutput(text=f"moved cell {cell_id}")
 
-    async def list_cells() -> ToolResult:
+    async def list_cells() -> ToolOutput:
         """List the cells of the notebook with the beginning of each, also a person's."""
         cells = await session.acells()
         lines = [_line(index, cell) for index, cell in enumerate(cells)]
-        return ToolResult(text="\n".join(lines) or "the notebook is empty")
+        return ToolOutput(text="\n".join(lines) or "the notebook is empty")
 
-    async def read_cell(cell_id: str) -> ToolResult:
+    async def read_cell(cell_id: str) -> ToolOutput:
         """Read a cell of the notebook: its source, and the text of its outputs.
 
         Args:
@@ -120,7 +120,7 @@ def notebook_tools(session: NotebookSession) -> list[Tool]:
             if cell.cell_id == cell_id:
                 outputs = cell.output_text
                 text = f"{cell.source}\n\n[outputs]\n{outputs}" if outputs else cell.source
-                return ToolResult(text=text[:20_000])
+                return ToolOutput(text=text[:20_000])
         raise LookupError(f"no cell {cell_id!r} in the notebook; list_cells shows them")
 
     changing = [add_code_cell, add_markdown_cell, run_cell, edit_cell, delete_cell, move_cell]

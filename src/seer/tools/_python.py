@@ -11,13 +11,13 @@ from seer.tools._session import (
     render,
     wait_for,
 )
-from seer.tools._tool import Caller, Tool, ToolResult, typed_tool
+from seer.tools._tool import Tool, ToolContext, ToolOutput, typed_tool
 
 
 def python_tools(session: LocalSession) -> list[Tool]:
     """The tools of `session`."""
 
-    async def python(caller: Caller, code: str, wait: float = PATIENCE) -> ToolResult:
+    async def python(context: ToolContext, code: str, wait: float = PATIENCE) -> ToolOutput:
         """Run Python code in a persistent IPython kernel and get what it prints and displays.
 
         Variables, imports and functions last from one call to the next. The value of the last
@@ -32,7 +32,7 @@ def python_tools(session: LocalSession) -> list[Tool]:
         result_id = await session.asubmit(code, on_output=progress)
         return render(
             await wait_for(
-                session, result_id, wait=checked_wait(wait), caller=caller, progress=progress
+                session, result_id, wait=checked_wait(wait), context=context, progress=progress
             )
         )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from seer.execution import ExecutionResult, Output, Session, StreamText
-from seer.tools._tool import Caller, Tool, ToolFailure, ToolResult, typed_tool
+from seer.execution import ExecutionResult, Session, StreamText
+from seer.execution._result import Output
+from seer.tools._tool import Tool, ToolContext, ToolFailure, ToolOutput, typed_tool
 
 PATIENCE = 55.0
 """Seconds; several clients give up after sixty."""
@@ -40,7 +41,7 @@ async def wait_for(
     result_id: str,
     *,
     wait: float,
-    caller: Caller,
+    context: ToolContext,
     progress: Progress,
     interrupts: bool = True,
 ) -> ExecutionResult:
@@ -49,7 +50,7 @@ async def wait_for(
     A client that cancels the call interrupts the work, unless it only asked for its result.
     """
     try:
-        return await _wait_and_report(session, result_id, wait, caller, progress)
+        return await _wait_and_report(session, result_id, wait, context, progress)
     except asyncio.CancelledError:
         if interrupts:
             await asyncio.shield(session.ainterrupt(result_id))
@@ -57,10 +58,10 @@ async def wait_for(
 
 
 async def _wait_and_report(
-    session: Session, result_id: str, wait: float, caller: Caller, progress: Progress
+    session: Session, result_id: str, wait: float, context: ToolContext, progress: Progress
 ) -> ExecutionResult:
     start = time.monotonic()
-    if not caller.wants_progress:
+    if not context.wants_progress:
         return await session.aresult(result_id, wait=wait)
     while True:
         left = wait - (time.monotonic() - start)
@@ -69,7 +70,7 @@ async def _wait_and_report(
         result = await _wait_step(session, result_id, step, progress)
         if result.status not in ("queued", "running") or left <= 0:
             return result
-        await caller.report(time.monotonic() - start, progress.message)
+        await context.report(time.monotonic() - start, progress.message)
 
 
 async def _wait_step(
@@ -89,7 +90,7 @@ async def _wait_step(
             task.cancel()
 
 
-def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolResult:
+def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolOutput:
     """A result as an agent is shown it.
 
     All of it is text and images: clients that find structured content show a model nothing else.
@@ -100,7 +101,7 @@ def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolResult
             f"[{result.status}; {result.duration:.0f} s so far. It goes on; "
             f"get_result(result_id={result.result_id!r}) waits for it.]\n"
         )
-        return ToolResult(text=head + cell + result.text, images=result.images)
+        return ToolOutput(text=head + cell + result.text, images=result.images)
     text = result.text
     if result.exit_code:
         text += (
@@ -109,15 +110,15 @@ def render(result: ExecutionResult, *, failed: bool | None = None) -> ToolResult
     if not text.strip():
         text = f"[done in {result.duration:.2f} s, no output]"
     bad = not result.ok if failed is None else failed
-    return ToolResult(text=cell + text, images=result.images, failed=bad)
+    return ToolOutput(text=cell + text, images=result.images, failed=bad)
 
 
 def common_tools(session: Session) -> list[Tool]:
     """The tools that do not depend on what kind of session it is."""
 
     async def get_result(
-        caller: Caller, result_id: str | None = None, wait: float = PATIENCE
-    ) -> ToolResult:
+        context: ToolContext, result_id: str | None = None, wait: float = PATIENCE
+    ) -> ToolOutput:
         """Get the result of earlier work, waiting for it when it still runs.
 
         Results of finished work stay available, so nothing is lost when a call took too long.
@@ -135,13 +136,13 @@ def common_tools(session: Session) -> list[Tool]:
             session,
             result_id,
             wait=checked_wait(wait),
-            caller=caller,
+            context=context,
             progress=Progress(),
             interrupts=False,
         )
         return render(result)
 
-    async def read_output(result_id: str, offset: int = 0, length: int = 20_000) -> ToolResult:
+    async def read_output(result_id: str, offset: int = 0, length: int = 20_000) -> ToolOutput:
         """Read a part of everything that earlier work printed, also what was left out.
 
         Args:
@@ -150,21 +151,21 @@ def common_tools(session: Session) -> list[Tool]:
             length: How many bytes to read.
         """
         text = await session.aread_output(result_id, offset=offset, length=length)
-        return ToolResult(text=text or "[no more output]")
+        return ToolOutput(text=text or "[no more output]")
 
-    async def interrupt(result_id: str | None = None) -> ToolResult:
+    async def interrupt(result_id: str | None = None) -> ToolOutput:
         """Stop what is running.
 
         Args:
             result_id: Which work to stop; by default what runs now.
         """
         stopped = await session.ainterrupt(result_id)
-        return ToolResult(text="interrupted" if stopped else "nothing was running")
+        return ToolOutput(text="interrupted" if stopped else "nothing was running")
 
-    async def restart() -> ToolResult:
+    async def restart() -> ToolOutput:
         """Begin afresh: everything that was in memory is gone, files stay."""
         await session.arestart()
-        return ToolResult(text="restarted; everything that was in memory is gone")
+        return ToolOutput(text="restarted; everything that was in memory is gone")
 
     return [
         typed_tool(get_result, read_only=True),

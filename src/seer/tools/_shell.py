@@ -12,15 +12,15 @@ from seer.tools._session import (
     render,
     wait_for,
 )
-from seer.tools._tool import Caller, Tool, ToolResult, typed_tool
+from seer.tools._tool import Tool, ToolContext, ToolOutput, typed_tool
 
 
 def shell_tools(session: CliSession) -> list[Tool]:
     """The tools of `session`."""
 
     async def shell(
-        caller: Caller, command: str, wait: float = PATIENCE, background: bool = False
-    ) -> ToolResult:
+        context: ToolContext, command: str, wait: float = PATIENCE, background: bool = False
+    ) -> ToolOutput:
         """Run a shell command (bash) and get its output and exit code.
 
         The folder, variables and functions last from one command to the next.
@@ -37,18 +37,18 @@ def shell_tools(session: CliSession) -> list[Tool]:
             return render(await session.aresult(result_id, wait=0.2))
         result_id = await session.asubmit(command, on_output=progress)
         result = await wait_for(
-            session, result_id, wait=checked_wait(wait), caller=caller, progress=progress
+            session, result_id, wait=checked_wait(wait), context=context, progress=progress
         )
         # A command may well mean something else than failure by its exit code.
         return render(result, failed=result.status == "died")
 
-    async def list_jobs() -> ToolResult:
+    async def list_jobs() -> ToolOutput:
         """List the background jobs of this session."""
         jobs = await session.ajobs()
         lines = [f"{job.result_id}: {job.status}, {job.duration:.0f} s" for job in jobs]
-        return ToolResult(text="\n".join(lines) or "no background jobs")
+        return ToolOutput(text="\n".join(lines) or "no background jobs")
 
-    async def terminal_open(command: str = "bash", wait: float = 1.0) -> ToolResult:
+    async def terminal_open(command: str = "bash", wait: float = 1.0) -> ToolOutput:
         """Start an interactive program on a terminal, and get what it shows first.
 
         Args:
@@ -58,7 +58,7 @@ def shell_tools(session: CliSession) -> list[Tool]:
         terminal = await session.aopen_terminal(command)
         return await _look(terminal, wait)
 
-    async def terminal_write(terminal_id: str, text: str, wait: float = 1.0) -> ToolResult:
+    async def terminal_write(terminal_id: str, text: str, wait: float = 1.0) -> ToolOutput:
         """Type into a terminal, and get what the program shows then.
 
         Args:
@@ -70,7 +70,7 @@ def shell_tools(session: CliSession) -> list[Tool]:
         await terminal.awrite(text.replace("\n", "\r"))
         return await _look(terminal, wait)
 
-    async def terminal_read(terminal_id: str, wait: float = 1.0) -> ToolResult:
+    async def terminal_read(terminal_id: str, wait: float = 1.0) -> ToolOutput:
         """Get what the program on a terminal has shown since the last look.
 
         Args:
@@ -79,14 +79,14 @@ def shell_tools(session: CliSession) -> list[Tool]:
         """
         return await _look(session.terminal(terminal_id), wait)
 
-    async def terminal_close(terminal_id: str) -> ToolResult:
+    async def terminal_close(terminal_id: str) -> ToolOutput:
         """End the program on a terminal.
 
         Args:
             terminal_id: As terminal_open gave it.
         """
         await session.terminal(terminal_id).aclose()
-        return ToolResult(text="closed")
+        return ToolOutput(text="closed")
 
     functions = [shell, terminal_open, terminal_write, terminal_read, terminal_close]
     return [
@@ -96,8 +96,8 @@ def shell_tools(session: CliSession) -> list[Tool]:
     ]
 
 
-async def _look(terminal: Terminal, wait: float) -> ToolResult:
+async def _look(terminal: Terminal, wait: float) -> ToolOutput:
     text = await terminal.aread(wait=min(checked_wait(wait), PATIENCE))
     ended = terminal.exit_code
     state = "running" if ended is None else f"ended with exit code {ended}"
-    return ToolResult(text=f"{text}\n[terminal {terminal.terminal_id}: {state}]")
+    return ToolOutput(text=f"{text}\n[terminal {terminal.terminal_id}: {state}]")

@@ -26,7 +26,7 @@ class ToolFailure(SeerError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolResult:
+class ToolOutput:
     """What a tool gives back."""
 
     text: str
@@ -35,7 +35,7 @@ class ToolResult:
     structured: Mapping[str, Any] | None = None
 
 
-class Caller(Protocol):
+class ToolContext(Protocol):
     """Who called a tool, while the call lasts."""
 
     @property
@@ -53,7 +53,7 @@ class Caller(Protocol):
         ...
 
 
-Handler = Callable[[Mapping[str, Any], Caller], Awaitable[ToolResult]]
+Handler = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolOutput]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +150,8 @@ class LoadingTools:
 
 
 async def call_tool(
-    tools: ToolSet, name: str, arguments: Mapping[str, Any], caller: Caller
-) -> ToolResult:
+    tools: ToolSet, name: str, arguments: Mapping[str, Any], context: ToolContext
+) -> ToolOutput:
     """Call a tool; whatever goes wrong in it is a result, because the agent needs an answer.
 
     Lone surrogates in the result are replaced, because no message to an agent can hold them.
@@ -163,20 +163,20 @@ async def call_tool(
     if tool is None:
         raise LookupError(f"there is no tool {name!r:.100}; there are: {', '.join(tools.by_name)}")
     try:
-        result = await tool.handler(arguments, caller)
+        result = await tool.handler(arguments, context)
     except Exception as error:
         return failed_result(name, error)
     structured = None if result.structured is None else _sendable_values(result.structured)
     return replace(result, text=sendable(result.text), structured=structured)
 
 
-def failed_result(name: str, error: Exception) -> ToolResult:
+def failed_result(name: str, error: Exception) -> ToolOutput:
     """What an agent is told of an error in a tool, or in making the tool ready."""
     text = str(error)
     if not isinstance(error, (SeerError, LookupError, ValueError)):
         logger.error("tool %r failed", name, exc_info=error)
         text = f"internal error: {type(error).__name__}: {error}"
-    return ToolResult(text=sendable(text), failed=True)
+    return ToolOutput(text=sendable(text), failed=True)
 
 
 def server_name(name: str) -> str:
@@ -195,10 +195,10 @@ def _sendable_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(values) if clean == text else json.loads(clean)
 
 
-def typed_tool(function: Callable[..., Awaitable[ToolResult]], *, read_only: bool = False) -> Tool:
+def typed_tool(function: Callable[..., Awaitable[ToolOutput]], *, read_only: bool = False) -> Tool:
     """A tool from an async function: its hints become the schema, its docstring the words.
 
-    A parameter named `caller` is not shown to agents; it gets the `Caller`.
+    A parameter named `context` is not shown to agents; it gets the `ToolContext`.
     """
     from pydantic import ConfigDict, Field, ValidationError, create_model
 
@@ -206,10 +206,10 @@ def typed_tool(function: Callable[..., Awaitable[ToolResult]], *, read_only: boo
     doc = inspect.getdoc(function) or ""
     notes = _argument_notes(doc)
     fields: dict[str, Any] = {}
-    wants_caller = False
+    wants_context = False
     for name, parameter in inspect.signature(function).parameters.items():
-        if name == "caller":
-            wants_caller = True
+        if name == "context":
+            wants_context = True
             continue
         default: Any = ... if parameter.default is parameter.empty else parameter.default
         fields[name] = (hints[name], Field(default, description=notes.get(name)))
@@ -221,7 +221,7 @@ def typed_tool(function: Callable[..., Awaitable[ToolResult]], *, read_only: boo
     for entry in schema.get("properties", {}).values():
         entry.pop("title", None)
 
-    async def handler(arguments: Mapping[str, Any], caller: Caller) -> ToolResult:
+    async def handler(arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         try:
             checked = model.model_validate(dict(arguments))
         except ValidationError as error:
@@ -231,7 +231,7 @@ def typed_tool(function: Callable[..., Awaitable[ToolResult]], *, read_only: boo
             )
             raise ToolFailure(f"{function.__name__}: {problems}") from None
         values = {name: getattr(checked, name) for name in fields}
-        return await (function(**values, caller=caller) if wants_caller else function(**values))
+        return await (function(**values, context=context) if wants_context else function(**values))
 
     return Tool(
         name=function.__name__,

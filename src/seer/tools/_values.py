@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from seer.execution import Image
 from seer.rpc.client import Handle
-from seer.tools._tool import ToolResult
+from seer.tools._tool import ToolOutput
 
 Save = Callable[[str, bytes], Awaitable[str]]
 """Keeps a file for the agent that called; takes a name and content, returns where it is."""
@@ -36,7 +36,7 @@ class ValueText:
         self._images: list[Image] = []
         self._files = 0
 
-    async def result(self, value: Any) -> ToolResult:
+    async def result(self, value: Any) -> ToolOutput:
         """The whole result."""
         plain = await self._plain(value)
         text = plain if isinstance(plain, str) else json.dumps(plain, indent=1, ensure_ascii=False)
@@ -49,7 +49,7 @@ class ValueText:
                 + f"\n[... {len(text):,} characters in all; the whole result is in {where} ...]"
             )
             structured = None if self._images else {"file": where}
-        return ToolResult(text=text, images=tuple(self._images), structured=structured)
+        return ToolOutput(text=text, images=tuple(self._images), structured=structured)
 
     async def _plain(self, value: Any) -> Any:
         """`value` as JSON data, with descriptions in place of what JSON has not."""

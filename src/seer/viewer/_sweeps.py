@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from seer.errors import MissingExtraError
-from seer.sweeps import Group, SweepResult, read_sweep, summarize
+from seer.sweeps import SweepResult, read_sweep, summarize
+from seer.sweeps._summary import Group
 
 FILE = "sweep.json"
 
