@@ -2,7 +2,7 @@
 
 The model refuses to tell something when asked. The direction between prompts that it refuses and
 prompts that it answers is removed from the residual stream of every block. Removing any direction
-harms a model, and one made from activations more than a random one, because activations lie in few
+harms a model, and one made from activations more than a random one, because activations vary in few
 directions. So the control is directions made by the same method from prompts with no such
 difference: random halves of ordinary prompts. Nothing here knows what the model refuses to tell.
 """

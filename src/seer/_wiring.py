@@ -1,8 +1,9 @@
-"""The three places where a package offers what only a package above it can do.
+"""The three methods of the public API that need a package above their own.
 
 `Session.mcp_config`, `ScopedSandbox.serve(expose_as="mcp")` and `Sandbox.jupyter_url` are part of
-the public API of their packages, but MCP lies above sessions, and sessions lie above sandboxes. The
-way up stands here and nowhere else; each import happens on first use, because it is slow.
+the public API of their packages, but `mcp` is above `execution`, and `execution` is above
+`environment`. Only this module imports upward. It imports on first use, because the packages above
+are slow to import.
 """
 
 from __future__ import annotations

@@ -368,7 +368,7 @@ class RunFinished(Event):
     message: str = ""
     """Why, for a person."""
     result: str = ""
-    """The agent's last words."""
+    """The agent's final text."""
     turns: int = 0
     tool_calls: int = 0
     seconds: float = 0.0

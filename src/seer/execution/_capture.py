@@ -61,7 +61,7 @@ class Capture:
         self._write_rich(output)
 
     def update(self, data: dict[str, str], display_id: str) -> None:
-        """Put a displayed object's new form in the place of its old one."""
+        """Replace the old form of a displayed object by its new one."""
         index = self._displays.get(display_id)
         size = sum(map(len, data.values()))
         if index is None or self._rich_bytes + size > RICH_BYTES:

@@ -119,10 +119,10 @@ def _make_folder(workspace_dir: str | os.PathLike[str] | None, name: str) -> Pat
 
 
 def _resolve(folder: Path) -> Path:
-    """Where the folder really is, over links that neither an agent nor a stranger has planted.
+    """The real path of a folder. Links that an agent or a stranger may have planted are refused.
 
     Raises:
-        ConfigError: The folder is reached over such a link, or lies in a folder of an agent's.
+        ConfigError: The path has such a link, or is inside a folder of an agent.
     """
     left = list(reversed(folder.parts[1:]))
     above, links = Path("/"), 0

@@ -158,7 +158,7 @@ class Pool(Generic[T]):
         error: Exception | None = None
         try:
             made = self._make()
-        except Exception as raised:  # the edge of a thread; whoever takes next gets it
+        except Exception as raised:  # the edge of a thread; the next `take` raises it
             error = raised
         with self._changed:
             self._starting -= 1

@@ -474,6 +474,6 @@ os.register_at_fork(after_in_child=_open.clear)
 
 
 def _tidy_up() -> None:
-    """At the end of the process: what runs ends by itself, what lies on disk does not."""
+    """At the end of the process: remove sessions' files; their processes end by themselves."""
     for session in _open.values():
         session.abandon()

@@ -222,7 +222,7 @@ class LocalSite(Site):
 
 
 class SandboxSite(Site):
-    """The machine of a `Sandbox`, which belongs to whoever started it."""
+    """The machine of a `Sandbox`, which belongs to the program that started it."""
 
     def __init__(
         self, workspace: Workspace, sandbox: SandboxLike, *, session_id: str, name: str

@@ -19,7 +19,7 @@ _TERMINAL_CODES = re.compile(
 
 
 class Transcript:
-    """Append-only text. The file lies in a folder that no agent can reach."""
+    """Append-only text. The file is in a folder that no agent can reach."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

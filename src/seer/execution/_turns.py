@@ -56,7 +56,7 @@ class Turns:
         self._count = 0
         self._closed = False
         self.turn = asyncio.Lock()
-        """Held by whoever runs; who changes what runs the code holds it too."""
+        """Held while code runs, and while the kernel or shell that runs it is replaced."""
 
     @property
     def all(self) -> list[Execution]:
@@ -187,7 +187,7 @@ class Turns:
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            # The edge of an agent's turn: whatever went wrong is its result, never a hang.
+            # The edge of an agent's turn: any failure becomes its result, never a hang.
             logger.exception("execution %s failed", execution.result_id)
             execution.capture.note(f"the session failed: {type(error).__name__}: {error}")
         finally:
@@ -237,16 +237,16 @@ class Turns:
 
 
 def check_text(text: str) -> None:
-    """Raise when there is half a character (a lone surrogate) in it: it is text to nobody.
+    """Check that a text can be encoded.
 
     Raises:
-        ValueError: With its place.
+        ValueError: It has a lone surrogate; the message says where.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        half = text[error.start]
-        raise ValueError(f"half a character, {half!r}, at position {error.start}") from None
+        found = text[error.start]
+        raise ValueError(f"lone surrogate {found!r} at position {error.start}") from None
 
 
 async def _wait(event: asyncio.Event) -> None:

@@ -75,8 +75,8 @@ class Agent(ABC):
     async def run(self, request: AgentRequest, seat: Seat) -> None:
         """Drive the agent until it has nothing more to do.
 
-        Failures of the vendor are reported with `Seat.fail`. Whatever was started is ended before
-        this returns or raises, also when it is cancelled.
+        Failures of the vendor are reported with `Seat.fail`. Everything that was started is ended
+        before this returns or raises, also when it is cancelled.
         """
 
     def model_name(self, request: AgentRequest) -> str | None:

@@ -25,7 +25,7 @@ from seer.runs.export._tracing import Tracing
 logger = logging.getLogger(__name__)
 
 NAME_VARIABLE = "SEER_RUN_NAME"
-"""What the runs of a program are called, whatever it calls them itself; `seer run --name`."""
+"""The name of a program's runs, which replaces the one in the program; `seer run --name`."""
 _GENERATED = re.compile(r"[a-z]+-[0-9a-f]{6}")
 """A session's name that nobody chose."""
 _SHORTEST = 8

@@ -146,7 +146,7 @@ def _once(texts: Sequence[str], session: SessionLike) -> list[str]:
 
 def _whole(text: str) -> str:
     """The text as it was meant: in a locale without UTF-8, Python splits a program's arguments and
-    the names of files into half characters, which no vendor and no tool server takes.
+    the names of files into lone surrogates, which no vendor and no tool server takes.
     """
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

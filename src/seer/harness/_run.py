@@ -1,6 +1,6 @@
 """`run_agent`: drive an agent, hand out what it does.
 
-The work happens in one task on Seer's background loop, whatever loop the consumer iterates on; so
+The work happens in one task on Seer's background loop, on any loop of the consumer; so
 a consumer that blocks, breaks off, raises or is cancelled cannot leave the agent or its tool
 servers half ended. Ending is always the same path: the task is cancelled, the agent's process and
 the tool servers end, the record is closed, and only then does the iteration end.

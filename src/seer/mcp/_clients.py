@@ -1,4 +1,4 @@
-"""How coding agents are told of an MCP server: each client's own format, for stdio and for HTTP."""
+"""An MCP server's configuration in the format of each coding agent, for stdio and for HTTP."""
 
 from __future__ import annotations
 

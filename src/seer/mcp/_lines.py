@@ -17,7 +17,7 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-"""An escape that may be half a character (a lone surrogate), which could be sent on to nobody."""
+"""An escape that may be a lone surrogate, which cannot be sent on."""
 
 
 @dataclass(frozen=True)

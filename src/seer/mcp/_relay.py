@@ -1,7 +1,7 @@
-"""The program that an agent starts as its MCP server. A copy of it lies beside the door's socket.
+"""The program that an agent starts as its MCP server. A copy of it is beside the door's socket.
 
 It hands its standard input and output to the process that owns the door, and then only waits: the
-server itself runs there, so that starting one costs next to nothing and no call takes a detour.
+server itself runs there, so starting one costs almost nothing, and calls are not relayed.
 It holds no secret; who may come in is decided by the socket's folder and the peer's user.
 """
 

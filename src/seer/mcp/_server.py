@@ -108,7 +108,7 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
     changes = InMemorySubscriptionBus()
 
     async def announce(listed: types.ListToolsResult, context: Context) -> None:
-        """Tell the client once the tools are others than those that it was told of."""
+        """Tell the client when the tools differ from those that it got."""
         with contextlib.suppress(SeerError):
             if _listing(await source.ready()) != listed:
                 await context.session.send_tool_list_changed()
@@ -134,7 +134,7 @@ def _make_server(source: ToolSource, session: str, tasks: TaskGroup) -> Server[A
         try:
             tools = await _loaded(source, tool_context)
         except Exception as error:
-            # The edge of the process: an agent gets an answer whatever went wrong.
+            # The edge of the process: an agent always gets an answer.
             return _content(failed_result(params.name, error))
         try:
             return _content(

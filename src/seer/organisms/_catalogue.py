@@ -1,7 +1,7 @@
 """Which organisms there are, where their adapters lie, and the truth about each.
 
 An organism's folder tells nothing: its name is a number, and an organism and its control differ
-only in their weights. The truth lies beside the folders, in a file of its own, so that mounting a
+only in their weights. The truth is beside the folders, in a separate file, so that mounting a
 model never mounts an answer. Nothing here loads a model.
 """
 

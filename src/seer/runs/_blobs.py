@@ -1,6 +1,6 @@
 """Large values beside the lines: files named by the hash of their content.
 
-`pack` takes a JSON value apart, `unpack` puts it together again. A blob stands in a line as
+`pack` takes a JSON value apart, `unpack` puts it together again. In a line, a blob is written as
 `{"$blob": "<sha256>", "bytes": n}`. Keys that begin with `$` in the value itself, which an agent
 may well send, are escaped, so that no value can pose as a blob.
 """

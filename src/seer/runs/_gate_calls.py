@@ -92,7 +92,7 @@ class CallCollector:
 
         Args:
             record: Where they are written.
-            on_call: Told of each call.
+            on_call: Called with each call.
             tool_calls: Knows the tool call in which each call was made.
         """
         self._record = record

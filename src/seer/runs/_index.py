@@ -1,7 +1,7 @@
 """Finding runs among many: an SQLite index over run folders.
 
 The folders are the truth, the index is a cache of them: it is brought up to date before every look,
-and made anew when it is missing, damaged or of another version. Where it cannot be written to, or
+and rebuilt when it is missing, damaged or of another version. Where it cannot be written to, or
 another process keeps it, the folders are read without it.
 """
 
@@ -209,7 +209,7 @@ class RunIndex:
         except sqlite3.DatabaseError as error:
             if not _is_damaged(error):
                 return self._apart(error)
-            logger.warning("%s is damaged and made anew: %s", path, error)
+            logger.warning("%s is damaged and will be rebuilt: %s", path, error)
         except OSError as error:
             return self._apart(error)
         try:

@@ -90,7 +90,7 @@ class Run:
     def lines(
         self, name: Literal["events", "calls"], *, after: int = 0
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The events or calls as they lie on disk, each with the offset where the next begins.
+        """The events or calls as they are on disk, each with the offset where the next begins.
 
         For readers that follow a run or page through it. Large texts and binary values are
         references, `{"$blob": digest, "bytes": n}`, and other keys that begin with `$` have one

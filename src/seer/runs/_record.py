@@ -210,7 +210,7 @@ def _reserve(path: Path) -> None:
     try:
         os.posix_fallocate(fd, 0, _RESERVED)
     except OSError as error:
-        # Not every filesystem can; then a full disk costs the last words.
+        # Not every file system can do this; there, a full disk loses the last event.
         logger.debug("no space is set aside for %s: %s", path, error)
     finally:
         os.close(fd)

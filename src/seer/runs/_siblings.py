@@ -33,7 +33,7 @@ def siblings(run: Run) -> list[Run]:
 
 
 def calls_of(runs: Iterable[Run]) -> list[GateCall]:
-    """The calls of several runs. Those of the user's own script stand in each of them."""
+    """The calls of several runs. Each of them has those of the user's own script."""
     found: dict[tuple[object, ...], GateCall] = {}
     for run in runs:
         for line in run.calls():

@@ -109,11 +109,11 @@ beside the values, or whose interval "covers" 0, or a rate of at most a half) or
 with `found` needs an effect, and one without it a null claim over what was tried. `tried` says how
 many attempts there were, if the checks do not cite them all.
 """
-"""What agents are told of claims; `docs/evidence.md` says the same at more length."""
+"""What agents are told about claims; `docs/evidence.md` has the details."""
 
 
 def _last_object(text: str) -> dict[str, Any] | None:
-    """The last JSON object that stands in a text and is not part of another."""
+    """The last JSON object in a text that is not part of another."""
     decoder = json.JSONDecoder()
     found: dict[str, Any] | None = None
     place = text.find("{")

@@ -376,7 +376,7 @@ class _Checked:
         return place if check.measure == "value" else f"{check.measure}{many} {place}"
 
     def _asked(self, readings: Sequence[Reading]) -> str:
-        """The last words of the first reading's input."""
+        """The end of the first reading's input."""
         call = self._results.named[readings[0].call]
         texts = [v for v in leaves([*_args(call)]) if _is_text(v)]
         return f", after {str(texts[0])[-40:]!r}" if texts else ""
@@ -565,5 +565,5 @@ def _best_of_many(claim: Claim, calls: Sequence[GateCall], results: Results) -> 
         )
         told = max(len(readings), claim.tried or 0)
         if made >= _MANY * told:
-            words = f"{made} attempts with {function} were made, {told} are told of"
+            words = f"{made} attempts with {function} were made, {told} are reported"
             yield Flag("best of many", words)

@@ -30,7 +30,7 @@ _EMPTY_WORDS = frozenset(
 _NOTHING = frozenset({"", "n", "neither", "none", "nothing", "null", "unknown"})
 """What is left of a field that says nothing; "n" of "n/a"."""
 SHAPE_ONLY = frozenset({"models", "tokenize", "chat_prompt", "saes"})
-"""Functions that tell of a model's shape and never run it."""
+"""Functions that describe a model and never run it."""
 
 
 @dataclass(frozen=True)

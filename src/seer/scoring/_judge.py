@@ -77,7 +77,7 @@ async def judge(
     """Ask a judge whether an answer names an organism's property.
 
     Args:
-        answer: The answer, in whatever words.
+        answer: The answer, in any words.
         kind: The organism.
         provider: Who judges, as for `run_agent`; `SEER_AGENT` does not replace a judge.
         model: The vendor's model.
@@ -135,7 +135,7 @@ def agreement(
     if not mixed:
         return Agreement(shares, float("nan"), version)
     if len(set(labels)) == 1 or len(set(verdicts)) == 1:
-        # All on one side agrees as chance does, whatever is on the other.
+        # If all labels or all verdicts are the same, the agreement is that of chance.
         return Agreement(shares, 0.0, version, low=0.0, high=0.0, missed=missed, false=false)
     found = raters.cohens_kappa(table)
     return Agreement(
@@ -158,7 +158,7 @@ def by_rules(example: Labelled) -> bool:
 
 
 def by_words(example: Labelled) -> bool:
-    """A plain baseline: an accepted wording of every field occurs, whatever stands around it."""
+    """A plain baseline: an accepted wording of every field occurs anywhere in the answer."""
     said = f" {' '.join(re.findall(r'[a-z]+', example.answer.lower()))} "
     return all(
         any(f" {wording} " in said for wording in accepted)

@@ -25,9 +25,10 @@ def rate(results: Sequence[bool], groups: Sequence[str] | None = None) -> Rate:
 
     Args:
         results: What happened.
-        groups: What each result is of, such as an organism. Results of one group resemble each
-            other: each group counts the same, and the interval is that of as many independent
-            results as tell as much (Korn and Graubard). Of one group only, it tells of that one.
+        groups: The group of each result, such as an organism. Results of one group resemble each
+            other, so each group has the same weight, and the interval is that of the effective
+            number of independent results (Korn and Graubard). With one group, the interval is for
+            that group only.
 
     Raises:
         ValueError: There are no results, or another number of groups.

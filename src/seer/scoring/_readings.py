@@ -1,4 +1,4 @@
-"""Values in recorded calls: what stands at a path, and how two calls' arguments differ."""
+"""Values in recorded calls: what is at a path, and how two calls' arguments differ."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ _ID = re.compile("[0-9a-f]{32}")
 def rerun_through(*libraries: Library) -> Rerun:
     """Run calls again through served libraries, by the names that the record has for them.
 
-    Every call that succeeded can be run again from its record: with its arrays, which lie in the
+    Every call that succeeded can be run again from its record: with its arrays, which are in the
     run, with the handles that other calls of the run made, and also if it is one of a generator.
 
     Args:

@@ -62,7 +62,7 @@ server = MCPServer("dying")
 
 @server.tool()
 def die() -> str:
-    print("the last words", file=sys.stderr, flush=True)
+    print("the final output", file=sys.stderr, flush=True)
     os._exit(3)
 
 server.run("stdio")
@@ -466,7 +466,7 @@ class AgentContract(AgentTest):
         events = await self.play(script, mcp_config={"lab": server})
         error = fatal(events)
         assert error.kind == "tool_server"
-        assert "the last words" in error.message
+        assert "the final output" in error.message
         assert (last(events).reason, last(events).result) == ("error", "I lost my tools")
 
     # --- ending ------------------------------------------------

@@ -152,7 +152,7 @@ class LoadingTools:
 async def call_tool(
     tools: ToolSet, name: str, arguments: Mapping[str, Any], context: ToolContext
 ) -> ToolOutput:
-    """Call a tool; whatever goes wrong in it is a result, because the agent needs an answer.
+    """Call a tool. A failure becomes its result, because the agent needs an answer.
 
     Lone surrogates in the result are replaced, because no message to an agent can hold them.
 
@@ -171,7 +171,7 @@ async def call_tool(
 
 
 def failed_result(name: str, error: Exception) -> ToolOutput:
-    """What an agent is told of an error in a tool, or in making the tool ready."""
+    """What an agent is told about an error in a tool, or in making the tool ready."""
     text = str(error)
     if not isinstance(error, (SeerError, LookupError, ValueError)):
         logger.error("tool %r failed", name, exc_info=error)

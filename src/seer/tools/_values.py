@@ -23,7 +23,7 @@ TEXT_LIMIT = 100_000
 """Characters of one result; more is saved as a file."""
 _MAX_SIDE = 1568
 _FEW = 64
-"""An array of at most so many numbers is shown whole."""
+"""An array of at most this many numbers is shown whole."""
 
 
 class ValueText:
@@ -52,7 +52,7 @@ class ValueText:
         return ToolOutput(text=text, images=tuple(self._images), structured=structured)
 
     async def _plain(self, value: Any) -> Any:
-        """`value` as JSON data, with descriptions in place of what JSON has not."""
+        """`value` as JSON data, with descriptions instead of values that JSON cannot express."""
         if isinstance(value, float) and not math.isfinite(value):
             return json.dumps(value)  # "NaN", "Infinity", "-Infinity"
         if value is None or isinstance(value, bool | int | float | str):

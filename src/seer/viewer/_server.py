@@ -111,7 +111,7 @@ def serve(
 ) -> None:
     """Show a folder of runs in a web page, until interrupted (Ctrl-C).
 
-    The page is on loopback only, and its address carries a token that is made anew each time.
+    The page is on loopback only, and its address has a token that is new each time.
 
     Args:
         runs_folder: The folder that holds run folders; `$SEER_RUNS` or `./outputs/runs` by default.
@@ -144,7 +144,7 @@ def _doorstep(runs: Path, url: str) -> Generator[Path, None, None]:
     folder = runs if os.access(runs, os.W_OK) else None
     number, name = tempfile.mkstemp(prefix="viewer-", suffix=".html", dir=folder)
     path = Path(name)
-    # Whoever closes the terminal's window kills the viewer.
+    # Closing the terminal's window ends the viewer.
     remove_at_end(path)
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:

@@ -110,7 +110,7 @@ def take_handle(facts: Facts) -> str | None:
     return "freed" if json.loads(answer).get("freed") is True else None
 
 
-@attempt("session", "Put something else in the place of the gate's socket")
+@attempt("session", "Replace the gate's socket by something else")
 def replace_gate(facts: Facts) -> str | None:
     kind, _, path = os.environ["SEER_GATE_TOOLS"].partition(":")
     if kind != "path":

@@ -133,7 +133,7 @@ class Interrupts:
 
 
 def pack(message: Any) -> bytes:
-    """A message as JSON, also when it holds half a character, which UTF-8 has no form for."""
+    """A message as JSON, with lone surrogates escaped, which UTF-8 cannot encode."""
     try:
         return json_packer(message)
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
 """One IPython kernel in a machine, driven from the controller over its own sockets.
 
-The kernel runs an agent's code: whatever it sends is checked, bounded and treated as text.
+The kernel runs an agent's code: everything that it sends is checked, bounded and treated as text.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Kernel:
         Args:
             machine: Where it runs.
             folder: A folder in the machine for its sockets; it must exist.
-            launcher: Where `kernel_main.py` lies in the machine.
+            launcher: The path of `kernel_main.py` in the machine.
             path: What comes first on the kernel's `sys.path`.
             env: Added to its environment.
             signer: Makes and checks the messages.
@@ -269,7 +269,7 @@ class Kernel:
             )
 
     async def _watch_output(self) -> None:
-        """Read what the process prints outside of cells; the end of it tells of crashes."""
+        """Read what the process prints outside of cells; its end explains a crash."""
         with contextlib.suppress(SandboxLostError):
             async for _, data in self._process.output():
                 self._tail += data

@@ -88,7 +88,7 @@ def _mapping(data: bytes) -> dict[str, object]:
     try:
         value: object = json.loads(data.decode(errors="replace"))
         if _HALF_CHARACTER.search(data):
-            # Half a character can be written to no file and sent to nobody.
+            # A lone surrogate cannot be encoded as UTF-8, so it can be neither stored nor sent.
             text = json.dumps(value, ensure_ascii=False).encode(errors="replace")
             value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -69,7 +69,7 @@ class NotebookFile:
             return 0
 
     def replace(self, notebook: Notebook) -> None:
-        """Put a whole notebook in the place of what is there."""
+        """Replace the whole notebook."""
         with self._locked():
             self._write(notebook)
             self._good = notebook

@@ -160,7 +160,7 @@ class JupyterServer:
                 process.kill()
                 await process.wait()
         if self._logging is not None:
-            # Its last words; a process that it left behind could keep the pipe open.
+            # Its last output; a process that it left behind could keep the pipe open.
             await asyncio.wait({self._logging}, timeout=1)
         for task in list(self._tasks):
             task.cancel()

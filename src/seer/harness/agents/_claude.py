@@ -183,7 +183,7 @@ class Conversation:
     counted: bool = True
     """Whether the present answer has ended, and what it used is counted."""
     trouble: Any = None
-    """A message of the CLI's that tells of an error, until it is clear whether the run goes on."""
+    """A message of the CLI that reports an error, until it is clear whether the run continues."""
     turn_id: str | None = None
     pending: list[_Pending] = field(default_factory=list[_Pending])
     outcomes: dict[str, ToolOutcome] = field(default_factory=dict[str, ToolOutcome])
@@ -359,7 +359,7 @@ class Conversation:
             self.trouble = message
             return
         if self._begin(message.message_id, message.model):
-            # The answer was not streamed, so this is all that will be told of its end.
+            # The answer was not streamed, so no other message reports its end.
             self.usage, self.counted = _counts(message.usage or {}), False
             await self._end(message.stop_reason)
         for block in message.content:

@@ -147,7 +147,8 @@ class Forked(Agent):
         Args:
             run: The earlier run.
             turn: The last turn to take over from it; 0 for none.
-            agent: Who goes on, also by name; by an empty one, whoever this agent stands in for.
+            agent: The agent that continues, or its name; an empty name means the program's own
+                agent.
 
         Raises:
             ConfigError: The run has no such turn, or there is no such agent.
@@ -375,7 +376,7 @@ class _Differs(Exception):
 
 
 Differs = Callable[[Seat, str], None]
-"""Told of a result that is not the recorded one."""
+"""Called with a result that differs from the recorded one."""
 
 
 def _fail(seat: Seat, message: str) -> None:

@@ -1,6 +1,6 @@
 """Where a vendor's agent process runs: an empty folder, a private home, its own environment.
 
-Whatever the process could pick up by itself (settings, instructions, plugins, keys of other
+Everything that the process could pick up by itself (settings, instructions, plugins, keys of other
 services) is not there. Where bubblewrap works, it also runs in a jail that shows it no file of the
 host beyond the system's and no network beyond the vendor's endpoint. The folder is gone when the
 run ends.
@@ -90,7 +90,7 @@ class Confinement:
         self.launch_socket.kill()
 
     def said(self) -> str:
-        """The process's last words, for an error message."""
+        """The process's last output, for an error message."""
         text = "\n".join(self._lines).strip()
         return f"; it said:\n{text[-2000:]}" if text else ""
 

@@ -14,7 +14,7 @@ import sys
 def main() -> None:
     """Forward, and run the program."""
     target, port, *command = sys.argv[1:]
-    # The forwarder of sandboxes; a copy of it lies beside this file.
+    # The forwarder of sandboxes; a copy of it is beside this file.
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     forward = importlib.import_module("forward")
     listener = socket.socket()

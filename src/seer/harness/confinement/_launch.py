@@ -2,7 +2,7 @@
 
 An SDK starts this in place of the vendor's program. It asks the controller through the socket
 beside it what to run, and becomes that. So the program gets an environment of its own instead of
-the controller's, can be put into a jail without the SDK's knowledge, and no key stands in a file.
+the controller's, can be put into a jail without the SDK's knowledge, and no key is in a file.
 """
 
 import array

@@ -1,4 +1,4 @@
-"""Arrays of a run's calls as `.npy` files, for numpy and whatever else reads them.
+"""Arrays of a run's calls as `.npy` files, for numpy and other readers.
 
 In the record an array is raw memory in a file named by its hash, and its line says dtype and shape:
 so it is written as it came, and once however often it came.

@@ -205,7 +205,7 @@ class _Transcript:
     """Seer's events as Inspect's messages and events.
 
     An answer of the model is one message and one model event, made where the answer begins. A tool
-    call is a span: the tool event stands beside it, and what happens during the call lies in it.
+    call is a span beside its tool event, and contains what happens during the call.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """OpenTelemetry spans and metrics of a run: the run, its turns, tool calls and calls of the gate.
 
 Off unless the program has configured OpenTelemetry: without its API installed nothing is imported,
-and without a provider of the program's own the API's spans cost next to nothing. Names and
+and without a provider of the program's own the API's spans cost almost nothing. Names and
 attributes follow OpenTelemetry's conventions for generative AI. Prompts, answers and arguments are
 in the record, and in spans only where the conventions' own variable asks for them.
 """

@@ -76,7 +76,7 @@ class ReplayGate:
         schema: Its schema, in JSON form.
         calls: Its recorded calls.
         read_blob: Gives the content of a recorded array.
-        host_path: Where a socket's path in the machine lies on this host.
+        host_path: Gives the path on this host of a socket in the machine.
         beyond: The live gate, for a replay that may go on past the record.
     """
 

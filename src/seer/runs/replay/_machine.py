@@ -33,7 +33,7 @@ from seer.providers._spec import FileKind, Layout
 from seer.runs.replay._gate import ReplayGate
 
 GateMaker = Callable[[str, Callable[[str], Path]], ReplayGate]
-"""Makes the gate for an interface's name, given where paths of the machine lie on the host."""
+"""Makes the gate for an interface's name, given the host's paths for paths in the machine."""
 
 _LAYOUT = Layout(
     workdir="/work",
@@ -177,7 +177,7 @@ class ReplayMachine(Machine):
         await asyncio.to_thread(self._folder.remove)
 
     def socket_path(self, path: str) -> Path | None:
-        """Where a socket of the machine lies on this host."""
+        """The path on this host of a socket in the machine."""
         return self._host(path)
 
     def _check(self) -> None:

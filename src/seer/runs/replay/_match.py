@@ -65,8 +65,8 @@ class CallerTape:
 class Tapes:
     """The recorded calls of one interface, by caller.
 
-    Callers are named after sessions, whose names may be made up anew in every run; so a caller that
-    has no tape of its name gets that of the caller who was opened at the same place in the order.
+    Callers are named after sessions, whose names may differ in every run. So a caller without a
+    tape of its name gets the tape of the caller that was opened at the same place in the order.
     """
 
     def __init__(self, calls: Sequence[GateCall]) -> None:
@@ -83,7 +83,7 @@ class Tapes:
         return self._given[caller]
 
     def given(self) -> dict[str, CallerTape]:
-        """The tapes that were handed out, by the caller who has them now."""
+        """The tapes that were handed out, by the caller that has them now."""
         return dict(self._given)
 
     def _find(self, caller: str) -> CallerTape:

@@ -119,7 +119,7 @@ async def _answer(app: ServerApp, controller: Controller) -> None:
         except LookupError as error:
             return {"missing": str(error)}
         except Exception as error:
-            # The edge of the process: the controller gets an answer whatever went wrong.
+            # The edge of the process: the controller always gets an answer.
             app.log.exception("a request of the controller failed")
             return {"error": f"{type(error).__name__}: {error}"}
 
@@ -175,7 +175,7 @@ def _config(settings: Message, folder: Path) -> Config:
 def _headers(lab: Path) -> dict[str, str]:
     """What the browser may do with the page.
 
-    Only scripts of JupyterLab itself run, named by their hash where they stand in the page, and
+    Only scripts of JupyterLab itself run, named by their hash if they are inline in the page, and
     nothing is fetched from or sent to another address. JupyterLab checks its settings with
     generated code, which needs `unsafe-eval`.
     """

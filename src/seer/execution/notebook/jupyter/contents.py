@@ -1,7 +1,7 @@
 """What the server shows of the host's files: the session's notebook, through the controller.
 
 There is no folder behind it. Nothing else can be listed, read, written, uploaded, renamed or
-downloaded, whatever path is asked for.
+downloaded, for any path.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ class RelayProvisioner(KernelProvisionerBase):
 
 
 class RelayFactory(KernelProvisionerFactory):
-    """Makes relays, whatever a specification or an installed package says."""
+    """Makes relays, regardless of specifications and installed packages."""
 
     def is_provisioner_available(self, kernel_spec: KernelSpec) -> bool:
         """Always."""

@@ -1,6 +1,6 @@
 // The form that lines have on disk, and back: references to blobs, escaped keys, cut values.
 
-/** A large value that lies beside the record. */
+/** A large value in a file beside the record. */
 export class BlobRef {
   constructor(digest, size, binary) {
     this.digest = digest;

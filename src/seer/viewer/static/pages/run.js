@@ -1,4 +1,4 @@
-// One run: its transcript, what lies beside it, and the strip above both.
+// One run: its transcript, the panels beside it, and the strip above both.
 
 import { count, dollars, duration } from "../text/format.js";
 import { approval, changeLimit, messageBox, pendingMessages, stopButton } from "../panels/control.js";

@@ -21,7 +21,7 @@ const COLUMNS = [
   ["score", "Score"],
 ];
 
-/** The page. The choices stand in the address, so that they can be kept as a bookmark. */
+/** The page. The address holds the choices, so that they can be bookmarked. */
 export class RunsPage {
   constructor(source, query, about) {
     this.source = source;

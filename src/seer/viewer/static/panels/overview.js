@@ -55,7 +55,7 @@ export class Overview {
     else this.draw();
   }
 
-  /** Draw the strip anew. Where the reader is, is drawn over it, so that scrolling stays cheap. */
+  /** Draw the strip again. The reader's place is drawn over it, so that scrolling stays cheap. */
   draw() {
     const width = this.element.clientWidth;
     if (!width) return;
