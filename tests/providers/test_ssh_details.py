@@ -265,7 +265,7 @@ def test_a_porter_that_is_killed_is_replaced_for_the_next_controller(
     machine = start(provider, server.options())
     run_sync(machine.detach())
     inner = machine.id.partition("@")[0]
-    for pid in _pids(inner, "seer_remote.porter"):
+    for pid in _pids(inner, "seer_remote.session_server"):
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(SandboxLostError):
         run_sync(machine.exec(["sleep", "60"], timeout=60))

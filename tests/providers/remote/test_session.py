@@ -1,4 +1,4 @@
-"""A session's streams outlast their wires; tried on a real porter, without SSH and jails."""
+"""A session's streams survive their wires. Uses a real session server, without SSH and jails."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ class LocalLink(Link):
 
 
 class Host:
-    """A folder with a keeper's and a steward's socket, both of which echo, and a real porter."""
+    """A folder with echoing sockets for keeper and steward, and a real session server."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,10 +98,10 @@ class Host:
         listener.listen()
         code = (
             f"import sys; sys.path.insert(0, {str(_unpacked(self.folder))!r}); "
-            "from seer_remote.porter import main; main()"
+            "from seer_remote.session_server import main; main()"
         )
         numbers = [str(listener.fileno()), str(theirs.fileno()), str(int(lease * 1000))]
-        self.porter = subprocess.Popen(  # noqa: ASYNC220
+        self.server = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable, "-I", "-S", "-c", code, *numbers, str(self.folder)],
             pass_fds=(listener.fileno(), theirs.fileno()),
         )
@@ -131,7 +131,7 @@ class Host:
         self._control.close()
         self._holding.cancel()
         await asyncio.gather(self._holding, return_exceptions=True)
-        await asyncio.to_thread(self.porter.wait, 15)
+        await asyncio.to_thread(self.server.wait, 15)
 
 
 def _unpacked(folder: Path) -> Path:

@@ -6,7 +6,7 @@ One actor per machine holds its CPUs, GPUs and memory, and is the way to its nod
                                      `--Ray--> actor on the node that had room
     controller --TLS, pinned------------------> the actor's listener
                                                   |-- runs `host.py`, which starts the machine
-                                                  `-- carries streams to the machine's porter
+                                                  `-- carries streams to its session server
 
 Modules without an underscore run elsewhere: `actor.py` in Ray's worker on the node, which has Ray
 and Python but no Seer, and `driver.py` in the child. Those with one run in the controller.

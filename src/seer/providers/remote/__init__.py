@@ -8,7 +8,7 @@ hosts there are; see `RemoteProvider`. The modules in `onhost` run on the host, 
     store.py       copies of the controller's files
     specs.py       a machine's spec as plain data
     node.py        the host's end of a machine on another node
-    porter.py      one per machine: holds its connections while the controller cannot be heard
+    session_server.py  one per machine: keeps its connections while the network is down
     pump.py        a socket on standard streams, where forwarding is forbidden
     launched.py    machines that a launcher starts on another node, with
     head.py        what runs the launcher, and
@@ -20,7 +20,7 @@ Those in `controller` run in the controller:
     _link.py       what a provider must be able to do
     _kit.py        the copy that a host gets
     _host.py       one host: requests to `host.py`, files pushed there
-    _session.py    the controller's end of a porter: streams that survive cuts
+    _session.py    the controller's end of a session server: streams that survive cuts
     _machine.py    a machine in terms of a session
     _provider.py   start, find and list in terms of hosts
     _known.py      hosts that were used, for listings of later processes

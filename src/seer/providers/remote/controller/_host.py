@@ -120,8 +120,10 @@ class RemoteHost(Host):
         }
         found = await self._start_when_free(request, spec.start_timeout)
         record = parse_record(found["record"])
-        porter: str = found["porter"]
-        return await RemoteMachine.attach(self, record, porter, hold=False, gates=spec.gates)
+        session_socket: str = found["porter"]
+        return await RemoteMachine.attach(
+            self, record, session_socket, hold=False, gates=spec.gates
+        )
 
     async def _start_when_free(
         self, request: Mapping[str, object], patience: float

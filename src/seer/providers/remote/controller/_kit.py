@@ -20,7 +20,7 @@ _ALONE = frozenset({"seer/environment/__init__.py"})
 """Doors that import more than a host has; there they are empty."""
 _THIRD_PARTY = ("packaging", "dotenv")
 _ON_HOST = Path(__file__).parents[1] / "onhost"
-_LEAN = ("frames.py", "head.py", "multiplexer.py", "porter.py", "pump.py")
+_LEAN = ("frames.py", "head.py", "multiplexer.py", "session_server.py", "pump.py")
 """Also in a package of their own, because to import `seer.providers` takes longer than they do."""
 
 

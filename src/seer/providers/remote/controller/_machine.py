@@ -90,17 +90,17 @@ class RemoteMachine(SupervisedMachine):
         cls,
         host: "RemoteHost",
         record: LocalRecord,
-        porter: str,
+        session_socket: str,
         *,
         hold: bool,
         gates: Mapping[str, Path] | None = None,
     ) -> "RemoteMachine":
-        """Come to a machine through its porter.
+        """Come to a machine through its session server.
 
         Args:
             host: Where it runs.
             record: What it is.
-            porter: The porter's socket.
+            session_socket: The session server's socket.
             hold: Whether it must be taken over; one that was just started is held already.
             gates: Sockets of this host that programs in the machine can reach by name.
 
@@ -108,7 +108,7 @@ class RemoteMachine(SupervisedMachine):
             HostUnreachableError: The connection broke.
             SandboxLostError: It has ended.
         """
-        session = Session(host.link, porter, lease=record.lease, gates=gates or {})
+        session = Session(host.link, session_socket, lease=record.lease, gates=gates or {})
         await session.start()
         try:
             reader, writer = await session.open("keeper", asyncio.StreamReaderProtocol)

@@ -1,8 +1,8 @@
-"""The controller's end of a porter: streams that survive broken connections.
+"""The controller's end of a session server: streams that survive broken connections.
 
 A session has one wire at a time. When it breaks, or nothing is heard on it for some beats, another
 is dialled; meanwhile what is written waits. Only when that has not worked for `lease` seconds, or
-the porter has forgotten the session, do the streams end.
+the session server has forgotten the session, do the streams end.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ class Session:
 
         Args:
             link: The way to the host.
-            path: The porter's socket there.
-            lease: Seconds for which porter and controller wait for each other.
+            path: The session server's socket there.
+            lease: Seconds for which session server and controller wait for each other.
             gates: Sockets of this host that streams from the machine may lead to, by name.
         """
         self._link = link
@@ -147,7 +147,7 @@ class Session:
         await relay(far, StreamChannel(reader, writer, _hung_up))
 
     async def close(self) -> None:
-        """End the session now: the porter closes its streams and waits no longer."""
+        """End the session now: the session server closes its streams and waits no longer."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -166,8 +166,8 @@ class Session:
 
         Raises:
             HostUnreachableError: It did not work, but may at another time.
-            FileNotFoundError: The porter is gone.
-            SandboxLostError: The porter does not know this session any more.
+            FileNotFoundError: The session server is gone.
+            SandboxLostError: The session server does not know this session any more.
         """
         attempt = _Attempt(self)
         try:
@@ -198,7 +198,9 @@ class Session:
             lacking = b"".join(self._reliable.resume(theirs))
         except frames.FrameError as error:
             attempt.close()
-            raise SandboxLostError(f"the machine's porter has lost count: {error}") from None
+            raise SandboxLostError(
+                f"the machine's session server has lost count: {error}"
+            ) from None
         self._attempt, self._wire = attempt, wire
         self._cut.clear()
         self._heard_at = _now()
@@ -331,7 +333,7 @@ class _Attempt:
                 else:
                     self._session.hear(kind, number, payload)
         except frames.FrameError as error:
-            logger.warning("the machine's porter broke the protocol: %s", error)
+            logger.warning("the machine's session server broke the protocol: %s", error)
             self.on_end()
 
     def deliver(self) -> None:

@@ -43,7 +43,7 @@ from seer.providers.remote.onhost.store import has, keep
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAIN = "from seer.providers.remote.onhost.host import main; main()"
-_PORTER = "from seer_remote.porter import main; main()"
+_SESSION_SERVER = "from seer_remote.session_server import main; main()"
 _EXTRA = "remote.json"
 _KIT = Path(__file__).parents[4]
 
@@ -134,12 +134,12 @@ async def _hand_over(
     request: Mapping[str, Any],
     gates: Mapping[str, socket.socket],
 ) -> dict[str, object]:
-    """Leave a porter with the machine, which holds it until its controller comes."""
+    """Leave a session server with the machine, which holds it until its controller comes."""
     control = os.dup(started.control.fileno())
     try:
         extra = {"price": request["price"]}
         (started.folder / _EXTRA).write_text(json.dumps(extra))
-        _spawn_porter(started.folder, control, spec.lease, gates=gates)
+        _spawn_session_server(started.folder, control, spec.lease, gates=gates)
     except BaseException:
         await keeper.tell("terminate")
         await keeper.ended.wait()
@@ -169,7 +169,7 @@ def _answer(folder: Path) -> dict[str, object]:
 def _listening(
     names: Sequence[str],
 ) -> Generator[tuple[dict[str, Path], dict[str, socket.socket]]]:
-    """Sockets for the gates that a machine may talk to, and where; its porter serves them."""
+    """Listening sockets for the gates that a machine may use. Its session server serves them."""
     root = state_dir() / "gates"
     for left in root.glob("*") if names else ():
         _remove_unserved(left)
@@ -199,16 +199,16 @@ def _remove_unserved(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _spawn_porter(
+def _spawn_session_server(
     folder: Path, control: int, lease: float, *, gates: Mapping[str, socket.socket] | None = None
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        # A porter that was killed leaves its socket.
+        # A session server that was killed leaves its socket.
         (folder / "porter.sock").unlink(missing_ok=True)
         with address(folder / "porter.sock") as where:
             listener.bind(where)
         listener.listen(64)
-        code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_PORTER}"
+        code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_SESSION_SERVER}"
         numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
         doors = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
         passed = [gate.fileno() for gate in (gates or {}).values()]
@@ -238,7 +238,7 @@ def _find(machine_id: str) -> dict[str, object]:
             raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs there") from None
         raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}") from None
     if not _is_served(folder):
-        _spawn_porter(folder, -1, record.lease)
+        _spawn_session_server(folder, -1, record.lease)
     return _answer(folder)
 
 

@@ -133,12 +133,12 @@ def _is_alive(folder: Path) -> bool:
     return True
 
 
-def status(porter: str) -> dict[str, bool] | None:
-    """The state of a machine behind a porter, as listings have it; None if it is gone."""
+def status(session_socket: str) -> dict[str, bool] | None:
+    """The state of a machine behind a session server, as listings have it; None if it is gone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(_STATUS_PATIENCE)
         try:
-            with address(Path(porter)) as where:
+            with address(Path(session_socket)) as where:
                 peer.connect(where)
             asked = wire.encode({"op": "status"})
             request = struct.pack(">I", len(asked) + 1) + wire.REQUEST + asked

@@ -1,4 +1,4 @@
-"""Many wires over one pair of pipes: how a porter is reached on a node behind a launcher.
+"""Many wires over one pair of pipes: how a session server is reached on a node behind a launcher.
 
 A launcher such as `srun` runs a program elsewhere and gives no more than its standard streams.
 `head.py` runs beside it, where controllers can come, and this carries their wires through.

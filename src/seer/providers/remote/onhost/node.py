@@ -1,7 +1,7 @@
 """A machine that a launcher started, as its node sees it.
 
 It is started as anywhere, with its state on the node's own disk, and wires are carried to its
-porter until it ends. What a launcher is, and who asks it, is `launched`'s business.
+session server until it ends. What a launcher is, and who asks it, is `launched`'s business.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def sweep_node(base: Path) -> None:
 
 
 class _Node:
-    def __init__(self, multiplexer: Multiplexer, porter: str, machine_id: str) -> None:
+    def __init__(self, multiplexer: Multiplexer, session_socket: str, machine_id: str) -> None:
         self._multiplexer = multiplexer
-        self._porter = Path(porter)
+        self._session_socket = Path(session_socket)
         self._id = machine_id
         self._keeper = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with address(self._porter.with_name("keeper.sock")) as where:
+        with address(self._session_socket.with_name("keeper.sock")) as where:
             self._keeper.connect(where)
 
     def run(self) -> None:
@@ -105,7 +105,7 @@ class _Node:
     def _accept(self, number: int) -> None:
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            with address(self._porter) as where:
+            with address(self._session_socket) as where:
                 peer.connect(where)
         except OSError:
             peer.close()

@@ -1,14 +1,15 @@
-"""The porter of one machine, on its host: keeps the controller's streams while the network is down.
+"""Keeps a controller's streams to one machine open while the network is down. Runs on the host.
 
-Streams lead to the machine's steward and keeper and nowhere else. Controllers come and go on
-`porter.sock` (a wire); what belongs to them is a session, which outlasts its wires by `lease`
-seconds. Then its streams are closed, which is how keeper and steward learn that a controller is
-gone. The porter ends with the machine.
+A stream leads to the machine's steward or keeper. A controller connects to `porter.sock`; that
+connection is a wire, and the streams that it carries belong to a session. A session survives its
+wire by `lease` seconds. After that the server closes the session's streams, and this is how keeper
+and steward notice that the controller is gone. The server ends with the machine. The socket keeps
+the name `porter.sock`, because controllers of other versions connect to it.
 
-Started by `host.py` as `porter LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`. CONTROL is a line
-to the keeper that holds the machine from its birth, or -1. The first session's line to the keeper
-is that one; where no session comes, it is closed. NAME=FD are listening sockets of gates: what
-programs in the machine connect to them becomes streams towards the controller.
+`host.py` starts it with the arguments `LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`. CONTROL is
+the connection that holds the machine from its start, or -1. The first session takes it over; if no
+session comes, the server closes it. NAME=FD are listening sockets of gates. When a program in the
+machine connects to one of them, the connection becomes a stream towards the controller.
 """
 
 # pathlib would be most of what this process imports.
@@ -42,7 +43,9 @@ def main() -> None:
     """Serve until the machine has ended."""
     listener, control, lease_ms, folder, *gates = sys.argv[1:]
     doors = {int(fd): name for name, _, fd in (gate.partition("=") for gate in gates)}
-    Porter(int(listener), int(control), int(lease_ms) / 1000, os.fsencode(folder), doors).run()
+    SessionServer(
+        int(listener), int(control), int(lease_ms) / 1000, os.fsencode(folder), doors
+    ).run()
 
 
 class _Stream:
@@ -91,7 +94,7 @@ class _Wire:
         self.heard_at = self.beat_at = time.monotonic()
 
 
-class Porter:
+class SessionServer:
     """The loop and all it looks after."""
 
     def __init__(
@@ -179,7 +182,7 @@ class Porter:
 
     def _connect(self, name: bytes) -> socket.socket:
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Not blocking: with a full queue the controller hears so, and the porter never waits.
+        # Not blocking: if the queue is full, the controller gets an error; this loop never waits.
         connected.setblocking(False)
         try:
             # Through the folder's descriptor, because a socket's address is at most 107 bytes.
