@@ -17,7 +17,7 @@ ALLOWED = {
     "mcp/_relay.py": "a program of its own, without Seer; prints what Seer's own process says",
     "providers/agent": "runs in a jail",
     "providers/remote/onhost": "runs on another host; its output is read as a protocol",
-    "providers/rented/warden.py": "runs on a rented machine",
+    "providers/rented/rental_monitor.py": "runs on a rented machine",
     "rpc/replicas": "runs beside the model",
     "rpc/server": "runs in a sandbox; what it prints is read by the controller",
     "sweeps/_supervisor.py": "a program whose output its parent reads as a protocol",

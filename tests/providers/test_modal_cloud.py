@@ -181,7 +181,7 @@ async def test_credentials_never_enter_a_sandbox(cloud: ModalCloud) -> None:
             "grep -rs MODAL_TOKE[N] /seer /root /etc 2>/dev/null",
         )
         assert secret not in looked and "MODAL_TOKEN" not in looked
-        assert "warden" in looked.lower()
+        assert "rentalmonitor" in looked.lower()
 
 
 async def test_programs_cannot_touch_what_ends_the_machine(cloud: ModalCloud) -> None:

@@ -1,4 +1,4 @@
-"""Rented machines: the warden's decisions, waiting for capacity, and vendors' errors."""
+"""Rented machines: the rental monitor's decisions, waiting for capacity, and vendors' errors."""
 
 import fcntl
 import inspect
@@ -31,15 +31,15 @@ from seer.providers.modal import _errors as modal_errors
 from seer.providers.modal._options import ModalOptions
 from seer.providers.modal._options import read_options as read_modal
 from seer.providers.modal._prices import price_per_second
-from seer.providers.rented import _rental, warden
+from seer.providers.rented import _rental, rental_monitor
 from seer.providers.rented._rental import CODES, reason_of
-from seer.providers.rented.warden import Warden
+from seer.providers.rented.rental_monitor import RentalMonitor
 from seer.providers.runpod import _api as runpod_api
 from seer.providers.runpod._options import RunPodOptions
 from seer.providers.runpod._options import read_options as read_runpod
 from seer.providers.runpod._pods import GpuOffer, choose
 
-# --- the warden --------------------------------------------------------------------------------
+# --- the rental monitor ----------------------------------------------------------------
 
 
 def _machine(root: Path, name: str = "sb-1") -> Path:
@@ -50,7 +50,7 @@ def _machine(root: Path, name: str = "sb-1") -> Path:
 
 
 def test_a_machine_is_kept_while_its_controller_gives_signs_of_life(tmp_path: Path) -> None:
-    watching = Warden(str(tmp_path), lease=5.0, lifetime=0)
+    watching = RentalMonitor(str(tmp_path), lease=5.0, lifetime=0)
     assert watching.look() is None
     os.utime(tmp_path / "beat", (time.time() - 6, time.time() - 6))
     assert "lease" in str(watching.look())
@@ -59,13 +59,13 @@ def test_a_machine_is_kept_while_its_controller_gives_signs_of_life(tmp_path: Pa
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_machine(tmp_path: Path) -> None:
-    watching = Warden(str(tmp_path), lease=5.0, lifetime=0)
+    watching = RentalMonitor(str(tmp_path), lease=5.0, lifetime=0)
     os.utime(tmp_path / "beat", (time.time() + 3600, time.time() + 3600))
     assert "lease" in str(watching.look())
 
 
 def test_a_machine_whose_keeper_lives_needs_no_signs_and_goes_with_it(tmp_path: Path) -> None:
-    watching = Warden(str(tmp_path), lease=5.0, lifetime=0)
+    watching = RentalMonitor(str(tmp_path), lease=5.0, lifetime=0)
     folder = _machine(tmp_path)
     with (folder / "lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -77,7 +77,7 @@ def test_a_machine_whose_keeper_lives_needs_no_signs_and_goes_with_it(tmp_path: 
 
 
 def test_a_keeper_that_left_no_word_was_killed(tmp_path: Path) -> None:
-    watching = Warden(str(tmp_path), lease=5.0, lifetime=0)
+    watching = RentalMonitor(str(tmp_path), lease=5.0, lifetime=0)
     folder = _machine(tmp_path)
     with (folder / "lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -86,7 +86,7 @@ def test_a_keeper_that_left_no_word_was_killed(tmp_path: Path) -> None:
 
 
 def test_a_lifetime_ends_also_a_machine_that_is_kept(tmp_path: Path) -> None:
-    watching = Warden(str(tmp_path), lease=5.0, lifetime=1e-9)
+    watching = RentalMonitor(str(tmp_path), lease=5.0, lifetime=1e-9)
     folder = _machine(tmp_path)
     with (folder / "lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -102,7 +102,7 @@ def test_the_warden_leaves_with_a_code_that_says_why(tmp_path: Path) -> None:
         "mark": False,
     }
     (tmp_path / "leave").touch()
-    argv = [sys.executable, "-I", "-S", "-c", Path(warden.__file__).read_text()]
+    argv = [sys.executable, "-I", "-S", "-c", Path(rental_monitor.__file__).read_text()]
     done = subprocess.run(
         [*argv, json.dumps({**settings, "codes": CODES})],
         capture_output=True,

@@ -203,13 +203,13 @@ async def test_a_pod_that_never_comes_up_is_given_back(cloud: RunPodCloud) -> No
     assert cloud.running == []
 
 
-async def test_a_pod_without_a_warden_gives_itself_back(
+async def test_a_pod_without_a_monitor_gives_itself_back(
     cloud: RunPodCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = _pods._source  # pyright: ignore[reportPrivateUsage]
 
     def broken(name: str) -> str:
-        return "raise SystemExit(3)" if "warden" in name else source(name)
+        return "raise SystemExit(3)" if "monitor" in name else source(name)
 
     monkeypatch.setattr(_pods, "_source", broken)
     pod = await _pods.rent(MachineSpec(timeout=100.0), RunPodOptions())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from seer.errors import HostUnreachableError, SandboxLostError
-from seer.providers.remote.controller._kit import kit
+from seer.providers.remote.controller._code_archive import code_archive
 from seer.providers.remote.controller._link import Link, Ran, Wire
 from seer.providers.remote.controller._session import Session
 
@@ -135,7 +135,7 @@ class Host:
 
 
 def _unpacked(folder: Path) -> Path:
-    name, packed = kit()
+    name, packed = code_archive()
     target = folder / name
     target.mkdir()
     subprocess.run(["tar", "-xzf", "-", "-C", target], input=packed, check=True)

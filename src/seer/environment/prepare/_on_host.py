@@ -1,4 +1,4 @@
-"""Runs on another host, from the kit, and prepares parts of a sandbox there.
+"""Runs on another host, from the code archive, and prepares parts of a sandbox there.
 
 `main` gets one request from `RemotePreparer`, reports progress, and returns the result. The work is
 that of `LocalPreparer`.

@@ -29,7 +29,7 @@ from seer.providers._spec import MachineSpec
 from seer.providers.modal._errors import translated
 from seer.providers.modal._options import MOST_SECONDS, ModalOptions
 from seer.providers.modal._prices import GPUS, price_per_second
-from seer.providers.rented import warden
+from seer.providers.rented import rental_monitor
 from seer.providers.rented._host import CACHE, ROOT, preparing_lease
 from seer.providers.rented._rental import CODES, Rental, reason_of
 
@@ -109,7 +109,7 @@ async def app_of(options: ModalOptions) -> modal.App:
 async def create(
     spec: MachineSpec, options: ModalOptions, *, purpose: str, patience: float
 ) -> ModalRental:
-    """Create a sandbox whose first process is the warden.
+    """Create a sandbox whose first process is the rental monitor.
 
     Args:
         spec: What it is for.
@@ -196,7 +196,7 @@ async def _create(
     volumes: dict[str, modal.Volume],
     tags: dict[str, str],
 ) -> modal.Sandbox:
-    # The keeper ends a machine at its timeout; the warden is the second line, Modal the third.
+    # The keeper ends a machine at its timeout; the rental monitor is the second line, Modal the third.
     life = int(spec.timeout + spec.start_timeout) if spec.timeout else MOST_SECONDS
     life = min(life, MOST_SECONDS - _GRACE)
     settings = {
@@ -255,7 +255,7 @@ async def kept_secrets(names: Sequence[str], options: ModalOptions) -> tuple[str
 
 @cache
 def _warden() -> str:
-    return Path(warden.__file__).read_text(encoding="utf-8")
+    return Path(rental_monitor.__file__).read_text(encoding="utf-8")
 
 
 async def _with_log(error: ImageBuildError) -> ImageBuildError:

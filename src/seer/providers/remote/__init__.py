@@ -3,7 +3,7 @@
 A provider brings a `Link` (run a program there, open a stream to a socket there) and says which
 hosts there are; see `RemoteProvider`. The modules in `onhost` run on the host, from a copy:
 
-    bootstrap.sh   the first contact: find a Python, unpack the kit
+    bootstrap.sh   the first contact: find a Python, unpack the code archive
     host.py        start, find, list and end machines there
     store.py       copies of the controller's files
     specs.py       a machine's spec as plain data

@@ -3,7 +3,7 @@
 A provider brings a `Rental` (one rented machine: is it there, how did it end, end it) and a link to
 it. Modules without an underscore run on the rented machine and use the standard library only:
 
-    warden.py      its first process: ends it when it is not needed any more
+    rental_monitor.py      its first process: ends it when it is not needed any more
 
 Those with one run in the controller:
 

@@ -32,7 +32,7 @@ CACHE = f"{ROOT}/cache"
 _SHORTEST = 9.0
 _MOMENT = 2.0
 _LAST_WORDS = 5.0
-"""Seconds in which a warden must have drawn its conclusion."""
+"""Seconds in which a rental monitor must have drawn its conclusion."""
 
 
 def preparing_lease(lease: float) -> float:
@@ -154,7 +154,7 @@ class RentedHost(RemoteHost):
     async def machine_ended(self) -> None:
         """The machine was terminated, so the rented one can go.
 
-        Its warden sees to that, and the vendor then remembers the reason.
+        Its rental monitor sees to that, and the vendor then remembers the reason.
         """
         with contextlib.suppress(ProviderError):
             await self.rental.gone(_LAST_WORDS)

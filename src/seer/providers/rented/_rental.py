@@ -54,7 +54,7 @@ CODES = {
     "first process": 87,
     "keeper was killed": 88,
 }
-"""Words of a reason -> exit code of the warden. Sooner ones win."""
+"""Words of a reason -> exit code of the rental monitor. Sooner ones win."""
 _REASONS = {
     80: "terminated",
     81: "its timeout passed",

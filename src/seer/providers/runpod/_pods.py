@@ -21,7 +21,7 @@ from seer.errors import (
 )
 from seer.providers._gpus import is_kind
 from seer.providers._spec import MachineSpec
-from seer.providers.rented import warden
+from seer.providers.rented import rental_monitor
 from seer.providers.rented._host import CACHE, ROOT, preparing_lease
 from seer.providers.rented._rental import CODES, Rental
 from seer.providers.runpod import _keys
@@ -209,7 +209,7 @@ def _variable(found: Mapping[str, Any], name: str) -> str:
 
 
 async def rent(spec: MachineSpec, options: RunPodOptions) -> Pod:
-    """Rent a pod whose first program is the warden.
+    """Rent a pod whose first program is the rental monitor.
 
     Raises:
         CapacityError: None of the GPUs that the name stands for is to be had.
@@ -293,7 +293,7 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
     }
     env = {
         "SEER_START": _source("start.sh"),
-        "SEER_WARDEN": _source("warden.py"),
+        "SEER_MONITOR": _source("rental_monitor.py"),
         "SEER_SETTINGS": json.dumps(settings),
         "SEER_HOST_KEY": host.private,
         _PUBLIC: host.public,
@@ -322,8 +322,8 @@ async def _request_for(spec: MachineSpec, options: RunPodOptions) -> dict[str, o
 
 @cache
 def _source(name: str) -> str:
-    if name == "warden.py":
-        return Path(warden.__file__).read_text(encoding="utf-8")
+    if name == "rental_monitor.py":
+        return Path(rental_monitor.__file__).read_text(encoding="utf-8")
     return Path(__file__).with_name(name).read_text()
 
 

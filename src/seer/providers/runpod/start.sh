@@ -1,10 +1,10 @@
-# What a rented pod runs: an SSH server that lets in one key, then the warden.
+# What a rented pod runs: an SSH server that lets in one key, then the rental monitor.
 # The pod's own key is given to it, so that the controller knows it before the first contact.
 set -eu
 umask 077
 
 give_back() {
-  # There is no warden, or no longer one; without it nobody would end this pod.
+  # There is no rental monitor, or no longer one; without it nobody would end this pod.
   while :; do
     curl -sS -H "authorization: Bearer $RUNPOD_API_KEY" -H 'content-type: application/json' \
       -d "{\"query\": \"mutation { podTerminate(input: {podId: \\\"$RUNPOD_POD_ID\\\"}) }\"}" \
@@ -33,4 +33,4 @@ fi
   -o AllowAgentForwarding=no -o AllowTcpForwarding=local -o AllowStreamLocalForwarding=yes -o X11Forwarding=no \
   -o MaxSessions=256 -o StrictModes=no -o PidFile=none
 unset SEER_HOST_KEY SEER_CLIENT_KEY
-python3 -I -S -c "$SEER_WARDEN" "$SEER_SETTINGS"
+python3 -I -S -c "$SEER_MONITOR" "$SEER_SETTINGS"

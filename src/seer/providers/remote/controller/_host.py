@@ -27,7 +27,7 @@ from seer.errors import (
 from seer.providers._base import Host
 from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.local._record import parse_record
-from seer.providers.remote.controller._kit import bootstrap, kit
+from seer.providers.remote.controller._code_archive import bootstrap, code_archive
 from seer.providers.remote.controller._link import Link, Ran
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.onhost.specs import write_spec
@@ -273,7 +273,7 @@ class RemoteHost(Host):
         return kind(f"{self.name}: {what} failed with exit code {ran.exit_code}: {words}")
 
     async def _ready(self) -> list[str]:
-        """The command line that runs `host.py`; the first time, the kit is sent."""
+        """The command line that runs `host.py`; the first time, the code archive is sent."""
         async with self._preparing:
             if self._program is None:
                 python, root, name = await self._contact()
@@ -284,7 +284,7 @@ class RemoteHost(Host):
             return self._program
 
     async def _contact(self) -> tuple[str, str, str]:
-        name, packed = await asyncio.to_thread(kit)
+        name, packed = await asyncio.to_thread(code_archive)
         for mode, data in (("look", b""), ("unpack", packed)):
             argv = ["/bin/sh", "-c", bootstrap(), "seer", mode, self._wanted_root, name]
             ran = await self.link.run([*argv, self._wanted_python], stdin=data)
@@ -302,7 +302,7 @@ class RemoteHost(Host):
             if has == "1":
                 logger.info("%s: Python %s, %s", self.name, version, root)
                 return python, root, name
-        raise ProviderError(f"{self.name}: the kit could not be put under {root!r}")
+        raise ProviderError(f"{self.name}: the code archive could not be unpacked under {root!r}")
 
 
 def digest(folder: Path) -> str:

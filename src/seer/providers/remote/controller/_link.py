@@ -38,7 +38,7 @@ class Link(ABC):
     """What people call the host, for messages."""
     pump: tuple[str, ...] = ()
     """A program of the host that, given a socket's path, connects it with its standard input and
-    output; it says an empty line first. Known once the kit is there."""
+    output; it says an empty line first. Known once the code archive is there."""
 
     @abstractmethod
     async def run(

@@ -1,1 +1,1 @@
-"""What runs on a host elsewhere. Standard library and the kit only."""
+"""What runs on a host elsewhere. Standard library and the code archive only."""

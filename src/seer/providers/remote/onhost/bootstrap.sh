@@ -1,10 +1,10 @@
-# First contact with a host: find a Python for it, and see to its copy of Seer's kit.
-# Run as: sh -c "$(this file)" seer MODE ROOT KIT PYTHON
-# MODE look: say what is there. MODE unpack: the kit comes on standard input, as a gzipped tar.
+# First contact with a host: find a Python for it, and see to its copy of Seer's code.
+# Run as: sh -c "$(this file)" seer MODE ROOT ARCHIVE PYTHON
+# MODE look: say what is there. MODE unpack: the code archive comes on standard input, as a gzipped tar.
 # Says one line: PYTHON VERSION HAS_KIT ROOT, separated by tabs.
 set -eu
 umask 077
-mode=$1 root=$2 kit=$3 wanted=$4
+mode=$1 root=$2 archive=$3 wanted=$4
 case $root in
   '') root=$HOME/.seer ;;
   '~/'*) root=$HOME/${root#'~/'} ;;
@@ -26,14 +26,14 @@ if [ -z "$python" ]; then
 fi
 
 has=0
-[ -d "$root/kits/$kit" ] && has=1
+[ -d "$root/kits/$archive" ] && has=1
 if [ "$mode" = unpack ] && [ $has = 0 ]; then
   mkdir -p "$root/kits"
   draft=$(mktemp -d "$root/kits/.draft-XXXXXX")
   trap 'rm -rf "$draft"' EXIT
   tar -xzf - -C "$draft"
   # Another process may have been faster; its copy is the same.
-  mv "$draft" "$root/kits/$kit" 2>/dev/null || [ -d "$root/kits/$kit" ]
+  mv "$draft" "$root/kits/$archive" 2>/dev/null || [ -d "$root/kits/$archive" ]
   has=1
 fi
 printf '%s\t%s\t%s\t%s\n' "$python" "$version" "$has" "$root"

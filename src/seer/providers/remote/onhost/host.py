@@ -45,15 +45,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAIN = "from seer.providers.remote.onhost.host import main; main()"
 _SESSION_SERVER = "from seer_remote.session_server import main; main()"
 _EXTRA = "remote.json"
-_KIT = Path(__file__).parents[4]
+_CODE = Path(__file__).parents[4]
 
 
 def main() -> None:
     """Do the operation that the command line names."""
     root, operation, *arguments = sys.argv[1:]
     os.umask(0o022)
-    # Kits that have not been used for long are removed.
-    os.utime(_KIT)
+    # Code archives that have not been used for long are removed.
+    os.utime(_CODE)
     for variable, folder in (("XDG_STATE_HOME", "state"), ("XDG_CACHE_HOME", "cache")):
         os.environ[variable] = f"{root}/{folder}"
     try:
@@ -102,7 +102,7 @@ def _start() -> dict[str, object]:
 
 
 def _own_command(operation: str) -> list[str]:
-    code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_MAIN}"
+    code = f"import sys; sys.path.insert(0, {str(_CODE)!r}); {_MAIN}"
     return [sys.executable, "-I", "-c", code, sys.argv[1], operation]
 
 
@@ -208,7 +208,7 @@ def _spawn_session_server(
         with address(folder / "porter.sock") as where:
             listener.bind(where)
         listener.listen(64)
-        code = f"import sys; sys.path.insert(0, {str(_KIT)!r}); {_SESSION_SERVER}"
+        code = f"import sys; sys.path.insert(0, {str(_CODE)!r}); {_SESSION_SERVER}"
         numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
         doors = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
         passed = [gate.fileno() for gate in (gates or {}).values()]
@@ -275,9 +275,9 @@ def _ended(machine_id: str) -> str | None:
 
 
 def _run(module: str) -> object:
-    """Run the `main` of a module of the kit with the request; what it reports is passed on."""
+    """Run the `main` of a module of the code archive with the request; what it reports is passed on."""
     if not module.startswith("seer."):
-        raise errors.ProviderError(f"{module!r} is no module of the kit")
+        raise errors.ProviderError(f"{module!r} is not a module of the code archive")
     work = cast(
         "Callable[[Mapping[str, Any], Callable[[Mapping[str, object]], None]], object]",
         importlib.import_module(module).main,

@@ -77,8 +77,8 @@ def _folder() -> Path:
 def _spawn_head(
     launcher: list[str], program: list[str], listener: int, request: int, answer: int
 ) -> subprocess.Popen[bytes]:
-    kit = str(Path(__file__).parents[4])
-    code = f"import sys; sys.path.insert(0, {kit!r}); {_HEAD}"
+    archive = str(Path(__file__).parents[4])
+    code = f"import sys; sys.path.insert(0, {archive!r}); {_HEAD}"
     numbers = [str(listener), str(request), str(answer), str(state_dir())]
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", code, *numbers, *launcher, *program],

@@ -15,7 +15,7 @@ from seer._transient import TransientFolder
 from seer.errors import ProviderError
 from seer.providers.local._record import is_mounted
 
-_KIT = Path(__file__).parents[4]
+_CODE = Path(__file__).parents[4]
 _LIFE = 30 * 86400
 
 
@@ -45,7 +45,7 @@ def keep(name: str) -> str:
         with contextlib.suppress(FileExistsError, OSError):
             draft.rename(store / name)
     _prune(store)
-    _prune(_KIT.parent)
+    _prune(_CODE.parent)
     found = has(name)
     if found is None:
         raise ProviderError(f"the copy {name!r} could not be put in its place")

@@ -26,7 +26,7 @@ _AGAIN = 5.0
 _TERMINATE = "mutation ($input: PodTerminateInput!) { podTerminate(input: $input) }"
 
 
-class Warden:
+class RentalMonitor:
     """Looks, and ends."""
 
     def __init__(self, root: str, *, lease: float, lifetime: float) -> None:
@@ -147,10 +147,12 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
-    warden = Warden(settings["root"], lease=settings["lease"], lifetime=settings["lifetime"])
+    monitor = RentalMonitor(
+        settings["root"], lease=settings["lease"], lifetime=settings["lifetime"]
+    )
     if settings["mark"]:
-        warden.mark()
-    reason = warden.watch()
+        monitor.mark()
+    reason = monitor.watch()
     sys.stdout.write(f"seer: {reason}\n")
     sys.stdout.flush()
     if settings["give_back"] == "runpod":

@@ -1,7 +1,7 @@
-"""The kit: the part of Seer that a host elsewhere gets a copy of, in a folder named by its content.
+"""The archive of Seer's own code that a remote host gets, named by a hash of its content.
 
-It is what `host.py` needs: jails, the local provider, the host's own modules, and what prepares
-packages, models and repositories. Third-party modules in it are pure Python and few.
+It holds what `host.py` imports: jails, the local provider, the modules in `onhost`, and what
+prepares packages, models and repositories. Its few third-party modules are pure Python.
 """
 
 import gzip
@@ -17,16 +17,16 @@ from seer.errors import ProviderError
 
 _PACKAGES = ("isolation", "providers", "environment")
 _ALONE = frozenset({"seer/environment/__init__.py"})
-"""Doors that import more than a host has; there they are empty."""
+"""Packages whose `__init__` imports more than a host has. There it is empty."""
 _THIRD_PARTY = ("packaging", "dotenv")
 _ON_HOST = Path(__file__).parents[1] / "onhost"
 _LEAN = ("frames.py", "head.py", "multiplexer.py", "session_server.py", "pump.py")
-"""Also in a package of their own, because to import `seer.providers` takes longer than they do."""
+"""Modules that are also in the package `seer_remote`, because importing `seer.providers` is slow."""
 
 
 @cache
-def kit() -> tuple[str, bytes]:
-    """The kit's name and its gzipped tar."""
+def code_archive() -> tuple[str, bytes]:
+    """The archive's name and its gzipped tar."""
     files = _files()
     total = hashlib.sha256()
     packed = io.BytesIO()
