@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from seer.errors import GateBusyError, ResultError
-from seer.providers.agent.doors import Door
+from seer.providers.agent.connectors import Connector
 from seer.rpc.client import Gate, _mappings
 from seer.rpc.client._address import connect
 from tests.rpc.serving import SOON, ControlFailed, Served, serving
@@ -293,7 +293,7 @@ def test_a_door_that_cannot_pass_connections_says_why_and_is_asked_again(
                 raise OSError(errno.ETOOMANYREFS, os.strerror(errno.ETOOMANYREFS))
             return super().sendmsg(*arguments)
 
-    door = Door(os.dup(theirs.fileno()), os.fsencode(path))
+    door = Connector(os.dup(theirs.fileno()), os.fsencode(path))
     plain, refusing = door._socket, Refusing(fileno=os.dup(theirs.fileno()))  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(door, "_socket", refusing)
     stop = threading.Event()

@@ -16,8 +16,8 @@ import time
 
 from . import tree, wire
 from .c_modules import signal, wake_on
+from .frame_stream import FrameStream
 from .launch import launch
-from .link import Link
 from .users import User, find_user
 
 TYPE_CHECKING = False
@@ -40,14 +40,14 @@ class World:
         self,
         env: dict[bytes, bytes],
         cwd: bytes,
-        doors: list[int],
+        connectors: list[int],
         desk: int = -1,
         alive: int = -1,
         agent: int = 0,
     ) -> None:
         self.env = env
         self.cwd = cwd
-        self.doors = doors
+        self.connectors = connectors
         self.desk = desk
         """Where the keeper is asked to kill what cannot be seen from in here."""
         self.alive = alive
@@ -64,17 +64,17 @@ class World:
         return bool(poll.poll(0))
 
 
-def run(link: Link, request: Message, world: World) -> None:
+def run(stream: FrameStream, request: Message, world: World) -> None:
     """Serve an `exec` request until the command has ended or the peer is gone."""
     wake = wake_on(signal.SIGCHLD)
     tree.become_subreaper()
     try:
-        command = _Command(link, request, world)
+        command = _Command(stream, request, world)
     except OSError as error:
         if not world.ends():
-            link.fail(error)
+            stream.fail(error)
         return
-    link.queue_message(wire.OK, pid=command.pid, server=os.getpid())
+    stream.queue_message(wire.OK, pid=command.pid, server=os.getpid())
     try:
         command.serve(wake)
     except BaseException:
@@ -118,13 +118,13 @@ def _environment(world: World, request: Message) -> tuple[dict[bytes, bytes], Us
 
 
 class _Command:
-    def __init__(self, link: Link, request: Message, world: World) -> None:
+    def __init__(self, stream: FrameStream, request: Message, world: World) -> None:
         argv = wire.get_list(request, "argv")
         if not argv:
             raise wire.WireError("'argv' is empty")
         env, user = _environment(world, request)
         cwd = os.path.join(world.cwd, wire.get_bytes(request, "cwd", world.cwd))
-        self._link = link
+        self._stream = stream
         self._desk = world.desk
         self._terminal = wire.get_list(request, "pty") if "pty" in request else None
         self._stdin = -1
@@ -140,7 +140,7 @@ class _Command:
                 env,
                 cwd,
                 streams=streams,
-                doors=world.doors,
+                connectors=world.connectors,
                 tty=self._terminal is not None,
                 user=user,
             )
@@ -193,25 +193,26 @@ class _Command:
                 self._forward(fd)
             if self._stdin in ready:
                 self._feed()
-            if self._link.writing in ready:
-                self._link.send()
-            if self._link.reading in ready:
-                self._link.receive()
+            if self._stream.writing in ready:
+                self._stream.send()
+            if self._stream.reading in ready:
+                self._stream.receive()
                 self._obey()
-            if self._link.at_end and self._status is None and not self._released:
+            if self._stream.at_end and self._status is None and not self._released:
                 self._kill()
 
     def _poll(self, wake: int) -> set[int]:
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        if not self._link.at_end:
-            poll.register(self._link.reading, select.POLLIN)
-        if self._link.unsent:
+        if not self._stream.at_end:
+            poll.register(self._stream.reading, select.POLLIN)
+        if self._stream.unsent:
             poll.register(
-                self._link.writing,
-                select.POLLOUT | (select.POLLIN if self._link.writing == self._link.reading else 0),
+                self._stream.writing,
+                select.POLLOUT
+                | (select.POLLIN if self._stream.writing == self._stream.reading else 0),
             )
-        if self._link.unsent < _HIGH_WATER:
+        if self._stream.unsent < _HIGH_WATER:
             for fd in self._outputs:
                 poll.register(fd, select.POLLIN)
         if self._stdin >= 0 and self._waiting:
@@ -219,7 +220,7 @@ class _Command:
         return {fd for fd, _ in poll.poll()}
 
     def _obey(self) -> None:
-        while (found := self._link.next()) is not None:
+        while (found := self._stream.next()) is not None:
             kind, payload = found
             if kind == wire.STDIN:
                 self._waiting += payload
@@ -237,7 +238,7 @@ class _Command:
                     self._resize(size)
             elif kind == wire.RELEASE:
                 self._released = True
-                self._link.queue(wire.RELEASE)
+                self._stream.queue(wire.RELEASE)
             elif kind == wire.KILL:
                 self._kill()
                 return
@@ -255,7 +256,7 @@ class _Command:
                 self._close_stdin()
         del self._waiting[:taken]
         if taken:
-            self._link.queue_message(wire.CREDIT, bytes=taken)
+            self._stream.queue_message(wire.CREDIT, bytes=taken)
         if self._stdin_ends and not self._waiting and self._stdin >= 0:
             if self._terminal is not None:
                 self._stdin_ends = False
@@ -279,8 +280,8 @@ class _Command:
             del self._outputs[fd]
             os.close(fd)
             return False
-        if not self._link.at_end:
-            self._link.queue(self._outputs[fd], data)
+        if not self._stream.at_end:
+            self._stream.queue(self._outputs[fd], data)
         return True
 
     def _signal(self, number: int) -> None:
@@ -304,10 +305,10 @@ class _Command:
             for _ in range(_LAST_OUTPUT // _PIPE_READ):
                 if not self._forward(fd):
                     break
-                self._link.flush()
+                self._stream.flush()
         status = 0 if self._status is None else self._status
-        self._link.queue_message(wire.EXIT, code=os.waitstatus_to_exitcode(status))
-        self._link.flush()
+        self._stream.queue_message(wire.EXIT, code=os.waitstatus_to_exitcode(status))
+        self._stream.flush()
         # A process in the background may still write to these pipes; without a reader it would
         # be killed by SIGPIPE, so this process stays and reads until the last writer is gone.
         # And input that is still on its way must be taken: closing on it would be a reset, which
@@ -317,7 +318,7 @@ class _Command:
     def _drain(self, wake: int) -> None:
         poll = select.poll()
         poll.register(wake, select.POLLIN)
-        left = set[int]() if self._link.at_end else {self._link.reading}
+        left = set[int]() if self._stream.at_end else {self._stream.reading}
         if self._terminal is None:
             left.update(self._outputs)
         for fd in left:
@@ -330,7 +331,7 @@ class _Command:
                 except BlockingIOError:
                     continue
                 except ConnectionResetError:
-                    self._link.at_end = True
+                    self._stream.at_end = True
                 poll.unregister(fd)
                 left.discard(fd)
             tree.reap()

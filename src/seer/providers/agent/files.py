@@ -12,7 +12,7 @@ import os
 import stat
 
 from . import wire
-from .link import Link
+from .frame_stream import FrameStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _EACCES, _ENOTDIR, _EISDIR, _EINVAL, _EFBIG = 13, 20, 21, 22, 27
 _ENTRIES_PER_FRAME = 500
 
 
-def read(link: Link, request: Message, path: bytes) -> None:
+def read(stream: FrameStream, request: Message, path: bytes) -> None:
     """Send a regular file's bytes from `offset`, at most `length` of them (negative: all)."""
     offset, left = wire.get_int(request, "offset", 0), wire.get_int(request, "length", -1)
     # Without O_NONBLOCK, opening a FIFO would wait for a writer.
@@ -38,51 +38,51 @@ def read(link: Link, request: Message, path: bytes) -> None:
         limit = wire.get_int(request, "limit", -1)
         if left < 0 and 0 <= limit < status.st_size - offset:
             raise OSError(_EFBIG, os.strerror(_EFBIG), path)
-        link.queue_message(wire.OK, size=status.st_size)
+        stream.queue_message(wire.OK, size=status.st_size)
         os.lseek(fd, offset, os.SEEK_SET)
-        while left != 0 and not link.at_end:
+        while left != 0 and not stream.at_end:
             data = os.read(fd, wire.CHUNK if left < 0 else min(wire.CHUNK, left))
             if not data:
                 break
             left -= len(data) if left > 0 else 0
-            link.queue(wire.DATA, data)
-            link.flush()
+            stream.queue(wire.DATA, data)
+            stream.flush()
     finally:
         os.close(fd)
-    link.queue(wire.END)
+    stream.queue(wire.END)
 
 
-def write(link: Link, request: Message, path: bytes) -> None:
+def write(stream: FrameStream, request: Message, path: bytes) -> None:
     """Receive a file's bytes, and put it in place only when all of them are written."""
     mode = wire.get_int(request, "mode", 0o644) & 0o777
     try:
         if wire.get_int(request, "append", 0):
-            _append(link, path, mode)
+            _append(stream, path, mode)
         else:
-            _replace(link, path, mode)
+            _replace(stream, path, mode)
     except OSError as error:
-        link.fail(error, path)
+        stream.fail(error, path)
         # The sender may still be sending; let it, or the error could be lost with the connection.
-        while not link.at_end and (found := link.wait_frame()) is not None:
+        while not stream.at_end and (found := stream.wait_frame()) is not None:
             if found[0] == wire.END:
                 break
         return
-    link.queue(wire.OK)
+    stream.queue(wire.OK)
 
 
-def _append(link: Link, path: bytes, mode: int) -> None:
+def _append(stream: FrameStream, path: bytes, mode: int) -> None:
     _make_parents(path)
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     fd = os.open(path, flags, mode)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise OSError(_EINVAL, "not a regular file", path)
-        _receive(link, fd)
+        _receive(stream, fd)
     finally:
         os.close(fd)
 
 
-def _replace(link: Link, path: bytes, mode: int) -> None:
+def _replace(stream: FrameStream, path: bytes, mode: int) -> None:
     if os.path.isdir(path) or path.endswith(b"/"):
         raise OSError(_EISDIR, os.strerror(_EISDIR), path)
     path = os.path.realpath(path)
@@ -98,7 +98,7 @@ def _replace(link: Link, path: bytes, mode: int) -> None:
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         try:
-            _receive(link, fd)
+            _receive(stream, fd)
         finally:
             os.close(fd)
         os.replace(temporary, path)
@@ -117,8 +117,8 @@ def _make_parents(path: bytes) -> None:
         raise OSError(_ENOTDIR, os.strerror(_ENOTDIR), error.filename) from None
 
 
-def _receive(link: Link, fd: int) -> None:
-    while (found := link.wait_frame()) is not None:
+def _receive(stream: FrameStream, fd: int) -> None:
+    while (found := stream.wait_frame()) is not None:
         kind, payload = found
         if kind == wire.END:
             return
@@ -130,32 +130,32 @@ def _receive(link: Link, fd: int) -> None:
     raise ConnectionAbortedError(103, "the sender went away before the end of the file")
 
 
-def status(link: Link, request: Message, path: bytes) -> None:
+def status(stream: FrameStream, request: Message, path: bytes) -> None:
     """Describe one file; the link itself, not its target, unless `follow` is set."""
     follow = bool(wire.get_int(request, "follow", 1))
     found = os.stat(path) if follow else os.lstat(path)
-    link.queue_message(wire.OK, **_describe(os.path.basename(path), found))
+    stream.queue_message(wire.OK, **_describe(os.path.basename(path), found))
 
 
-def listing(link: Link, request: Message, path: bytes) -> None:
+def listing(stream: FrameStream, request: Message, path: bytes) -> None:
     """Describe everything in a folder, in frames of some hundred entries."""
     entries: list[Encodable] = []
     with os.scandir(path) as found:
-        link.queue(wire.OK)
+        stream.queue(wire.OK)
         for entry in found:
             try:
                 entries.append(_describe(entry.name, entry.stat(follow_symlinks=False)))
             except FileNotFoundError:
                 continue
             if len(entries) >= _ENTRIES_PER_FRAME:
-                link.queue(wire.DATA, wire.encode(entries))
-                link.flush()
+                stream.queue(wire.DATA, wire.encode(entries))
+                stream.flush()
                 entries = []
-    link.queue(wire.DATA, wire.encode(entries))
-    link.queue(wire.END)
+    stream.queue(wire.DATA, wire.encode(entries))
+    stream.queue(wire.END)
 
 
-def make_folder(link: Link, request: Message, path: bytes) -> None:
+def make_folder(stream: FrameStream, request: Message, path: bytes) -> None:
     """Make a folder and its parents; one that is there already is fine."""
     _make_parents(path.rstrip(b"/"))
     mode = wire.get_int(request, "mode", 0o755) & 0o777
@@ -165,10 +165,10 @@ def make_folder(link: Link, request: Message, path: bytes) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise
-    link.queue(wire.OK)
+    stream.queue(wire.OK)
 
 
-def remove(link: Link, request: Message, path: bytes) -> None:
+def remove(stream: FrameStream, request: Message, path: bytes) -> None:
     """Remove a file, a link or an empty folder; with `recursive`, a folder and all in it."""
     if not stat.S_ISDIR(os.lstat(path).st_mode):
         os.unlink(path)
@@ -178,7 +178,7 @@ def remove(link: Link, request: Message, path: bytes) -> None:
         remove_tree(path)
     else:
         os.rmdir(path)
-    link.queue(wire.OK)
+    stream.queue(wire.OK)
 
 
 def _describe(name: bytes, found: os.stat_result) -> dict[str, Encodable]:

@@ -19,9 +19,9 @@ import time
 
 from . import reaper, tree, wire
 from .c_modules import accept_from, signal, socket, wake_on
-from .doors import Door
+from .connectors import Connector
+from .frame_stream import FrameStream
 from .jail import spawn_jail
-from .link import Link
 from .pausing import Pause
 from .watchdog import Watchdog
 
@@ -61,7 +61,7 @@ def now() -> float:
 
 class _Controller:
     def __init__(self, fd: int, *, holds: bool) -> None:
-        self.link = Link(fd, fd)
+        self.stream = FrameStream(fd, fd)
         self.holds = holds
 
 
@@ -76,7 +76,7 @@ class Keeper:
         self._proxy = _proxy(wire.get_dict(settings, "proxy"))
         self._alive = wire.get_int(settings, "alive")
         self._first = _Controller(wire.get_int(settings, "control"), holds=True)
-        self._controllers = {self._first.link.reading: self._first}
+        self._controllers = {self._first.stream.reading: self._first}
         self._detached = False
         self._pause = Pause(
             self._jail,
@@ -89,11 +89,11 @@ class Keeper:
         start = self._renewed = self._active = now()
         self._deadline = _after(start, settings, "timeout_ms")
         self._idle = wire.get_int(settings, "idle_ms", 0) / 1000 or None
-        self._doors: dict[int, Door] = {}
-        for door in wire.get_dict(settings, "doors").values():
-            if isinstance(door, dict):
-                made = Door(wire.get_int(door, "fd"), wire.get_bytes(door, "target"))
-                self._doors[made.fd] = made
+        self._connectors: dict[int, Connector] = {}
+        for connector in wire.get_dict(settings, "connectors").values():
+            if isinstance(connector, dict):
+                made = Connector(wire.get_int(connector, "fd"), wire.get_bytes(connector, "target"))
+                self._connectors[made.fd] = made
         self._desk = socket.socket(fileno=wire.get_int(settings, "desk"))
         self._desk.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._desk.setblocking(False)
@@ -141,12 +141,12 @@ class Keeper:
         ):
             if fd >= 0:
                 poll.register(fd, select.POLLIN)
-        for fd in self._doors:
+        for fd in self._connectors:
             poll.register(fd, select.POLLIN)
         if self._proxy is not None and self._proxy.fd >= 0:
             poll.register(self._proxy.fd, select.POLLIN)
         for fd, controller in self._controllers.items():
-            poll.register(fd, select.POLLIN | (select.POLLOUT if controller.link.unsent else 0))
+            poll.register(fd, select.POLLIN | (select.POLLOUT if controller.stream.unsent else 0))
         ready = {fd for fd, _ in poll.poll(self._patience())}
         if self._wake in ready:
             if bytes([signal.SIGTERM]) in os.read(self._wake, 4096):
@@ -164,9 +164,9 @@ class Keeper:
             self._pause.proceed()
         if self._lifeline in ready:
             self._feel_lifeline()
-        for fd in [fd for fd in self._doors if fd in ready]:
-            if not self._doors[fd].answer():
-                del self._doors[fd]
+        for fd in [fd for fd in self._connectors if fd in ready]:
+            if not self._connectors[fd].answer():
+                del self._connectors[fd]
         for fd in [fd for fd in self._controllers if fd in ready]:
             self._serve(self._controllers[fd])
         self._judge()
@@ -270,19 +270,19 @@ class Keeper:
         self._controllers[fd] = _Controller(fd, holds=False)
 
     def _serve(self, controller: _Controller) -> None:
-        link = controller.link
-        link.send()
-        link.receive()
+        stream = controller.stream
+        stream.send()
+        stream.receive()
         try:
-            while (found := link.next()) is not None:
+            while (found := stream.next()) is not None:
                 if found[0] != wire.REQUEST:
                     raise wire.WireError(f"unexpected frame of kind {found[0]!r}")
                 self._obey(controller, wire.decode_message(found[1]))
         except wire.WireError:
-            link.at_end = True
-        if link.at_end:
-            del self._controllers[link.reading]
-            link.close()
+            stream.at_end = True
+        if stream.at_end:
+            del self._controllers[stream.reading]
+            stream.close()
 
     def _obey(self, controller: _Controller, request: Message) -> None:
         operation = wire.get_bytes(request, "op")
@@ -311,7 +311,7 @@ class Keeper:
                 return
         elif operation != b"status":
             raise wire.WireError(f"no operation {operation!r}")
-        controller.link.queue_message(
+        controller.stream.queue_message(
             wire.OK,
             detached=int(self._detached),
             holders=sum(c.holds for c in self._controllers.values()),
@@ -330,7 +330,7 @@ class Keeper:
         self._home.kill()
         self._home.record(reason)
         for controller in self._controllers.values():
-            controller.link.queue_message(wire.ENDED, reason=reason)
+            controller.stream.queue_message(wire.ENDED, reason=reason)
         self._home.remove()
 
 

@@ -18,7 +18,7 @@ def launch(
     cwd: bytes,
     *,
     streams: tuple[int, int, int],
-    doors: list[int],
+    connectors: list[int],
     tty: bool,
     user: User | None = None,
 ) -> int:
@@ -26,7 +26,16 @@ def launch(
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(argv, env, cwd, streams=streams, doors=doors, tty=tty, user=user, report=writing)
+        _become(
+            argv,
+            env,
+            cwd,
+            streams=streams,
+            connectors=connectors,
+            tty=tty,
+            user=user,
+            report=writing,
+        )
     os.close(writing)
     with open(reading, "rb") as report:
         failure = report.read()
@@ -43,7 +52,7 @@ def _become(
     cwd: bytes,
     *,
     streams: tuple[int, int, int],
-    doors: list[int],
+    connectors: list[int],
     tty: bool,
     user: User | None,
     report: int,
@@ -62,7 +71,7 @@ def _become(
             signal.signal(number, signal.SIG_DFL)
         for target, source in enumerate(streams):
             os.dup2(source, target, inheritable=True)
-        _close_all_but({report, *doors})
+        _close_all_but({report, *connectors})
         if user is not None:
             become_user(user)
         path = cwd

@@ -145,9 +145,9 @@ def wait(keeper: int, home: Home, settings: Message) -> None:
         os.close(fd)
     if proxy:
         os.close(wire.get_int(proxy, "listener"))
-    for door in wire.get_dict(settings, "doors").values():
-        if isinstance(door, dict):
-            os.close(wire.get_int(door, "fd"))
+    for connector in wire.get_dict(settings, "connectors").values():
+        if isinstance(connector, dict):
+            os.close(wire.get_int(connector, "fd"))
     # A signal to the group must not take the cleaner along with what has to be cleaned.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

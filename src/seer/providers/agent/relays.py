@@ -15,7 +15,7 @@ import sys
 
 from . import wire
 from .c_modules import accept_from, socket
-from .link import Link
+from .frame_stream import FrameStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _BUFFER = 256 * 1024
 
 
-def connect(link: Link, request: Message, cwd: bytes) -> None:
+def connect(stream: FrameStream, request: Message, cwd: bytes) -> None:
     """Connect to a Unix socket (`path`) or a loopback port (`port`), and relay."""
     if "port" in request:
         port = wire.get_int(request, "port")
@@ -43,9 +43,9 @@ def connect(link: Link, request: Message, cwd: bytes) -> None:
             raise OSError(error.errno, error.strerror, path) from None
         finally:
             os.close(folder)
-    link.queue(wire.OK)
-    link.flush()
-    relay(link, peer)
+    stream.queue(wire.OK)
+    stream.flush()
+    relay(stream, peer)
 
 
 class Listeners:
@@ -97,7 +97,7 @@ class Listeners:
         return self._bound[path]
 
 
-def listen(link: Link, path: bytes, listeners: Listeners) -> None:
+def listen(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
     """Bind a Unix socket for as long as this connection lives."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -111,44 +111,44 @@ def listen(link: Link, path: bytes, listeners: Listeners) -> None:
         listener.listen(512)
         listeners.add(path, listener)
         listener.close()
-        link.queue(wire.OK)
-        while link.wait_frame() is not None:
+        stream.queue(wire.OK)
+        while stream.wait_frame() is not None:
             continue
     finally:
         os.unlink(path)
         listeners.drop(path)
 
 
-def accept(link: Link, path: bytes, listeners: Listeners) -> None:
+def accept(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
     """Wait for one connection to a socket that is being listened on, and relay it."""
     listener = socket.socket(fileno=listeners.find(path))
     listener.setblocking(False)
     poll = select.poll()
     poll.register(listener.fileno(), select.POLLIN)
-    poll.register(link.reading, select.POLLIN)
+    poll.register(stream.reading, select.POLLIN)
     while True:
         poll.poll()
         try:
             fd = accept_from(listener)
         except BlockingIOError:
-            link.receive()
-            if link.at_end:
+            stream.receive()
+            if stream.at_end:
                 return
             continue
-        link.queue(wire.OK)
-        link.flush()
-        relay(link, socket.socket(fileno=fd))
+        stream.queue(wire.OK)
+        stream.flush()
+        relay(stream, socket.socket(fileno=fd))
         return
 
 
-def relay(link: Link, peer: socket.socket) -> None:
+def relay(stream: FrameStream, peer: socket.socket) -> None:
     """Pass bytes both ways until both directions have ended."""
     peer.setblocking(False)
     far = peer.fileno()
     # (from, to, end of the receiving side)
     directions = [
-        _Direction(link.reading, far, lambda: peer.shutdown(socket.SHUT_WR)),
-        _Direction(far, link.writing, lambda: _end_writing(link)),
+        _Direction(stream.reading, far, lambda: peer.shutdown(socket.SHUT_WR)),
+        _Direction(far, stream.writing, lambda: _end_writing(stream)),
     ]
     while directions:
         poll = select.poll()
@@ -189,8 +189,8 @@ class _Direction:
         return True
 
 
-def _end_writing(link: Link) -> None:
-    if link.writing == link.reading:
-        socket.socket(fileno=os.dup(link.writing)).shutdown(socket.SHUT_WR)
+def _end_writing(stream: FrameStream) -> None:
+    if stream.writing == stream.reading:
+        socket.socket(fileno=os.dup(stream.writing)).shutdown(socket.SHUT_WR)
     else:
-        os.close(link.writing)
+        os.close(stream.writing)

@@ -17,7 +17,7 @@ import sys
 from . import commands, files, relays, tree, wire
 from .c_modules import accept_from, signal, socket, wake_on
 from .commands import World
-from .link import Link
+from .frame_stream import FrameStream
 from .relays import Listeners
 from .users import User, become_user
 
@@ -36,7 +36,7 @@ def main() -> None:
         os.dup2(null, 0)
         os.dup2(null, 1)
         env = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
-        serve(Link(reading, writing), World(env, os.fsencode(os.getcwd()), []), Listeners())
+        serve(FrameStream(reading, writing), World(env, os.fsencode(os.getcwd()), []), Listeners())
         return
     with open(int(sys.argv[2]), "rb") as file:
         settings = wire.decode_message(file.read())
@@ -49,12 +49,14 @@ class Steward:
     """The accepting process."""
 
     def __init__(self, settings: Message) -> None:
-        doors = wire.get_ints(settings, "doors")
+        connectors = wire.get_ints(settings, "connectors")
         env = wire.get_env(settings, "env")
         desk = wire.get_int(settings, "desk")
         self._alive = wire.get_int(settings, "alive")
         agent = wire.get_int(settings, "agent", 0)
-        self._world = World(env, wire.get_bytes(settings, "cwd"), doors, desk, self._alive, agent)
+        self._world = World(
+            env, wire.get_bytes(settings, "cwd"), connectors, desk, self._alive, agent
+        )
         self._servers: set[int] = set()
         self._listener = socket.socket(fileno=wire.get_int(settings, "listen"))
         self._ready = wire.get_int(settings, "ready")
@@ -66,7 +68,7 @@ class Steward:
     def run(self) -> None:
         self._listener.setblocking(False)
         wake = wake_on(signal.SIGCHLD)
-        for fd in self._world.doors:
+        for fd in self._world.connectors:
             os.set_inheritable(fd, True)
         os.write(self._ready, b"%d" % wire.VERSION)
         os.close(self._ready)
@@ -129,7 +131,7 @@ class Steward:
         except OSError as error:
             # At its limit of processes the machine still says so.
             if not self._world.ends():
-                Link(fd, fd).fail(error)
+                FrameStream(fd, fd).fail(error)
             os.close(fd)
             return
         if pid:
@@ -140,7 +142,7 @@ class Steward:
         try:
             self._listener.close()
             signal.set_wakeup_fd(-1)
-            serve(Link(fd, fd), self._world, self._listeners, self._servers)
+            serve(FrameStream(fd, fd), self._world, self._listeners, self._servers)
             status = 0
         finally:
             os._exit(status)
@@ -161,52 +163,54 @@ def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> LazySe
     return LazyServer(fd, argv, env=env, passed=[], user=agent)
 
 
-def serve(link: Link, world: World, listeners: Listeners, servers: set[int] | None = None) -> None:
+def serve(
+    stream: FrameStream, world: World, listeners: Listeners, servers: set[int] | None = None
+) -> None:
     """Serve one connection, which is one operation."""
     path = b""
     try:
-        request = link.wait_request()
+        request = stream.wait_request()
         if request is None:
             return
         operation = wire.get_bytes(request, "op")
         if operation == b"exec":
-            commands.run(link, request, world)
+            commands.run(stream, request, world)
             return
         if world.agent and operation != b"abort":
             become_user(User(world.agent, world.agent, b"", b""))
         if operation == b"connect":
-            relays.connect(link, request, world.cwd)
+            relays.connect(stream, request, world.cwd)
             return
         if operation == b"abort":
-            _abort(link, wire.get_int(request, "server"), servers or set())
+            _abort(stream, wire.get_int(request, "server"), servers or set())
             return
         path = os.path.join(world.cwd, wire.get_bytes(request, "path"))
         if b"\0" in path:
             raise OSError(22, os.strerror(22), path)
         if operation == b"listen":
-            relays.listen(link, path, listeners)
+            relays.listen(stream, path, listeners)
         elif operation == b"accept":
-            relays.accept(link, path, listeners)
+            relays.accept(stream, path, listeners)
         elif operation in files.OPERATIONS:
-            files.OPERATIONS[operation](link, request, path)
+            files.OPERATIONS[operation](stream, request, path)
         else:
             raise wire.WireError(f"no operation {operation!r}")
-        link.flush()
+        stream.flush()
     except wire.WireError as error:
-        link.fail(OSError(71, f"protocol error: {error}"))
+        stream.fail(OSError(71, f"protocol error: {error}"))
     except OSError as error:
-        link.fail(error, path)
+        stream.fail(error, path)
     except Exception as error:  # the edge of a process: the controller gets every error
-        link.fail(OSError(5, f"the steward failed: {type(error).__name__}: {error}"), path)
+        stream.fail(OSError(5, f"the steward failed: {type(error).__name__}: {error}"), path)
 
 
-def _abort(link: Link, server: int, servers: set[int]) -> None:
+def _abort(stream: FrameStream, server: int, servers: set[int]) -> None:
     """Kill the process that serves another connection, which was stopped or does not answer."""
     if server not in servers:
         raise ProcessLookupError(3, os.strerror(3))
     os.kill(server, 9)
-    link.queue(wire.OK)
-    link.flush()
+    stream.queue(wire.OK)
+    stream.flush()
 
 
 if __name__ == "__main__":

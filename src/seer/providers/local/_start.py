@@ -174,7 +174,7 @@ def _spawn(
     keeper_desk, jail_desk = (
         keep(end.detach()) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     )
-    doors, gates = _doors(spec, backend, opened)
+    connectors, gates = _connectors(spec, backend, opened)
     policy = Policy(
         mounts=inside.mounts,
         env=interpreter_env(PYTHON, inside.view),
@@ -190,7 +190,7 @@ def _spawn(
             ready_told,
             steward_settings,
             jail_desk,
-            *(door["jail"] for door in doors.values()),
+            *(connector["jail"] for connector in connectors.values()),
         ),
     )
     lib = inside.view[LIB]
@@ -239,7 +239,7 @@ def _spawn(
             "env": variables,
             "cwd": inside.layout.workdir,
             "agent": USERS_AGENT if spec.users else 0,
-            "doors": [door["jail"] for door in doors.values()],
+            "connectors": [connector["jail"] for connector in connectors.values()],
             "forward": forward,
         },
     )
@@ -252,9 +252,9 @@ def _spawn(
         "control": theirs,
         "alive": alive_held,
         "desk": keeper_desk,
-        "doors": {
-            name: {"fd": door["host"], "target": str(spec.gates[name])}
-            for name, door in doors.items()
+        "connectors": {
+            name: {"fd": connector["host"], "target": str(spec.gates[name])}
+            for name, connector in connectors.items()
         },
     }
     passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
@@ -262,7 +262,7 @@ def _spawn(
         # The keeper and its reaper hold the user until the machine has ended.
         passed += [user, *(users.locks if users is not None else ())]
         fields["user"] = {"uid": uid, "lock": user, "folders": owners}
-    passed += [door["host"] for door in doors.values()]
+    passed += [connector["host"] for connector in connectors.values()]
     if proxy is not None:
         # The listener comes first among them; the keeper polls it.
         fields["proxy"] = {
@@ -392,11 +392,11 @@ def _listen(path: Path) -> socket.socket:
     return sock
 
 
-def _doors(
+def _connectors(
     spec: MachineSpec, backend: Backend, opened: ExitStack
 ) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
-    """Doors for jails that may not connect, and every gate's address for programs inside."""
-    doors: dict[str, dict[str, int]] = {}
+    """Connectors for jails that may not connect, and every gate's address for programs inside."""
+    connectors: dict[str, dict[str, int]] = {}
     gates: dict[str, str] = {}
     for name in spec.gates:
         variable = f"SEER_GATE_{name.upper()}"
@@ -408,12 +408,12 @@ def _doors(
             continue
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         host, jail = (opened.enter_context(_Descriptor(_high(end.detach()))).fd for end in ends)
-        doors[name] = {"host": host, "jail": jail}
+        connectors[name] = {"host": host, "jail": jail}
         gates[variable] = f"fd:{jail}"
     for name in spec.relayed:
         variable = f"SEER_GATE_{name.upper()}"
         gates[variable] = f"frames:{gates[variable]}"
-    return doors, gates
+    return connectors, gates
 
 
 @cache

@@ -196,7 +196,7 @@ async def _create(
     volumes: dict[str, modal.Volume],
     tags: dict[str, str],
 ) -> modal.Sandbox:
-    # The keeper ends a machine at its timeout; the rental monitor is the second line, Modal the third.
+    # The keeper ends a machine at its timeout, else the rental monitor, else Modal itself.
     life = int(spec.timeout + spec.start_timeout) if spec.timeout else MOST_SECONDS
     life = min(life, MOST_SECONDS - _GRACE)
     settings = {

@@ -21,7 +21,7 @@ _ALONE = frozenset({"seer/environment/__init__.py"})
 _THIRD_PARTY = ("packaging", "dotenv")
 _ON_HOST = Path(__file__).parents[1] / "onhost"
 _LEAN = ("frames.py", "head.py", "multiplexer.py", "session_server.py", "pump.py")
-"""Modules that are also in the package `seer_remote`, because importing `seer.providers` is slow."""
+"""Modules that are also in the package `seer_remote`, because `seer.providers` imports slowly."""
 
 
 @cache

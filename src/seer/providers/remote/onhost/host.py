@@ -275,7 +275,7 @@ def _ended(machine_id: str) -> str | None:
 
 
 def _run(module: str) -> object:
-    """Run the `main` of a module of the code archive with the request; what it reports is passed on."""
+    """Run the `main` of a module of the code archive with the request, and pass on its reports."""
     if not module.startswith("seer."):
         raise errors.ProviderError(f"{module!r} is not a module of the code archive")
     work = cast(

@@ -1,8 +1,8 @@
-"""Connections handed into a jail that may not connect: one request byte in, one descriptor out.
+"""Passes open connections into a jail whose programs may not connect themselves.
 
-A door is a pair of sockets whose far end every process in the jail inherits. For each byte that
-arrives, the keeper connects to the door's target on the host and sends the connection back. The
-jail chooses neither the target nor anything else.
+A connector is a socket pair. Every process in the jail inherits one end. For each byte that arrives
+on the other end, the keeper connects to the connector's target on the host and sends the connected
+descriptor back. The jail cannot choose the target.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .c_modules import socket
 _PER_TURN = 16
 
 
-class Door:
-    """The host's end of one door."""
+class Connector:
+    """The keeper's end of one socket pair."""
 
     def __init__(self, fd: int, target: bytes) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -57,8 +57,7 @@ class Door:
         try:
             self._socket.send(b"-%d" % number)
         except OSError:
-            # A jail that asks without taking the answers has only itself to blame.
-            return
+            return  # The jail does not read its answers; only its own requests fail.
 
 
 def _connect(path: bytes) -> socket.socket:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _READ = 256 * 1024
 
 
-class Link:
+class FrameStream:
     """Frames to and from one peer."""
 
     def __init__(self, reading: int, writing: int) -> None:
