@@ -24,7 +24,7 @@ from seer.environment.models._models import (
     assign_names,
     read_aliases,
 )
-from seer.environment.models._origins import fingerprint
+from seer.environment.models._provenance import fingerprint
 from seer.environment.models._view import walk_model
 from seer.environment.prepare._preparer import LocalPreparer
 from seer.errors import ConfigError, ModelError

@@ -30,8 +30,8 @@ from seer.providers import _gpus as gpus
 from seer.providers.agent import wire
 from seer.providers.client import _lease
 from seer.providers.client._keeper import KeeperClient
-from seer.providers.local._leftovers import being_made
 from seer.providers.local._machine import LocalMachine, LocalRoute
+from seer.providers.local._orphans import being_made
 from seer.providers.local._record import machines_dir
 
 pytestmark = pytest.mark.full

@@ -12,7 +12,7 @@ from seer.errors import ConfigError, HostUnsuitableError, SandboxNotFoundError
 from seer.providers import MachineSpec, why_unavailable
 from seer.providers.ray import RayOptions, RayProvider
 from seer.providers.ray._options import read_options
-from seer.providers.ray._wants import STARTING, describe_waiting, wants_of
+from seer.providers.ray._resources import STARTING, describe_waiting, resources_of
 
 _NODES = (
     {"CPU": 8.0, "GPU": 2.0, "accelerator_type:A100": 1.0},
@@ -76,10 +76,10 @@ def test_options_that_cannot_be_are_refused_by_name(given: object, words: str) -
 
 
 def test_a_spec_takes_what_it_names_and_one_cpu_otherwise() -> None:
-    bare = wants_of(MachineSpec(), RayOptions(), _NODES)
+    bare = resources_of(MachineSpec(), RayOptions(), _NODES)
     assert bare.totals() == {"CPU": 1.0}
     spec = MachineSpec(cpus=4, memory=8 << 30, gpu="A100", gpu_count=2)
-    full = wants_of(spec, RayOptions(resources={"fast": 1}), _NODES)
+    full = resources_of(spec, RayOptions(resources={"fast": 1}), _NODES)
     assert full.totals() == {"CPU": 4, "GPU": 2, "memory": 8 << 30, "fast": 1}
 
 
@@ -87,16 +87,16 @@ def test_a_spec_takes_what_it_names_and_one_cpu_otherwise() -> None:
     ("gpu", "kind"), [("A100", "A100-80G"), ("A100-80G", "A100-80G"), ("a100", "A100-80G")]
 )
 def test_a_gpu_stands_for_the_kind_that_the_cluster_has_most_of(gpu: str, kind: str) -> None:
-    assert wants_of(MachineSpec(gpu=gpu), RayOptions(), _NODES).kind == kind
+    assert resources_of(MachineSpec(gpu=gpu), RayOptions(), _NODES).kind == kind
 
 
 def test_a_gpu_that_the_cluster_does_not_have_is_refused_with_those_it_has() -> None:
     with pytest.raises(HostUnsuitableError, match=r"H200.*A100 \(2\), A100-80G \(8\)"):
-        wants_of(MachineSpec(gpu="H200"), RayOptions(), _NODES)
+        resources_of(MachineSpec(gpu="H200"), RayOptions(), _NODES)
 
 
 def test_waiting_is_told_with_what_is_asked_for_what_is_free_and_how_many_wait() -> None:
-    wants = wants_of(
+    wants = resources_of(
         MachineSpec(cpus=4, memory=2 << 30, gpu="A100"), RayOptions(resources={"b": 1}), _NODES
     )
     seen = {
@@ -112,7 +112,7 @@ def test_waiting_is_told_with_what_is_asked_for_what_is_free_and_how_many_wait()
 
 
 def test_a_start_that_has_room_is_not_called_waiting() -> None:
-    wants = wants_of(MachineSpec(), RayOptions(), _NODES)
+    wants = resources_of(MachineSpec(), RayOptions(), _NODES)
     seen = {"free": {"CPU": 3.0}, "largest": {"CPU": 8.0}, "waiting": 0}
     assert describe_waiting(wants, seen) == STARTING
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment.config._config import ExecutionMode, ModelConfig, RepoConfig, SandboxConfig
-from seer.environment.models._origins import ModelOrigin
+from seer.environment.models._provenance import ModelOrigin
 from seer.errors import SandboxNotFoundError
 from seer.providers._registry import is_default_provider
 

@@ -23,7 +23,7 @@ from seer.environment._secrets import Secrets, load_secrets, missing_secrets
 from seer.environment._snapshots import Snapshot, restore_snapshot
 from seer.environment.config._config import ExecutionMode, SandboxConfig
 from seer.environment.models._models import PreparedModel, model_handles
-from seer.environment.models._origins import ModelOrigin
+from seer.environment.models._provenance import ModelOrigin
 from seer.environment.packages._packages import check_python_version
 from seer.environment.prepare._files import (
     REPOS,

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, Literal, Protocol
 
 from seer.environment import ModelHandle
-from seer.environment.models._origins import package_versions
+from seer.environment.models._provenance import package_versions
 from seer.environment.packages._packages import build_environment
 from seer.errors import IsolationError, RemoteFileError, SandboxLostError
 from seer.execution._folders import HostFolder, PrivateFolder

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from seer._places import state_dir
 from seer.errors import CapacityError, HostUnsuitableError
-from seer.providers.local._leftovers import sweep
+from seer.providers.local._orphans import sweep
 from seer.providers.local._record import machines_dir, read_record
 
 _PROC = Path("/proc/driver/nvidia/gpus")

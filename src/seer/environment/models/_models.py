@@ -11,7 +11,7 @@ from pathlib import Path
 from seer.environment._handles import ModelHandle
 from seer.environment.config._config import ModelConfig, assign_var_names
 from seer.environment.models._names import model_env_name, model_slug
-from seer.environment.models._origins import ModelOrigin
+from seer.environment.models._provenance import ModelOrigin
 from seer.errors import ConfigError
 from seer.isolation import Mount
 

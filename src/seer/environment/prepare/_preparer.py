@@ -23,7 +23,7 @@ from seer.environment.models._models import (
     read_aliases,
 )
 from seer.environment.models._names import is_local_model
-from seer.environment.models._origins import ModelOrigin, package_versions
+from seer.environment.models._provenance import ModelOrigin, package_versions
 from seer.environment.models._view import ModelSource, View, make_view
 from seer.environment.packages._packages import (
     build_environment,

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from seer.environment.models._origins import ModelOrigin
+from seer.environment.models._provenance import ModelOrigin
 from seer.environment.serving._served import Served, ServeRequest
 from seer.errors import InterfaceDiedError, RemoteFileError
 from seer.providers import Machine

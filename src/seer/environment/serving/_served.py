@@ -23,7 +23,7 @@ from typing import Any, Literal
 from seer._redact import Redactor
 from seer.console import say
 from seer.console._output import is_watched
-from seer.environment.models._origins import ModelOrigin, fingerprint
+from seer.environment.models._provenance import ModelOrigin, fingerprint
 from seer.environment.serving._description import CopyDescription
 from seer.errors import (
     ConfigError,

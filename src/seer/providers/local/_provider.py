@@ -15,8 +15,8 @@ from seer.providers._options import options_from
 from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.agent import wire
 from seer.providers.client._keeper import KeeperClient
-from seer.providers.local._leftovers import sweep
 from seer.providers.local._machine import LocalMachine
+from seer.providers.local._orphans import sweep
 from seer.providers.local._record import how_it_ended, machines_dir, read_record
 from seer.providers.local._start import StartedKeeper, check, start_keeper
 

@@ -43,7 +43,7 @@ from seer.providers.local._folder import (
     machine_files,
 )
 from seer.providers.local._groups import group_prefix, group_refusal
-from seer.providers.local._leftovers import being_made, lock_folder
+from seer.providers.local._orphans import being_made, lock_folder
 from seer.providers.local._record import LocalRecord, machines_dir, write_record
 
 logger = logging.getLogger(__name__)

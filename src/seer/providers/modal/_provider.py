@@ -22,7 +22,7 @@ from seer.providers.modal._prepare import Preparation
 from seer.providers.modal._prices import PRICES_OF
 from seer.providers.modal._sandboxes import ModalRental
 from seer.providers.remote.controller._host import RemoteHost
-from seer.providers.remote.controller._known import recall, remember
+from seer.providers.remote.controller._known_hosts import recall, remember
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.rented._host import RentedHost

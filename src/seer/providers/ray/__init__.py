@@ -5,7 +5,7 @@ One actor per machine holds its CPUs, GPUs and memory, and is the way to its nod
     controller --lines of JSON--> driver (a child: the one process that talks to Ray)
                                      `--Ray--> actor on the node that had room
     controller --TLS, pinned------------------> the actor's listener
-                                                  |-- runs `host.py`, which starts the machine
+                                                  |-- runs `operations.py`, which starts the machine
                                                   `-- carries streams to its session server
 
 Modules without an underscore run elsewhere: `actor.py` in Ray's worker on the node, which has Ray

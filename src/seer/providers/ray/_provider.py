@@ -25,7 +25,7 @@ from seer.providers.local._record import how_it_ended
 from seer.providers.ray._driver import Driver
 from seer.providers.ray._host import RayHost
 from seer.providers.ray._options import RayOptions, read_options
-from seer.providers.ray._wants import STARTING, Wants, describe_waiting, wants_of
+from seer.providers.ray._resources import STARTING, ResourceRequest, describe_waiting, resources_of
 from seer.providers.remote.controller._host import RemoteHost
 from seer.providers.remote.controller._provider import RemoteProvider
 
@@ -78,7 +78,7 @@ class RayProvider(RemoteProvider):
         options = read_options(spec.options)
         driver = await self._driver(options.address)
         nodes: list[dict[str, Any]] = await driver.ask("nodes")
-        wants = wants_of(spec, options, [node["resources"] for node in nodes])
+        wants = resources_of(spec, options, [node["resources"] for node in nodes])
         deadline = time.monotonic() + spec.start_timeout
         lost = ""
         for _ in range(_ATTEMPTS):
@@ -97,7 +97,7 @@ class RayProvider(RemoteProvider):
         raise ProviderError(f"no actor came up in {_ATTEMPTS} attempts: {lost}")
 
     async def _place(
-        self, driver: Driver, actor: str, wants: Wants, *, patience: float
+        self, driver: Driver, actor: str, wants: ResourceRequest, *, patience: float
     ) -> Mapping[str, Any]:
         # A cold import and a new key take longer than a small machine to start.
         from seer.providers.ray._certificate import make_certificate
@@ -217,7 +217,7 @@ class RayProvider(RemoteProvider):
 class _Teller:
     """Tells people that something waits: on the terminal at once, in the log now and then."""
 
-    def __init__(self, wants: Wants) -> None:
+    def __init__(self, wants: ResourceRequest) -> None:
         self._wants = wants
         self._phase = current_phase()
         self._logged_at = -_REPEAT

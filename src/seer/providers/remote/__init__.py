@@ -4,7 +4,7 @@ A provider brings a `Link` (run a program there, open a stream to a socket there
 hosts there are; see `RemoteProvider`. The modules in `onhost` run on the host, from a copy:
 
     bootstrap.sh   the first contact: find a Python, unpack the code archive
-    host.py        start, find, list and end machines there
+    operations.py   start, find, list and end machines there
     store.py       copies of the controller's files
     specs.py       a machine's spec as plain data
     node.py        the host's end of a machine on another node
@@ -19,9 +19,9 @@ Those in `controller` run in the controller:
 
     _link.py       what a provider must be able to do
     _kit.py        the copy that a host gets
-    _host.py       one host: requests to `host.py`, files pushed there
+    _host.py       one host: requests to `operations.py`, files pushed there
     _session.py    the controller's end of a session server: streams that survive cuts
     _machine.py    a machine in terms of a session
     _provider.py   start, find and list in terms of hosts
-    _known.py      hosts that were used, for listings of later processes
+    _known_hosts.py hosts that were used, for listings of later processes
 """

@@ -7,7 +7,7 @@ import shlex
 from seer.errors import ConfigError
 from seer.providers._spec import MachineSpec
 from seer.providers.remote.controller._host import RemoteHost
-from seer.providers.remote.controller._known import recall, remember
+from seer.providers.remote.controller._known_hosts import recall, remember
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.ssh._link import SshLink
 from seer.providers.ssh._options import SshOptions, read_options

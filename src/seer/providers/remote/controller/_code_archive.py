@@ -1,6 +1,6 @@
 """The archive of Seer's own code that a remote host gets, named by a hash of its content.
 
-It holds what `host.py` imports: jails, the local provider, the modules in `onhost`, and what
+It holds what `operations.py` imports: jails, the local provider, the modules in `onhost`, and what
 prepares packages, models and repositories. Its few third-party modules are pure Python.
 """
 

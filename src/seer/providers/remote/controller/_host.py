@@ -34,7 +34,7 @@ from seer.providers.remote.onhost.specs import write_spec
 
 logger = logging.getLogger(__name__)
 
-_MAIN = "from seer.providers.remote.onhost.host import main; main()"
+_MAIN = "from seer.providers.remote.onhost.operations import main; main()"
 _PUMP = "from seer_remote.pump import main; main()"
 _FULL = ("No space left on device", "Disk quota exceeded")
 _LOOK_AGAIN = 5.0
@@ -234,7 +234,7 @@ class RemoteHost(Host):
         stdin: AsyncIterator[bytes] | None = None,
         on_message: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> Any:
-        """Have `host.py` do an operation; its answer."""
+        """Have `operations.py` do an operation; its answer."""
         program = await self._ready()
         answer: dict[str, Any] = {}
         rest = b""
@@ -273,7 +273,7 @@ class RemoteHost(Host):
         return kind(f"{self.name}: {what} failed with exit code {ran.exit_code}: {words}")
 
     async def _ready(self) -> list[str]:
-        """The command line that runs `host.py`; the first time, the code archive is sent."""
+        """The command line that runs `operations.py`; the first time, the code archive is sent."""
         async with self._preparing:
             if self._program is None:
                 python, root, name = await self._contact()

@@ -1,6 +1,6 @@
 """Runs a launcher on the host that controllers can reach, and carries their wires through it.
 
-Started by `host.py` as `head LISTENER REQUEST ANSWER STATE COMMAND...`: three inherited descriptors
+Started by `launched.py` as `head LISTENER REQUEST ANSWER STATE COMMAND...`: three inherited descriptors
 (a listening socket, a file with the request, a pipe for the answer), the folder for how machines
 ended, and the launcher's command line. It lives as long as the launcher, and ends it when told to
 (SIGTERM). When it is killed, the launcher's input ends, and with that the machine.

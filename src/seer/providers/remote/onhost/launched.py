@@ -36,7 +36,7 @@ def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str
 
     Args:
         request: What was asked for.
-        program: The command line that runs `host.py` with an operation.
+        program: The command line that runs `operations.py` with an operation.
 
     Raises:
         ProviderError: The launcher did not start it.

@@ -6,10 +6,10 @@ wire by `lease` seconds. After that the server closes the session's streams, and
 and steward notice that the controller is gone. The server ends with the machine. The socket keeps
 the name `porter.sock`, because controllers of other versions connect to it.
 
-`host.py` starts it with the arguments `LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`. CONTROL is
-the connection that holds the machine from its start, or -1. The first session takes it over; if no
-session comes, the server closes it. NAME=FD are listening sockets of gates. When a program in the
-machine connects to one of them, the connection becomes a stream towards the controller.
+`operations.py` starts it with the arguments `LISTENER CONTROL LEASE_MS FOLDER [NAME=FD ...]`.
+CONTROL is the connection that holds the machine from its start, or -1. The first session takes it
+over; if no session comes, the server closes it. NAME=FD are listening sockets of gates. When a
+program in the machine connects to one of them, the connection becomes a stream to the controller.
 """
 
 # pathlib would be most of what this process imports.

@@ -15,7 +15,7 @@ _SCHEDULED = ("CPU", "GPU", "memory")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wants:
+class ResourceRequest:
     """What one machine takes."""
 
     cpus: float
@@ -45,7 +45,9 @@ class Wants:
         return {name: amount for name, amount in taken.items() if amount}
 
 
-def wants_of(spec: MachineSpec, options: RayOptions, nodes: Sequence[Mapping[str, float]]) -> Wants:
+def resources_of(
+    spec: MachineSpec, options: RayOptions, nodes: Sequence[Mapping[str, float]]
+) -> ResourceRequest:
     """What a spec takes.
 
     Args:
@@ -56,7 +58,7 @@ def wants_of(spec: MachineSpec, options: RayOptions, nodes: Sequence[Mapping[str
     Raises:
         HostUnsuitableError: The cluster has no GPU of the kind.
     """
-    return Wants(
+    return ResourceRequest(
         cpus=options.cpus if spec.cpus is None else spec.cpus,
         gpus=spec.gpu_count if spec.gpu is not None else 0,
         memory=spec.memory or 0,
@@ -84,7 +86,7 @@ def _kind_of(gpu: str, nodes: Sequence[Mapping[str, float]]) -> str:
     )
 
 
-def describe_waiting(wants: Wants, seen: Mapping[str, Any]) -> str:
+def describe_waiting(wants: ResourceRequest, seen: Mapping[str, Any]) -> str:
     """How a machine's waiting stands, in one line.
 
     Args:

@@ -32,7 +32,7 @@ from seer.errors import HostFullError, SandboxNotFoundError, SeerError
 from seer.providers._spec import MachineSpec
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local import LocalProvider, launch
-from seer.providers.local._leftovers import sweep
+from seer.providers.local._orphans import sweep
 from seer.providers.local._record import how_it_ended, machines_dir, read_record
 from seer.providers.local._start import StartedKeeper
 from seer.providers.remote.onhost.launched import launch_elsewhere, running
@@ -42,7 +42,7 @@ from seer.providers.remote.onhost.specs import read_spec
 from seer.providers.remote.onhost.store import has, keep
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_MAIN = "from seer.providers.remote.onhost.host import main; main()"
+_MAIN = "from seer.providers.remote.onhost.operations import main; main()"
 _SESSION_SERVER = "from seer_remote.session_server import main; main()"
 _EXTRA = "remote.json"
 _CODE = Path(__file__).parents[4]
