@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from seer.providers.remote.onhost.node import state_on_node, sweep_node
+from seer.providers.remote.onhost.launched import state_on_node, sweep_node
 
 
 def leftover(base: Path, name: str) -> Path:

@@ -20,7 +20,7 @@ _ALONE = frozenset({"seer/environment/__init__.py"})
 """Packages whose `__init__` imports more than a host has. There it is empty."""
 _THIRD_PARTY = ("packaging", "dotenv")
 _ON_HOST = Path(__file__).parents[1] / "onhost"
-_LEAN = ("frames.py", "head.py", "multiplexer.py", "session_server.py", "pump.py")
+_LEAN = ("frames.py", "launcher_bridge.py", "pump.py", "session_server.py")
 """Modules that are also in the package `seer_remote`, because `seer.providers` imports slowly."""
 
 

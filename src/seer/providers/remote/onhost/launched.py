@@ -1,11 +1,16 @@
-"""Machines that a launcher starts, on a node where only the launcher can put programs.
+"""Machines that a launcher starts, on a node where only the launcher can start programs.
 
-This is the host's part: start a head with the launcher, and find those that run. The node's is
-`node`.
+The first part runs on the host: it starts a `LauncherBridge` and finds the bridges that run. The
+second part runs on the node, as the program that the launcher starts. It starts the machine as on
+any host, with its state on the node's own disk, and carries connections to its session server
+until the machine ends.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -13,10 +18,11 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,19 +30,28 @@ from seer._addresses import address
 from seer._places import state_dir
 from seer.errors import ProviderError
 from seer.providers.agent import wire
+from seer.providers.agent.cleaning import remove_tree
+from seer.providers.local._record import how_it_ended
 from seer.providers.remote.onhost import frames
+from seer.providers.remote.onhost.launcher_bridge import NOTE, Multiplexer
 
-_HEAD = "from seer_remote.head import main; main()"
+StartMachine = Callable[[Mapping[str, Any]], Coroutine[Any, Any, dict[str, object]]]
+
+_BRIDGE = "from seer_remote.launcher_bridge import main; main()"
 _STATUS_PATIENCE = 10.0
 _ANSWER = "answer.json"
+_STATE = "seer-node-"
+
+
+# --- on the host -------------------------------------------------------------------------------
 
 
 def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str, object]:
-    """Start a machine through the request's launcher; the answer that its node gives.
+    """Start a machine through the request's launcher; gives the answer of its node.
 
     Args:
         request: What was asked for.
-        program: The command line that runs `operations.py` with an operation.
+        program: The command line that runs an operation of `operations.py`.
 
     Raises:
         ProviderError: The launcher did not start it.
@@ -51,9 +66,9 @@ def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str
         with address(folder / "porter.sock") as where:
             listener.bind(where)
         listener.listen(64)
-        head = _spawn_head(request["launcher"], program, listener.fileno(), file, said)
+        bridge = _spawn_bridge(request["launcher"], program, listener.fileno(), file, said)
         os.close(said)
-        message = _wait_for_answer(heard, head)
+        message = _wait_for_answer(heard, bridge)
         if "error" in message:
             raise ProviderError(str(message["error"]["message"]))
         answer: dict[str, object] = {**message["ok"], "porter": str(folder / "porter.sock")}
@@ -74,11 +89,11 @@ def _folder() -> Path:
     return folder
 
 
-def _spawn_head(
+def _spawn_bridge(
     launcher: list[str], program: list[str], listener: int, request: int, answer: int
 ) -> subprocess.Popen[bytes]:
     archive = str(Path(__file__).parents[4])
-    code = f"import sys; sys.path.insert(0, {archive!r}); {_HEAD}"
+    code = f"import sys; sys.path.insert(0, {archive!r}); {_BRIDGE}"
     numbers = [str(listener), str(request), str(answer), str(state_dir())]
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", code, *numbers, *launcher, *program],
@@ -91,8 +106,8 @@ def _spawn_head(
     )
 
 
-def _wait_for_answer(heard: int, head: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """The head's answer. The head is stopped if the process that asked goes away."""
+def _wait_for_answer(heard: int, bridge: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """The bridge's answer. Stops the bridge if the process that asked goes away."""
     poll = select.poll()
     poll.register(heard, select.POLLIN)
     poll.register(sys.stdout.fileno(), 0)
@@ -100,30 +115,31 @@ def _wait_for_answer(heard: int, head: subprocess.Popen[bytes]) -> dict[str, Any
     while True:
         for fd, _ in poll.poll():
             if fd != heard:
-                head.send_signal(signal.SIGTERM)
-                raise ProviderError("nobody waits for this machine any more")
+                bridge.send_signal(signal.SIGTERM)
+                raise ProviderError("the controller that asked for this machine is gone")
             data = os.read(heard, 65536)
             if not data:
                 return cast("dict[str, Any]", json.loads(said or b'{"error": {"message": "?"}}'))
             said += data
 
 
-def running() -> list[dict[str, Any]]:
-    """The answers of launched machines that still run; what others left is removed."""
+def launched_machines() -> list[dict[str, Any]]:
+    """The answers of launched machines that still run. Removes what ended ones left."""
     found: list[dict[str, Any]] = []
     for folder in _folder().iterdir():
         try:
             answer = json.loads((folder / _ANSWER).read_text())
         except (OSError, ValueError):
             continue  # it is being launched
-        if _is_alive(folder):
+        if is_served(folder):
             found.append(answer)
         else:
             shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
-def _is_alive(folder: Path) -> bool:
+def is_served(folder: Path) -> bool:
+    """Whether something listens on the session socket in a machine's folder."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             with address(folder / "porter.sock") as where:
@@ -133,15 +149,14 @@ def _is_alive(folder: Path) -> bool:
     return True
 
 
-def status(session_socket: str) -> dict[str, bool] | None:
+def launched_status(session_socket: str) -> dict[str, bool] | None:
     """The state of a machine behind a session server, as listings have it; None if it is gone."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.settimeout(_STATUS_PATIENCE)
         try:
             with address(Path(session_socket)) as where:
                 peer.connect(where)
-            asked = wire.encode({"op": "status"})
-            request = struct.pack(">I", len(asked) + 1) + wire.REQUEST + asked
+            request = wire.message(wire.REQUEST, op="status")
             token = secrets.token_bytes(frames.TOKEN_BYTES)
             peer.sendall(
                 frames.attach(token, received=0, new=True, beat=_STATUS_PATIENCE)
@@ -167,3 +182,89 @@ def _read_status(peer: socket.socket) -> dict[str, bool] | None:
                 "paused": bool(wire.get_int(fields, "paused", 0)),
             }
     return None
+
+
+# --- on the node -------------------------------------------------------------------------------
+
+
+def serve_on_node(start_machine: StartMachine) -> None:
+    """Start the machine of the request, and carry connections to it until it ends."""
+    multiplexer = Multiplexer(os.dup(0), os.dup(1))
+    os.dup2(os.open("/dev/null", os.O_RDWR), 1)
+    first = multiplexer.receive()
+    if first is None:
+        return
+    base = Path(os.environ.get("SLURM_TMPDIR") or tempfile.gettempdir())
+    sweep_node(base)
+    with state_on_node(base) as state:
+        os.environ["XDG_STATE_HOME"] = str(state)
+        answer = asyncio.run(start_machine(json.loads(first[1])))
+        multiplexer.send(NOTE, json.dumps({"ok": answer}).encode())
+        _Node(multiplexer, str(answer["porter"]), str(answer["id"])).run()
+
+
+@contextlib.contextmanager
+def state_on_node(base: Path) -> Generator[Path]:
+    """A folder for the state of one machine, with a lock that is held while it is in use."""
+    state = Path(tempfile.mkdtemp(prefix=_STATE, dir=base))
+    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield state
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
+        os.close(lock)
+
+
+def sweep_node(base: Path) -> None:
+    """Remove what is left of jobs whose processes a scheduler killed all at once."""
+    for state in base.glob(f"{_STATE}*"):
+        # A missing lock means that the folder is just being made, a held one that it is in use.
+        locks = [state / "lock", *state.glob("seer/machines/*/lock")]
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            if state.lstat().st_uid != os.geteuid():
+                continue
+            for path in locks:
+                lock = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                held.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_tree(os.fsencode(state))
+
+
+class _Node:
+    def __init__(self, multiplexer: Multiplexer, session_socket: str, machine_id: str) -> None:
+        self._multiplexer = multiplexer
+        self._session_socket = Path(session_socket)
+        self._id = machine_id
+        self._keeper = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with address(self._session_socket.with_name("keeper.sock")) as where:
+            self._keeper.connect(where)
+
+    def run(self) -> None:
+        carrying = threading.Thread(target=self._carry, daemon=True)
+        carrying.start()
+        with contextlib.suppress(OSError):
+            while self._keeper.recv(4096):
+                continue
+        known = how_it_ended(self._id)
+        reason = known[0] if known is not None else "its keeper was killed"
+        with contextlib.suppress(OSError):
+            self._multiplexer.send(NOTE, json.dumps({"ended": reason}).encode())
+
+    def _carry(self) -> None:
+        self._multiplexer.run(lambda _: None, self._accept)
+        # The process that launched this is gone, so the machine must not stay.
+        asked = wire.message(wire.REQUEST, op="terminate", reason="its launcher is gone")
+        with contextlib.suppress(OSError):
+            self._keeper.sendall(asked)
+
+    def _accept(self, number: int) -> None:
+        peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with address(self._session_socket) as where:
+                peer.connect(where)
+        except OSError:
+            peer.close()
+            self._multiplexer.send(number, b"")
+            return
+        self._multiplexer.add(number, peer)

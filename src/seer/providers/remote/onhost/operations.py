@@ -20,6 +20,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -27,25 +29,31 @@ from typing import Any, cast
 
 from seer import errors
 from seer._addresses import address
-from seer._places import state_dir
+from seer._places import cache_dir, state_dir
+from seer._transient import TransientFolder
 from seer.errors import HostFullError, SandboxNotFoundError, SeerError
 from seer.providers._spec import MachineSpec
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.local import LocalProvider, launch
 from seer.providers.local._orphans import sweep
-from seer.providers.local._record import how_it_ended, machines_dir, read_record
+from seer.providers.local._record import how_it_ended, is_mounted, machines_dir, read_record
 from seer.providers.local._start import StartedKeeper
-from seer.providers.remote.onhost.launched import launch_elsewhere, running
-from seer.providers.remote.onhost.launched import status as status_of
-from seer.providers.remote.onhost.node import serve_on_node
+from seer.providers.remote.onhost.launched import (
+    is_served,
+    launch_elsewhere,
+    launched_machines,
+    launched_status,
+    serve_on_node,
+)
 from seer.providers.remote.onhost.specs import read_spec
-from seer.providers.remote.onhost.store import has, keep
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MAIN = "from seer.providers.remote.onhost.operations import main; main()"
 _SESSION_SERVER = "from seer_remote.session_server import main; main()"
 _EXTRA = "remote.json"
 _CODE = Path(__file__).parents[4]
+_STORE_LIFE = 30 * 86400
+"""Seconds after which a copy that nobody asked for is removed."""
 
 
 def main() -> None:
@@ -210,10 +218,10 @@ def _spawn_session_server(
         listener.listen(64)
         code = f"import sys; sys.path.insert(0, {str(_CODE)!r}); {_SESSION_SERVER}"
         numbers = (str(listener.fileno()), str(control), str(int(lease * 1000)))
-        doors = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
+        named = [f"{name}={gate.fileno()}" for name, gate in (gates or {}).items()]
         passed = [gate.fileno() for gate in (gates or {}).values()]
         subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", code, *numbers, str(folder), *doors],
+            [sys.executable, "-I", "-S", "-c", code, *numbers, str(folder), *named],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -225,7 +233,7 @@ def _spawn_session_server(
 
 
 def _find(machine_id: str) -> dict[str, object]:
-    for answer in running():
+    for answer in launched_machines():
         if answer["id"] == machine_id:
             return answer
     folder = machines_dir() / machine_id
@@ -237,19 +245,9 @@ def _find(machine_id: str) -> dict[str, object]:
         if known is None:
             raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs there") from None
         raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}") from None
-    if not _is_served(folder):
+    if not is_served(folder):
         _spawn_session_server(folder, -1, record.lease)
     return _answer(folder)
-
-
-def _is_served(folder: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        try:
-            with address(folder / "porter.sock") as where:
-                probe.connect(where)
-        except OSError:
-            return False
-    return True
 
 
 def _list() -> list[dict[str, object]]:
@@ -258,8 +256,8 @@ def _list() -> list[dict[str, object]]:
         with contextlib.suppress(OSError, ValueError):
             extra = json.loads((machines_dir() / status.id / _EXTRA).read_text())
             found.append({**asdict(status), **extra})
-    for answer in running():
-        known = status_of(answer["porter"])
+    for answer in launched_machines():
+        known = launched_status(answer["porter"])
         if known is not None:
             record = json.loads(answer["record"])
             found.append({**record, **known, "price": answer["price"]})
@@ -269,6 +267,49 @@ def _list() -> list[dict[str, object]]:
 def _ended(machine_id: str) -> str | None:
     known = how_it_ended(machine_id)
     return known[0] if known is not None else None
+
+
+# --- copies of the controller's files ------------------------------------------------------------
+
+
+def _has(name: str) -> str | None:
+    """The folder of a stored copy, marked as used; None if there is none."""
+    folder = cache_dir() / "store" / name
+    if not folder.is_dir():
+        return None
+    os.utime(folder)
+    return str(folder)
+
+
+def _store(name: str) -> str:
+    """Unpack a tar from standard input into the store, under a hash of its content.
+
+    Raises:
+        ProviderError: It could not be stored.
+    """
+    store = cache_dir() / "store"
+    store.mkdir(mode=0o700, exist_ok=True)
+    with TransientFolder("draft", inside=store) as draft:
+        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
+            # Interpreters older than 3.11.4 have no filters, and need none: it comes from us.
+            archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+            archive.extractall(draft)
+        draft.chmod(0o755)
+        with contextlib.suppress(FileExistsError, OSError):
+            draft.rename(store / name)
+    _prune(store)
+    _prune(_CODE.parent)
+    found = _has(name)
+    if found is None:
+        raise errors.ProviderError(f"the copy {name!r} could not be stored")
+    return found
+
+
+def _prune(store: Path) -> None:
+    for folder in store.iterdir():
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_mtime < time.time() - _STORE_LIFE and not is_mounted(folder):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- programs ----------------------------------------------------------------------------------
@@ -293,7 +334,7 @@ _OPERATIONS: dict[str, Callable[..., object]] = {
     "find": _find,
     "list": _list,
     "ended": _ended,
-    "has": has,
-    "store": keep,
+    "has": _has,
+    "store": _store,
     "run": _run,
 }
