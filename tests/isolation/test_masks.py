@@ -10,8 +10,7 @@ import pytest
 import seer
 from seer.errors import IsolationError
 from seer.isolation import Mount, Policy, choose
-from seer.isolation._masks import masks_within, own_paths
-from seer.isolation._mounts import resolve_mounts
+from seer.isolation._mounts import masks_within, own_paths, resolve_mounts
 
 PACKAGE = Path(seer.__file__).resolve().parent
 

@@ -1,6 +1,7 @@
-"""The interface of a jail backend, and what it returns for spawning a jail. No backend here."""
+"""The interface of a jail backend, what it returns for spawning a jail, and what backends share."""
 
 import os
+import subprocess
 import sys
 import tempfile
 from abc import ABC, abstractmethod
@@ -8,22 +9,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from seer.errors import IsolationError
 from seer.isolation._policy import BackendName, Mount, Policy
 
 Need = Literal["hidden", "proxy", "users"]
-"""What a use demands of a backend beyond the common ground: GPU devices that work (`gpu`), that a
-model's origin stays hidden (`hidden`), a network whose only way out is the filtering proxy
-(`proxy`), several users in one jail (`users`)."""
+"""What a caller can require of a backend: that a model's origin stays hidden (`hidden`), a network
+whose only way out is the filtering proxy (`proxy`), several users in one jail (`users`)."""
+
+_TRIAL_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """How to spawn one jail, once.
 
-    Spawn `argv` with exactly `env` and `pass_fds` (the numbers must be kept), then `close()`.
-    Nothing secret stands in `argv` or `env`: it travels in the descriptors.
+    Spawn `argv` with exactly `env` and `pass_fds`, under the same numbers, then call `close()`.
+    `argv` and `env` hold no secrets: those travel in the descriptors.
 
-    The jail ends with the thread that spawns it, so that has to be one that lasts.
+    The jail ends with the thread that spawns it, so spawn it from a long-lived thread.
     """
 
     argv: tuple[str, ...]
@@ -32,10 +35,10 @@ class Launch:
     view: Mapping[str, str]
     """Each mount's target -> the path under which programs in the jail see it."""
     own_fds: list[int] = field(default_factory=list[int], repr=False)
-    """Those of `pass_fds` that belong to this launch and not to the policy, until `close`."""
+    """Those of `pass_fds` that this launch owns and `close` closes."""
 
     def close(self) -> None:
-        """Close this launch's own descriptors in this process. Twice is harmless."""
+        """Close this launch's own descriptors in this process. Closing twice is harmless."""
         while self.own_fds:
             os.close(self.own_fds.pop())
 
@@ -44,26 +47,40 @@ class Backend(ABC):
     """A way to jail a process tree."""
 
     name: BackendName
+    refusals: Mapping[Need, str] = {}
+    """The needs that this backend cannot meet, each with the reason and the fix."""
+    _works: bool = False
 
     @property
     def covers(self) -> bool:
         """Whether a mount can lie on top of a part of another one, and so hide that part."""
         return False
 
-    @abstractmethod
     def unavailable(self) -> str | None:
         """Why this backend cannot be used here, with the fix; None when it works.
 
-        The first call runs a real jail; that it works is remembered for the life of this process.
+        The first call may run a real jail. A success is remembered until this process ends.
         """
+        if self._works:
+            return None
+        reason = self.probe()
+        self._works = reason is None
+        return reason
 
     @abstractmethod
+    def probe(self) -> str | None:
+        """Try this backend; see `unavailable`."""
+
     def refuses(self, need: Need) -> str | None:
-        """Why this backend must not be used where `need` matters; None when it may be."""
+        """Why this backend must not be used for `need`; None if it can be."""
+        return self.refusals.get(need)
 
-    @abstractmethod
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
-        """Each target -> where programs in the jail see it; what `Launch.view` will say."""
+        """Each target -> where programs in the jail see it, as in `Launch.view`.
+
+        The default is for jails that see the host's own paths.
+        """
+        return {mount.target: os.path.realpath(mount.source) for mount in mounts}
 
     @abstractmethod
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
@@ -71,16 +88,38 @@ class Backend(ABC):
 
         Args:
             policy: All that the jail may see and use.
-            argv: The program (by its path in the jail) and its arguments. They are visible in
-                the host's process list, so no secrets.
+            argv: The program (by its path in the jail) and its arguments. The host's process list
+                shows them, so they must hold no secrets.
 
         Raises:
-            IsolationError: The policy asks for something this backend cannot keep.
+            IsolationError: This backend cannot enforce the policy.
         """
+
+    def run_trial(self, argv: Sequence[str]) -> "subprocess.CompletedProcess[bytes]":
+        """Run a program in a jail with an empty policy, to its end.
+
+        Raises:
+            IsolationError: The jail did not run.
+        """
+        launch = self.launch(Policy(), argv)
+        try:
+            return subprocess.run(
+                launch.argv,
+                env=launch.env,
+                pass_fds=launch.pass_fds,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_TRIAL_TIMEOUT,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise IsolationError(f"a trial jail did not run: {error}") from None
+        finally:
+            launch.close()
 
 
 def in_view(view: Mapping[str, str], path: str) -> str:
-    """`path` as the jail sees it: translated by the mount it lies in, else as it is."""
+    """`path` as the jail sees it: translated by the mount that holds it, otherwise unchanged."""
     best = ""
     for target in view:
         inside = path == target or path.startswith(target.rstrip("/") + "/")
@@ -99,7 +138,7 @@ def memory_file(name: str, content: bytes) -> int:
     fd = os.memfd_create(name, os.MFD_CLOEXEC)
     view = memoryview(content)
     offset = 0
-    # pwrite leaves the position at the start, where the reader begins.
+    # pwrite does not move the position, so the reader begins at the start.
     while offset < len(view):
         offset += os.pwrite(fd, view[offset:], offset)
     return fd

@@ -14,7 +14,6 @@ each folder lies, are empty. A shell stays as process 1 and keeps the first name
 import os
 import shlex
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,8 +24,7 @@ from seer.isolation._limits import (
     rlimits,
     shared_rlimits,
 )
-from seer.isolation._masks import masks_within
-from seer.isolation._mounts import resolve_mounts
+from seer.isolation._mounts import masks_within, resolve_mounts
 from seer.isolation._policy import BackendName, Mount, Policy, Users
 from seer.isolation._system import HOSTNAME, JAIL_UIDS, USERS_AGENT, SystemView, system_view
 from seer.isolation.backends._base import Backend, Launch, Need, memory_file
@@ -70,21 +68,32 @@ class Bubblewrap(Backend):
 
     name: BackendName = "bubblewrap"
 
-    def __init__(self) -> None:
-        self._works = False
-
     @property
     def covers(self) -> bool:
         """Always: a jail has a tree of its own."""
         return True
 
-    def unavailable(self) -> str | None:
+    def probe(self) -> str | None:
         """Why bwrap cannot be used here, with the fix; None when it works."""
-        if self._works:
-            return None
-        reason = _probe(self)
-        self._works = reason is None
-        return reason
+        if os.uname().sysname != "Linux":
+            return "bubblewrap needs Linux; use a remote provider, or a Linux machine"
+        if _find() is None:
+            return f"bwrap is not on PATH; {_INSTALL}"
+        tools = (_PRLIMIT, _SETPRIV, _UNSHARE, _ENV, _SHELL, _PROBE[0])
+        missing = [tool for tool in tools if not os.access(tool, os.X_OK)]
+        if missing:
+            return f"{', '.join(missing)} missing; install util-linux and coreutils"
+        try:
+            done = self.run_trial(_PROBE)
+        except IsolationError as error:
+            return f"{error}; {_INSTALL}"
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()
+            return f"bwrap failed ({said or f'exit {done.returncode}'}); {_advice(said)}"
+        loose = _unconfined(done.stdout.decode(errors="replace"))
+        if loose:
+            return f"bwrap ran, but did not confine the program ({loose}); {_INSTALL}"
+        return None
 
     def refuses(self, need: Need) -> str | None:
         """Nothing as root: namespaces keep every need."""
@@ -324,43 +333,6 @@ def _ids(users: Users, uid: int) -> str:
 def _find() -> str | None:
     found = shutil.which("bwrap")
     return found if found is not None and found.startswith("/") else None
-
-
-def _probe(backend: Bubblewrap) -> str | None:
-    if os.uname().sysname != "Linux":
-        return "bubblewrap needs Linux; use a remote provider, or a Linux machine"
-    if _find() is None:
-        return f"bwrap is not on PATH; {_INSTALL}"
-    tools = (_PRLIMIT, _SETPRIV, _UNSHARE, _ENV, _SHELL, _PROBE[0])
-    missing = [tool for tool in tools if not os.access(tool, os.X_OK)]
-    if missing:
-        return f"{', '.join(missing)} missing; install util-linux and coreutils"
-    try:
-        launch = backend.launch(Policy(), _PROBE)
-    except IsolationError as error:
-        return str(error)
-    try:
-        done = subprocess.run(
-            launch.argv,
-            env=launch.env,
-            pass_fds=launch.pass_fds,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bwrap did not run: {error}; {_INSTALL}"
-    finally:
-        launch.close()
-    output = done.stdout.decode(errors="replace")
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()
-        return f"bwrap failed ({said or f'exit {done.returncode}'}); {_advice(said)}"
-    loose = _unconfined(output)
-    if loose:
-        return f"{launch.argv[0]!r} ran, but did not confine ({loose}); {_INSTALL}"
-    return None
 
 
 def _unconfined(output: str) -> str | None:

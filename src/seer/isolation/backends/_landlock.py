@@ -10,25 +10,28 @@ namespaces of its own, with the mounts under one neutral folder; as root without
 unprivileged user, who must be able to reach the paths.
 """
 
-import marshal
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from seer.errors import IsolationError
 from seer.isolation._limits import rlimits
-from seer.isolation._masks import masks_within
-from seer.isolation._mounts import Resolved, resolve_mounts
+from seer.isolation._mounts import Resolved, masks_within, resolve_mounts
 from seer.isolation._policy import BackendName, Mount, Policy
 from seer.isolation._system import HOSTNAME, JAIL_UIDS, SystemView, system_view
 from seer.isolation.backends import _launcher
-from seer.isolation.backends._base import Backend, Launch, Need, in_view, memory_file
-from seer.isolation.backends._launch_order import Bind, Mask, Order, Stage
+from seer.isolation.backends._base import Backend, Launch, Need
+from seer.isolation.backends._launch_order import (
+    LAUNCHER,
+    Bind,
+    Mask,
+    Rules,
+    Stage,
+    launch_by_script,
+)
 from seer.isolation.backends._seccomp import filter_program
 
-_LAUNCHER = str(Path(_launcher.__file__).resolve())
 _MINIMUM_ABI = 6
 _CAP_SYS_ADMIN = 21
 _STAGES = ("/mnt", "/srv", "/media")
@@ -71,32 +74,48 @@ class Landlock(Backend):
     """Jails made of Landlock rules and a system-call filter."""
 
     name: BackendName = "landlock"
-
-    def __init__(self) -> None:
-        self._works = False
+    refusals = _REFUSALS
 
     @property
     def covers(self) -> bool:
         """Where root can make mounts; rules can only permit."""
         return _stage_root() is not None
 
-    def unavailable(self) -> str | None:
+    def probe(self) -> str | None:
         """Why Landlock cannot be used here, with the fix; None when it works."""
-        if self._works:
+        if not sys.platform.startswith("linux"):
+            return "landlock needs Linux; use a remote provider, or a Linux machine"
+        version = _launcher.abi()
+        if version < _MINIMUM_ABI:
+            have = f"version {version}" if version else "none, or it is switched off"
+            return (
+                f"the kernel's Landlock ({have}) cannot keep a jail from signalling other processes "
+                f"of its user; Linux 6.12 or newer is needed, or install bubblewrap"
+            )
+        if os.geteuid() == 0 and _stage_root() is None:
+            blocked = unreachable(sys.base_prefix, JAIL_UIDS[0])
+            if blocked is not None:
+                return (
+                    f"root lacks CAP_SYS_ADMIN to make mounts, and an unprivileged user cannot "
+                    f"pass {blocked!r} to reach the interpreter in {sys.base_prefix!r}; give the "
+                    f"capability, run as an ordinary user, or open the folder (`chmod o+x`)"
+                )
+        program = ("/bin/sh", "-c", _PROBE, "sh", LAUNCHER, str(os.getpid()))
+        try:
+            done = self.run_trial(program)
+        except IsolationError as error:
+            return f"{error}; install bubblewrap"
+        if done.returncode == 0:
             return None
-        reason = _probe(self)
-        self._works = reason is None
-        return reason
-
-    def refuses(self, need: Need) -> str | None:
-        """Why landlock must not be used where `need` matters."""
-        return _REFUSALS[need]
+        said = done.stderr.decode(errors="replace").strip()
+        meaning = _PROBE_MEANING.get(done.returncode, said or f"exit {done.returncode}")
+        return f"a trial jail failed ({meaning}); install bubblewrap"
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
         """Host paths, or places under the neutral folder where root can make mounts."""
         stage = _stage_root()
         if stage is None:
-            return {mount.target: os.path.realpath(mount.source) for mount in mounts}
+            return super().view(mounts)
         return {mount.target: stage + mount.target for mount in mounts}
 
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
@@ -121,41 +140,29 @@ class Landlock(Backend):
             rules = [*_host_rules(policy, system), *_mount_rules(policy, mounts)]
         else:
             rules = _staged_rules(policy, system, view)
-        order: Order = {
-            "argv": [os.fsencode(item) for item in argv],
-            "env": {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
-            "cwd": os.fsencode(in_view(view, policy.cwd)),
-            "rlimits": rlimits(policy.limits, own_count=own_user, own_user=own_user),
-            "keep": list(policy.pass_fds),
-            "uid": uid,
-            "stage": None if stage is None else _staging(policy, system, mounts, stage),
-            "landlock": {
-                "fs": _ALL,
-                "net": 0 if policy.network == "host" else _TCP,
-                "scoped": _SCOPES,
-                "rules": [(os.fsencode(path), rights) for path, rights in rules],
-            },
-            "filter": filter_program(
+        rights: Rules = {
+            "fs": _ALL,
+            "net": 0 if policy.network == "host" else _TCP,
+            "scoped": _SCOPES,
+            "rules": [(os.fsencode(path), allowed) for path, allowed in rules],
+        }
+        return launch_by_script(
+            policy,
+            argv,
+            view=view,
+            env=env,
+            limits=rlimits(policy.limits, own_count=own_user, own_user=own_user),
+            uid=uid,
+            stage=None if stage is None else _staging(policy, system, mounts, stage),
+            landlock=rights,
+            system_calls=filter_program(
                 "shared",
                 sockets=policy.network == "host",
                 memory_files=policy.limits.memory_files,
                 keep_cores=policy.limits.keep_cores,
                 freeze_metadata=stage is None,
             ),
-        }
-        return launcher_launch(order, policy, view)
-
-
-def launcher_launch(order: Order, policy: Policy, view: dict[str, str]) -> Launch:
-    """The launch that has the launcher script carry out `order`."""
-    fd = memory_file("seer-jail", marshal.dumps(dict(order), 2))
-    return Launch(
-        argv=(sys.executable, "-I", "-S", _LAUNCHER, str(fd)),
-        env={},
-        pass_fds=(fd, *policy.pass_fds),
-        view=view,
-        own_fds=[fd],
-    )
+        )
 
 
 def _stage_root() -> str | None:
@@ -308,48 +315,3 @@ def _bind(source: str, target: str, *, writable: bool, masks: list[tuple[str, bo
 
 def _encoded(masks: list[tuple[str, bool]]) -> list[Mask]:
     return [(os.fsencode(path), is_folder) for path, is_folder in masks]
-
-
-def _probe(backend: Landlock) -> str | None:
-    if not sys.platform.startswith("linux"):
-        return "landlock needs Linux; use a remote provider, or a Linux machine"
-    version = _launcher.abi()
-    if version < _MINIMUM_ABI:
-        have = f"version {version}" if version else "none, or it is switched off"
-        return (
-            f"the kernel's Landlock ({have}) cannot keep a jail from signalling its user's other "
-            f"processes; Linux 6.12 or newer is needed, or install bubblewrap"
-        )
-    if os.geteuid() == 0 and _stage_root() is None:
-        blocked = unreachable(sys.base_prefix, JAIL_UIDS[0])
-        if blocked is not None:
-            return (
-                f"root lacks CAP_SYS_ADMIN to make mounts, and an unprivileged user cannot pass "
-                f"{blocked!r} to reach the interpreter in {sys.base_prefix!r}; give the "
-                f"capability, run as an ordinary user, or open the folder (`chmod o+x`)"
-            )
-    try:
-        launch = backend.launch(
-            Policy(), ("/bin/sh", "-c", _PROBE, "sh", _LAUNCHER, str(os.getpid()))
-        )
-    except IsolationError as error:
-        return str(error)
-    try:
-        done = subprocess.run(
-            launch.argv,
-            env=launch.env,
-            pass_fds=launch.pass_fds,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"a trial jail did not run: {error}; install bubblewrap"
-    finally:
-        launch.close()
-    if done.returncode == 0:
-        return None
-    said = done.stderr.decode(errors="replace").strip()
-    meaning = _PROBE_MEANING.get(done.returncode, said or f"exit {done.returncode}")
-    return f"a trial jail failed ({meaning}); install bubblewrap"

@@ -1,9 +1,21 @@
-"""What a backend tells the launcher script: the shape of its marshalled dictionary.
+"""Start a jail with the launcher script: the order that a backend gives to `_launcher.py`.
 
-Paths and texts are bytes, because the launcher passes them to the kernel as they are.
+The order is a marshalled dictionary. Its paths and texts are bytes, because the launcher passes
+them to the kernel unchanged.
 """
 
+import marshal
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypedDict
+
+from seer.isolation._policy import Policy
+from seer.isolation.backends import _launcher
+from seer.isolation.backends._base import Launch, in_view, memory_file
+
+LAUNCHER = str(Path(_launcher.__file__).resolve())
 
 Mask = tuple[bytes, bool]
 """A path to cover, and whether it is a folder."""
@@ -62,3 +74,52 @@ class Order(TypedDict):
     landlock: Rules | None
     filter: bytes
     """A system-call filter; empty for none."""
+
+
+def launch_by_script(
+    policy: Policy,
+    argv: Sequence[str],
+    *,
+    view: dict[str, str],
+    limits: dict[int, int],
+    env: Mapping[str, str] | None = None,
+    uid: int | None = None,
+    stage: Stage | None = None,
+    landlock: Rules | None = None,
+    system_calls: bytes = b"",
+) -> Launch:
+    """A launch in which the launcher script sets up the jail, then runs `argv` in it.
+
+    Args:
+        policy: The working folder and the descriptors come from it.
+        argv: The program and its arguments.
+        view: Where the jail sees each mount.
+        limits: Resource limits, as `setrlimit` takes them.
+        env: The environment; the policy's by default.
+        uid: The user to become; None to stay this user.
+        stage: Mounts to make; None for none.
+        landlock: Landlock rules; None for none.
+        system_calls: The system-call filter; empty for none.
+    """
+    order: Order = {
+        "argv": [os.fsencode(item) for item in argv],
+        "env": {
+            os.fsencode(name): os.fsencode(value)
+            for name, value in (policy.env if env is None else env).items()
+        },
+        "cwd": os.fsencode(in_view(view, policy.cwd)),
+        "rlimits": limits,
+        "keep": list(policy.pass_fds),
+        "uid": uid,
+        "stage": stage,
+        "landlock": landlock,
+        "filter": system_calls,
+    }
+    fd = memory_file("seer-jail", marshal.dumps(dict(order), 2))
+    return Launch(
+        argv=(sys.executable, "-I", "-S", LAUNCHER, str(fd)),
+        env={},
+        pass_fds=(fd, *policy.pass_fds),
+        view=view,
+        own_fds=[fd],
+    )

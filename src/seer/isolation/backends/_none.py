@@ -1,56 +1,35 @@
-"""The `none` backend: no jail, because the user asked for none. It warns.
+"""The `none` backend: no jail, because the user asked for none. Choosing it logs a warning.
 
-What is left: a clean environment, no inherited descriptors, rlimits, and an end with the parent.
+Programs still get a clean environment, no inherited descriptors, resource limits, and they end
+with their parent.
 """
 
-import os
 from collections.abc import Sequence
 
 from seer.errors import IsolationError
 from seer.isolation._limits import rlimits
-from seer.isolation._policy import BackendName, Mount, Policy
-from seer.isolation.backends._base import Backend, Launch, Need, in_view
-from seer.isolation.backends._landlock import launcher_launch
-from seer.isolation.backends._launch_order import Order
-
-_REFUSALS: dict[Need, str] = {
-    "hidden": "without a jail nothing is hidden; use isolation='bubblewrap'",
-    "proxy": "without a jail the network is the host's; use network='host', or a jail",
-    "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
-}
+from seer.isolation._policy import BackendName, Policy
+from seer.isolation.backends._base import Backend, Launch
+from seer.isolation.backends._launch_order import launch_by_script
 
 
 class NoJail(Backend):
-    """Programs run as this user, with everything this user can reach."""
+    """Programs run as this user and can reach everything that this user can."""
 
     name: BackendName = "none"
+    refusals = {
+        "hidden": "without a jail nothing is hidden; use isolation='bubblewrap'",
+        "proxy": "without a jail the network is the host's; use network='host', or a jail",
+        "users": "only bubblewrap can give a jail users of its own; use isolation='bubblewrap'",
+    }
 
-    def unavailable(self) -> str | None:
-        """Nothing: it asks for nothing."""
+    def probe(self) -> str | None:
+        """None: it needs nothing."""
         return None
-
-    def refuses(self, need: Need) -> str | None:
-        """Why no jail must not be used where `need` matters."""
-        return _REFUSALS.get(need)
-
-    def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
-        """The host's own paths."""
-        return {mount.target: os.path.realpath(mount.source) for mount in mounts}
 
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
         """Prepare to run `argv` without a jail; see `Backend.launch`."""
         if policy.network == "proxy":
-            raise IsolationError(_REFUSALS["proxy"])
-        view = self.view(policy.mounts)
-        order: Order = {
-            "argv": [os.fsencode(item) for item in argv],
-            "env": {os.fsencode(k): os.fsencode(v) for k, v in policy.env.items()},
-            "cwd": os.fsencode(in_view(view, policy.cwd)),
-            "rlimits": rlimits(policy.limits, own_count=False, own_user=True),
-            "keep": list(policy.pass_fds),
-            "uid": None,
-            "stage": None,
-            "landlock": None,
-            "filter": b"",
-        }
-        return launcher_launch(order, policy, view)
+            raise IsolationError(self.refusals["proxy"])
+        limits = rlimits(policy.limits, own_count=False, own_user=True)
+        return launch_by_script(policy, argv, view=self.view(policy.mounts), limits=limits)
