@@ -1,4 +1,4 @@
-"""Writing files that others read at the same time."""
+"""Write files and folders that other processes read at the same time."""
 
 import os
 import secrets
@@ -35,3 +35,16 @@ def replace_file(
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def place_folder(draft: Path, folder: Path) -> None:
+    """Rename a finished draft to its place, unless another process has put the same there first.
+
+    Raises:
+        OSError: The draft cannot be renamed, and the folder does not exist.
+    """
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import json
 import logging
 import os
 import signal
@@ -426,3 +427,22 @@ async def test_a_start_cancelled_while_it_connects_to_its_keeper_leaves_nothing(
         await starting[0]
     assert set(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208
     assert {status.id for status in await get_provider("local").list()} <= before
+
+
+async def test_a_detached_machine_with_a_record_of_another_version_can_be_ended() -> None:
+    provider = get_provider("local")
+    machine = await provider.start(MachineSpec())
+    await machine.detach()
+    folder = machines_dir() / machine.id
+    record = json.loads((folder / "machine.json").read_text())
+    for name in ("devices", "policy"):
+        del record[name]
+    del record["layout"]["packages"]
+    record["a_field_of_another_version"] = record["layout"]["other"] = 1
+    (folder / "machine.json").write_text(json.dumps(record))
+    assert machine.id in {status.id for status in await provider.list()}
+    found = await provider.find(machine.id)
+    assert found.detached
+    await found.terminate()
+    assert not folder.exists()
+    assert machine.id not in {status.id for status in await provider.list()}

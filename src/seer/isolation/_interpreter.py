@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from seer._files import place_folder
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 from seer.isolation._choose import choose
@@ -123,10 +124,5 @@ def _copy() -> Path:
         (draft / "lib").mkdir(mode=0o755, exist_ok=True)
         for path in _shared_libraries():
             shutil.copy2(path, draft / "lib" / path.name)
-        try:
-            draft.rename(folder)
-        except OSError:
-            # Another process was first; its copy is the same.
-            if not folder.is_dir():
-                raise
+        place_folder(draft, folder)
     return folder

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from seer._files import place_folder
 from seer._places import cache_dir
 from seer._transient import TransientFolder
 
@@ -61,9 +62,4 @@ def _make(folder: Path, files: Mapping[str, Path]) -> None:
             Path(parent).chmod(0o755)
             for name in names:
                 Path(parent, name).chmod(0o644)
-        try:
-            draft.rename(folder)
-        except OSError:
-            # Another process was first; its copy is the same.
-            if not folder.is_dir():
-                raise
+        place_folder(draft, folder)

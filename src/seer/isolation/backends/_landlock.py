@@ -89,8 +89,8 @@ class Landlock(Backend):
         if version < _MINIMUM_ABI:
             have = f"version {version}" if version else "none, or it is switched off"
             return (
-                f"the kernel's Landlock ({have}) cannot keep a jail from signalling other processes "
-                f"of its user; Linux 6.12 or newer is needed, or install bubblewrap"
+                f"the kernel's Landlock ({have}) cannot keep a jail from signalling other "
+                f"processes of its user; Linux 6.12 or newer is needed, or install bubblewrap"
             )
         if os.geteuid() == 0 and _stage_root() is None:
             blocked = unreachable(sys.base_prefix, JAIL_UIDS[0])

@@ -4,9 +4,9 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from seer._places import state_dir
 from seer.isolation import BackendName
@@ -38,8 +38,8 @@ class LocalRecord:
     started_at: float
     isolation: BackendName
     lease: float
-    idle_timeout: float | None
-    uid: int | None
+    idle_timeout: float | None = None
+    uid: int | None = None
     """The user that owns the machine's files, where that is another than this one."""
     layout: Layout
     mounts: tuple[Seen, ...]
@@ -88,23 +88,32 @@ def read_record(folder: Path) -> LocalRecord:
 
 
 def parse_record(text: str) -> LocalRecord:
-    """A record from its text.
+    """A record from its text. Another version of Seer may have written it.
+
+    Fields that this version does not know are ignored, and missing ones that have a default get
+    it, so that machines of other versions can be found and ended.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a record.
     """
-    fields = cast("dict[str, object]", json.loads(text))
+    found: object = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not a record of a machine")
+    values = cast("dict[str, Any]", found)
     try:
-        layout = Layout(**cast("dict[str, str]", fields.pop("layout")))
-        mounts = cast("list[dict[str, object]]", fields.pop("mounts"))
-        return LocalRecord(
-            layout=layout,
-            devices=tuple(cast("list[int]", fields.pop("devices"))),
-            mounts=tuple(Seen(**mount) for mount in mounts),  # pyright: ignore[reportArgumentType]
-            **fields,  # pyright: ignore[reportArgumentType]
-        )
+        known = _known(LocalRecord, values)
+        known["layout"] = Layout(**_known(Layout, values["layout"]))
+        known["mounts"] = tuple(Seen(**_known(Seen, mount)) for mount in values["mounts"])
+        known["devices"] = tuple(values.get("devices", ()))
+        return LocalRecord(**known)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"no record of a machine: {error}") from None
+        raise ValueError(f"not a record of a machine: {error}") from None
+
+
+def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of those fields that a dataclass has."""
+    names = {field.name for field in fields(kind)}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def how_it_ended(machine_id: str) -> tuple[str, float] | None:

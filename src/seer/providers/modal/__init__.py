@@ -1,12 +1,11 @@
-"""Modal, through its own SDK: the only importers of it outside tests.
+"""Modal, through its own SDK. No other module outside the tests imports it.
 
-_options.py    what only Modal understands
-_errors.py     its errors as Seer's, in one place
+_options.py    options that only Modal has
+_errors.py     the SDK's errors as Seer's
 _prices.py     what its machines cost
-_image.py      the image that a spec asks for
-_sandboxes.py  create, find and list its sandboxes
-_link.py       the way into one: commands, and streams over a command's input and output
-_prepare.py    a small machine that prepares what a machine will need
+_sandboxes.py  creates, finds and lists its sandboxes, with the image that a spec asks for
+_link.py       runs commands in a sandbox, and opens streams over a command's input and output
+_provider.py   the provider, its hosts, and the small machine that prepares what they need
 """
 
 from seer.providers.modal._provider import ModalOptions, ModalProvider

@@ -4,7 +4,9 @@ import asyncio
 import dataclasses
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from seer.errors import (
     CredentialsError,
@@ -18,20 +20,20 @@ from seer.providers._spec import MachineSpec
 from seer.providers.modal import _sandboxes
 from seer.providers.modal._link import ModalLink
 from seer.providers.modal._options import MOST_SECONDS, ModalOptions, read_options
-from seer.providers.modal._prepare import Preparation
 from seer.providers.modal._prices import PRICES_OF
 from seer.providers.modal._sandboxes import ModalRental
-from seer.providers.remote.controller._host import RemoteHost
+from seer.providers.remote.controller._host import RemoteHost, digest
 from seer.providers.remote.controller._known_hosts import recall, remember
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
-from seer.providers.rented._host import RentedHost
+from seer.providers.rented._host import CACHE, RentedHost
 from seer.providers.rented._rental import when_there_is_room
 
 __all__ = ["ModalOptions", "ModalProvider"]
 
 logger = logging.getLogger(__name__)
 
+_STORE = Path(CACHE) / "seer" / "store"
 _OF_THE_IMAGE = re.compile(
     "(MODAL|SEER|PYTHON|LD|LC|UV|PIP|NVIDIA|CUDA|NV|SSL|VIRTUAL_ENV|XDG)(_|[A-Z0-9]*$)"
     "|(PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TERM|TMPDIR|HOSTNAME|PWD|OLDPWD|SHLVL|_|"
@@ -97,6 +99,66 @@ def inside(spec: MachineSpec) -> MachineSpec:
     is refused without.
     """
     return dataclasses.replace(spec, network="host")
+
+
+class Preparation(Host):
+    """Prepares packages, models and repositories on a small machine without a GPU.
+
+    It shares its volume with the sandbox's machine. So downloads cost little, and the sandbox's
+    machine can be without a network from the start. The small machine is rented when something has
+    to run on it for the first time, and given back before the other one starts; only then does
+    Modal show the volume's new content. Folders that are only copied wait for the sandbox's
+    machine: their place there follows from their content.
+    """
+
+    name = "Modal"
+
+    def __init__(self, rent: Callable[[], Awaitable[RentedHost]]) -> None:
+        """Describe it; nothing is rented before it is needed."""
+        self._rent = rent
+        self._renting = asyncio.Lock()
+        self._rented: RentedHost | None = None
+        self._waiting: dict[Path, Path] = {}
+
+    @property
+    def unpushed(self) -> list[Path]:
+        """The folders that the machine has to be given."""
+        return list(self._waiting.values())
+
+    async def run(
+        self,
+        module: str,
+        request: Mapping[str, object],
+        *,
+        on_message: Callable[[Mapping[str, Any]], None],
+    ) -> Mapping[str, Any]:
+        """Run the `main` of a module of this package there."""
+        host = await self._host()
+        # It may be about what was copied.
+        for there, folder in list(self._waiting.items()):
+            await host.push(folder)
+            self._waiting.pop(there, None)
+        return await host.run(module, request, on_message=on_message)
+
+    async def push(self, folder: Path) -> Path:
+        """Have a folder copied there; gives its path."""
+        if self._rented is not None:
+            return await self._rented.push(folder)
+        there = _STORE / await asyncio.to_thread(digest, folder)
+        self._waiting[there] = folder
+        return there
+
+    async def _host(self) -> RentedHost:
+        async with self._renting:
+            if self._rented is None:
+                self._rented = await self._rent()
+            return self._rented
+
+    async def release(self) -> None:
+        """Give the small machine back, if there is one; what it has prepared stays."""
+        rented, self._rented = self._rented, None
+        if rented is not None:
+            await rented.leave()
 
 
 class ModalProvider(RemoteProvider):

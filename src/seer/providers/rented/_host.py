@@ -3,10 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import os
-import time
 
-from seer._places import state_dir
 from seer.errors import (
     PreemptedError,
     ProviderError,
@@ -15,7 +12,6 @@ from seer.errors import (
     SeerError,
 )
 from seer.providers._spec import MachineSpec
-from seer.providers.agent.cleaning import record_end
 from seer.providers.remote.controller._host import RemoteHost
 from seer.providers.remote.controller._link import Link
 from seer.providers.remote.controller._machine import RemoteMachine
@@ -73,7 +69,6 @@ class RentedHost(RemoteHost):
         self._beating: asyncio.Task[None] | None = None
         self._taken = False
         """Whether the vendor ended the machine, and no part of Seer did."""
-        self._remembering: set[asyncio.Task[None]] = set()
 
     def keep(self) -> None:
         """Give signs of life until a machine runs on it."""
@@ -107,14 +102,8 @@ class RentedHost(RemoteHost):
                 raise ProviderError(f"{self.name} ended while it was started: {lost}") from error
             raise
         await self._stop_beating()
-        self._remember_end_of(machine)
+        self.record_end_of(machine)
         return machine
-
-    def _remember_end_of(self, machine: RemoteMachine) -> None:
-        """Record on this host how the machine ends, because its vendor may forget it."""
-        task = asyncio.create_task(_remember(machine))
-        self._remembering.add(task)
-        task.add_done_callback(self._remembering.discard)
 
     async def find(self, machine_id: str) -> RemoteMachine:
         """Adopt its machine; see `RemoteHost.find`."""
@@ -129,7 +118,7 @@ class RentedHost(RemoteHost):
             if lost is None:
                 raise
             raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {lost}") from None
-        self._remember_end_of(machine)
+        self.record_end_of(machine)
         return machine
 
     async def _lost(self) -> SandboxLostError | None:
@@ -182,10 +171,3 @@ class RentedHost(RemoteHost):
                 error,
                 self._lease,
             )
-
-
-async def _remember(machine: RemoteMachine) -> None:
-    reason = await machine.ended()
-    await asyncio.to_thread(
-        record_end, os.fsencode(state_dir()), machine.id, reason, at=time.time()
-    )

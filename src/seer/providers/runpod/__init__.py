@@ -1,10 +1,10 @@
 """RunPod, through its GraphQL API and SSH.
 
-_options.py    what only RunPod understands
+_options.py    options that only RunPod has
 _api.py        requests, and RunPod's errors as Seer's
-_gpus.py       which of its GPUs a name stands for, and what they cost
-_keys.py       the keys by which a pod and this user know each other
-_pods.py       rent, find and list pods
+_keys.py       the SSH keys of this user and of each pod
+_pods.py       rents, finds and lists pods, and chooses their GPUs
+_provider.py   the provider, and a pod as a host
 start.sh       what a pod runs: an SSH server, then the rental monitor
 """
 

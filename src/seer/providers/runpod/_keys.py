@@ -4,12 +4,12 @@ This user has one key for all pods, in Seer's state folder. Every pod gets a hos
 made here before it exists, so that its first contact is checked like every other.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import asyncssh
 
+from seer._files import replace_file
 from seer._places import state_dir
 
 _NAME = "seer"
@@ -64,8 +64,4 @@ def _folder() -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(fd, "w", encoding="utf-8") as file:  # noqa: PTH123
-        file.write(text + "\n")
-    draft.replace(path)
+    replace_file(path, text + "\n", mode=0o600)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seer import errors
+from seer._places import state_dir
 from seer.errors import (
     CapacityError,
     HostFullError,
@@ -26,6 +27,7 @@ from seer.errors import (
 )
 from seer.providers._base import Host
 from seer.providers._spec import MachineSpec, MachineStatus
+from seer.providers.agent.cleaning import record_end
 from seer.providers.local._record import parse_record
 from seer.providers.remote.controller._code_archive import bootstrap, code_archive
 from seer.providers.remote.controller._link import Link, Ran
@@ -101,6 +103,7 @@ class RemoteHost(Host):
         self._devices = None if devices is None else list(devices)
         self._program: list[str] | None = None
         self._preparing = asyncio.Lock()
+        self._recording: set[asyncio.Task[None]] = set()
 
     # --- machines -----------------------------------------------------------------------------
 
@@ -199,6 +202,16 @@ class RemoteHost(Host):
 
     async def machine_ended(self) -> None:
         """A machine was terminated; a host that is rented for it can go."""
+
+    def record_end_of(self, machine: RemoteMachine) -> None:
+        """Record on this computer how a machine ends. Its host may be gone by then."""
+        task = asyncio.create_task(_record_end(machine))
+        self._recording.add(task)
+        task.add_done_callback(self._recording.discard)
+
+    async def ends_recorded(self) -> None:
+        """Wait until the ends of all machines are recorded; see `record_end_of`."""
+        await asyncio.gather(*self._recording, return_exceptions=True)
 
     # --- files and programs -------------------------------------------------------------------
 
@@ -305,8 +318,14 @@ class RemoteHost(Host):
         raise ProviderError(f"{self.name}: the code archive could not be unpacked under {root!r}")
 
 
+async def _record_end(machine: RemoteMachine) -> None:
+    reason = await machine.ended()
+    state = os.fsencode(state_dir())
+    await asyncio.to_thread(record_end, state, machine.id, reason, at=time.time())
+
+
 def digest(folder: Path) -> str:
-    """What a folder's copies are called: it says what is in them."""
+    """The name of a folder's copies: a hash of its content."""
     total = hashlib.sha256()
     for path in _walk(folder):
         status = path.lstat()
