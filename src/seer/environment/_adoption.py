@@ -1,7 +1,7 @@
-"""The note that a machine keeps, so that another process can take its sandbox over.
+"""The note that a machine keeps, so that another process can adopt its sandbox.
 
-The note travels with the machine's lease. It never holds a secret's value: secrets stand in a
-configuration by name only.
+The note is part of the machine's record. It never holds the value of a secret: a configuration
+holds only the names of secrets.
 """
 
 import dataclasses
@@ -29,6 +29,18 @@ class Note:
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+@dataclass(frozen=True, kw_only=True)
+class _StoredNote:
+    """A note as its JSON has it; pydantic checks it."""
+
+    kind: str
+    config: dict[str, Any]
+    models: tuple[ModelHandle, ...]
+    repos: tuple[RepoHandle, ...]
+    origins: tuple[ModelOrigin, ...] = ()
+    packages: dict[str, str] = field(default_factory=dict[str, str])
+
+
 def write_note(note: Note) -> str:
     """The note as text."""
     return json.dumps(
@@ -44,24 +56,27 @@ def write_note(note: Note) -> str:
 
 
 def read_note(text: str) -> Note:
-    """The note from its text.
+    """The note from its text. Fields that this version does not know are ignored.
 
     Raises:
-        SandboxNotFoundError: The machine carries no note, so it is no sandbox.
+        SandboxNotFoundError: The text is not a note, so the machine is not a sandbox.
     """
+    # Starting a sandbox does not need pydantic, and importing it takes longer than a small start.
+    from pydantic import TypeAdapter
+
     try:
-        data = json.loads(text)
+        stored = TypeAdapter(_StoredNote).validate_json(text)
         return Note(
-            kind=data["kind"],
-            config=config_from_dict(data["config"]),
-            models=tuple(ModelHandle(**handle) for handle in data["models"]),
-            repos=tuple(RepoHandle(**handle) for handle in data["repos"]),
-            origins=tuple(ModelOrigin(**origin) for origin in data["origins"]),
-            packages=data["packages"],
+            kind=stored.kind,
+            config=config_from_dict(stored.config),
+            models=stored.models,
+            repos=stored.repos,
+            origins=stored.origins,
+            packages=stored.packages,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise SandboxNotFoundError(
-            f"the machine is no sandbox of this version of Seer: {error}"
+            f"the machine is not a sandbox that this version of Seer can read: {error}"
         ) from error
 
 
@@ -69,7 +84,7 @@ def config_to_dict(config: SandboxConfig) -> dict[str, Any]:
     """A configuration as plain data."""
     data: dict[str, Any] = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     if is_default_provider(config.provider):
-        # A process that reads the note resolves the default again.
+        # The process that reads the note resolves the default itself.
         del data["provider"]
     data["execution_mode"] = config.execution_mode.value
     data["models"] = [dataclasses.asdict(model) for model in config.models]
@@ -85,13 +100,21 @@ def config_to_dict(config: SandboxConfig) -> dict[str, Any]:
     return data
 
 
-def config_from_dict(data: dict[str, Any]) -> SandboxConfig:
-    """A configuration from plain data; checked again like one that a user writes."""
-    fields = dict(data)
-    fields["execution_mode"] = ExecutionMode(fields["execution_mode"])
-    fields["models"] = [ModelConfig(**model) for model in fields["models"]]
-    fields["repos"] = [RepoConfig(**repo) for repo in fields["repos"]]
+def config_from_dict(data: Mapping[str, Any]) -> SandboxConfig:
+    """A configuration from plain data, checked like one that a user writes.
+
+    Fields that this version does not know are ignored: another version may have written them.
+    """
+    values = _known_fields(SandboxConfig, data)
+    values["execution_mode"] = ExecutionMode(values["execution_mode"])
+    values["models"] = [ModelConfig(**_known_fields(ModelConfig, it)) for it in values["models"]]
+    values["repos"] = [RepoConfig(**_known_fields(RepoConfig, it)) for it in values["repos"]]
     for name in ("local_files", "local_dirs"):
-        # What was copied in at the start is there; the originals may be gone by now.
-        fields[name] = []
-    return SandboxConfig(**fields)
+        # The machine already has their copies, and the originals may be gone.
+        values[name] = []
+    return SandboxConfig(**values)
+
+
+def _known_fields(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in dataclasses.fields(kind)}
+    return {name: value for name, value in data.items() if name in names}

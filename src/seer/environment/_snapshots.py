@@ -1,8 +1,8 @@
-"""Snapshots: a sandbox's files at one moment, kept on the controller's side.
+"""Snapshots: a sandbox's files at one moment, stored on the controller's computer.
 
-A snapshot is packed and unpacked by `tar` inside the machine and lies here as one opaque file per
-folder: a tree that an agent writes to is hostile, and no program of the host ever walks it. The
-same holds on every provider. Nothing writes to a snapshot once it is there.
+`tar` packs and unpacks a snapshot inside the machine. Here it is one opaque file per folder: an
+agent may have written the files, so no program of the host walks through them. This is the same
+for every provider. A snapshot never changes after it was taken.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seer._transient import TransientFolder
 from seer.environment._adoption import config_from_dict, config_to_dict
@@ -47,6 +47,15 @@ class Snapshot:
     """Holds `snapshot.json` and one archive per folder."""
 
 
+@dataclass(frozen=True)
+class _Manifest:
+    """What `snapshot.json` holds; pydantic checks it."""
+
+    description: str
+    created_at: float
+    config: dict[str, Any]
+
+
 def snapshots_dir() -> Path:
     """Where snapshots are kept: `$XDG_DATA_HOME/seer/snapshots`, or below `~/.local/share`."""
     root = os.environ.get("XDG_DATA_HOME", "")
@@ -58,18 +67,23 @@ def find_snapshot(snapshot_id: str) -> Snapshot:
     """The snapshot of this id.
 
     Raises:
-        SnapshotError: There is none.
+        SnapshotError: There is none, or its manifest is damaged.
     """
     folder = snapshots_dir() / snapshot_id
     if not re.fullmatch(r"snap-[0-9a-f]{16}", snapshot_id) or not folder.is_dir():
         known = sorted(p.name for p in snapshots_dir().glob("snap-*")) or "none"
         raise SnapshotError(f"there is no snapshot {snapshot_id!r}; there are: {known}")
-    data = json.loads((folder / "snapshot.json").read_text())
+    from pydantic import TypeAdapter
+
+    try:
+        manifest = TypeAdapter(_Manifest).validate_json((folder / "snapshot.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise SnapshotError(f"snapshot {snapshot_id!r} cannot be read: {error}") from error
     return Snapshot(
         id=snapshot_id,
-        description=data["description"],
-        created_at=data["created_at"],
-        config=config_from_dict(data["config"]),
+        description=manifest.description,
+        created_at=manifest.created_at,
+        config=config_from_dict(manifest.config),
         folder=folder,
     )
 
@@ -78,7 +92,7 @@ async def take_snapshot(started: "Started", description: str) -> str:
     """Copy the machine's files aside.
 
     Raises:
-        SnapshotError: The copy failed (disk full, say); nothing of it is left.
+        SnapshotError: The copy failed, for example because the disk is full. Nothing is left of it.
     """
     machine = started.machine
     snapshot_id = f"snap-{secrets.token_hex(8)}"

@@ -1,13 +1,13 @@
-"""Interfaces that outlive the process that served them: what a detached sandbox remembers of them.
+"""Interfaces of a detached sandbox, which outlive the process that served them.
 
-The list is a file in the machine, beside the sockets of the gates. An agent never reaches a
-scoped machine's files, so it can be believed as much as the interfaces themselves.
+A file in the machine lists them, beside the sockets of the gates. An agent cannot reach the files
+of a scoped machine, so the list is as trustworthy as the interfaces themselves.
 """
 
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,16 @@ from seer.rpc.interface._budget import Budget
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """One interface, as the file has it."""
+
+    folder: str
+    request: dict[str, Any]
+
+
 async def release_interfaces(machine: Machine, served: Mapping[str, Served]) -> None:
-    """Let interfaces live on without this process, and note in the machine which they are."""
+    """Let interfaces outlive this process, and list them in the machine."""
     entries = [
         {"folder": item.folder, "request": _to_json(item.request)} for item in served.values()
     ]
@@ -33,17 +41,19 @@ async def release_interfaces(machine: Machine, served: Mapping[str, Served]) -> 
 async def find_interfaces(machine: Machine) -> dict[str, Served]:
     """The interfaces that an earlier controller left running in the machine.
 
-    One that has ended since is left out, with a warning: the sandbox is still of use.
+    Leaves out those that have ended since, with a warning, because the sandbox is still usable.
     """
+    from pydantic import TypeAdapter
+
     try:
-        entries: list[dict[str, Any]] = json.loads(await machine.read_file(_list_file(machine)))
+        text = await machine.read_file(_list_file(machine))
     except FileNotFoundError:
         return {}
     found: dict[str, Served] = {}
-    for entry in entries:
-        request = _from_json(entry["request"])
+    for entry in TypeAdapter(list[_Entry]).validate_json(text):
+        request = _from_json(entry.request)
         try:
-            found[request.name] = await Served.attach(request, machine, entry["folder"])
+            found[request.name] = await Served.attach(request, machine, entry.folder)
         except (InterfaceDiedError, RemoteFileError) as error:
             logger.warning("%s is not served any more: %s", request.name, error)
     return found
@@ -67,16 +77,17 @@ def _to_json(request: ServeRequest) -> dict[str, Any]:
     }
 
 
-def _from_json(data: dict[str, Any]) -> ServeRequest:
-    budgets: dict[str, Any] = data.pop("function_budgets")
-    return ServeRequest(
-        file=Path(data.pop("file")),
-        budget=_budget(data.pop("budget")),
-        caller_budget=_budget(data.pop("caller_budget")),
-        function_budgets={name: Budget.from_json(limits) for name, limits in budgets.items()},
-        origins=tuple(ModelOrigin(**origin) for origin in data.pop("origins")),
-        **data,
-    )
+def _from_json(data: Mapping[str, Any]) -> ServeRequest:
+    # Another version of Seer may have written fields that this one does not know.
+    names = {item.name for item in fields(ServeRequest)}
+    values = {name: value for name, value in data.items() if name in names}
+    values["file"] = Path(values["file"])
+    for name in ("budget", "caller_budget"):
+        values[name] = _budget(values.get(name))
+    budgets: Mapping[str, Any] = values.get("function_budgets", {})
+    values["function_budgets"] = {name: Budget.from_json(it) for name, it in budgets.items()}
+    values["origins"] = tuple(ModelOrigin(**origin) for origin in values.get("origins", ()))
+    return ServeRequest(**values)
 
 
 def _limits(budget: Budget | None) -> dict[str, float] | None:

@@ -1,17 +1,17 @@
-"""Hosts that were used, so that a later process can find what still runs on them."""
+"""A file of hosts that were used, so that a later process finds the machines on them."""
 
 import contextlib
 import fcntl
 import json
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from seer._files import replace_file
 from seer._places import state_dir
 
 
 def remember(provider: str, place: str, options: Mapping[str, object]) -> None:
-    """Note that machines of this provider may run at a place, and how to get there. No secrets."""
+    """Record that machines of this provider may run at a place, and how to reach it. No secrets."""
     folder = state_dir() / "remote"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{provider}.json"
@@ -25,8 +25,10 @@ def remember(provider: str, place: str, options: Mapping[str, object]) -> None:
 
 
 def recall(provider: str) -> dict[str, dict[str, Any]]:
-    """Place -> how to get there."""
+    """Place -> how to reach it."""
+    from pydantic import TypeAdapter
+
     with contextlib.suppress(OSError, ValueError):
-        text = (state_dir() / "remote" / f"{provider}.json").read_text()
-        return cast("dict[str, dict[str, Any]]", json.loads(text))
+        text = (state_dir() / "remote" / f"{provider}.json").read_bytes()
+        return TypeAdapter(dict[str, dict[str, Any]]).validate_json(text)
     return {}
