@@ -442,7 +442,6 @@ async def test_a_detached_machine_with_a_record_of_another_version_can_be_ended(
     (folder / "machine.json").write_text(json.dumps(record))
     assert machine.id in {status.id for status in await provider.list()}
     found = await provider.find(machine.id)
-    assert found.detached
     await found.terminate()
     assert not folder.exists()
     assert machine.id not in {status.id for status in await provider.list()}
