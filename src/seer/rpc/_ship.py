@@ -48,7 +48,7 @@ def client_bundle() -> Mapping[str, Path]:
         found[f"{CLIENT_PACKAGE}/rpc/{folder}/__init__.py"] = client / "_empty.py"
     for module in (*MODULES, "_restore"):
         found[f"{CLIENT_PACKAGE}/rpc/values/{module}.py"] = _RPC / "values" / f"{module}.py"
-    for module in ("_chunks", "_protocol"):
+    for module in ("_chunks", "_descriptors", "_protocol"):
         found[f"{CLIENT_PACKAGE}/rpc/wire/{module}.py"] = _RPC / "wire" / f"{module}.py"
     for path in sorted(client.glob("*.py")):
         if path.name not in ("_empty.py", "_package.py"):

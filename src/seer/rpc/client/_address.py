@@ -7,13 +7,13 @@ written to it comes back with a connected socket.
 
 from __future__ import annotations
 
-import array
 import errno
 import os
 import socket
 import time
 
 from ...errors import GateBusyError, InterfaceDiedError, ProtocolError
+from ..wire._descriptors import LOST, received
 from ..wire._protocol import CANNOT_PASS
 
 PREFIX = "SEER_GATE_"
@@ -107,12 +107,9 @@ def _through_door(fd: int) -> socket.socket:
         for attempt in range(_ATTEMPTS):
             door.send(b"c")
             note, ancillary, flags, _ = door.recvmsg(16, socket.CMSG_SPACE(4))
-            for level, kind, rights in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    numbers = array.array("i")
-                    numbers.frombytes(rights)
-                    return socket.socket(fileno=numbers[0])
-            if flags & socket.MSG_CTRUNC:
+            for descriptor in received(ancillary):
+                return socket.socket(fileno=descriptor)
+            if flags & LOST:
                 raise _busy(errno.EMFILE)
             if note not in _BUSY:
                 break

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import array
 import os
 import select
 import socket
@@ -14,7 +13,8 @@ import time
 from collections import deque
 
 from ...errors import GateBusyError, ProtocolError
-from ..wire._protocol import CANNOT_PASS, MAX_DESCRIPTORS, WireError
+from ..wire._descriptors import LOST, SPACE, close_all, received, rights
+from ..wire._protocol import CANNOT_PASS, WireError
 from ._drive import Wait, drive
 from ._mappings import Mapping
 from ._responses import Response, ResponseReader
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     Received = tuple[bytes, list[tuple[int, int, bytes]], int]
 
-_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
 _monotonic = time.monotonic
 AWAKE = 0.0001
@@ -148,7 +147,7 @@ class Connection:
         connected.sendall(message)
         self.sent = True
         self._poll_or_rest()
-        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, _ANCILLARY)
+        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, SPACE)
         head, _, text = data.partition(b"\r\n\r\n")
         if head == b"%s%d" % (self._usual, len(text)) and not ancillary:
             return text
@@ -198,10 +197,8 @@ class Connection:
         Raises:
             CannotPass: Descriptors cannot be passed just now.
         """
-        rights = array.array("i", descriptors)
-        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
         try:
-            return self.socket.sendmsg([data], control)
+            return self.socket.sendmsg([data], rights(descriptors))
         except OSError as error:
             if descriptors and error.errno in CANNOT_PASS:
                 raise CannotPass from None
@@ -224,12 +221,15 @@ class Connection:
                     response = reader.filled(count)
                 else:
                     if first is None:
-                        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, _ANCILLARY)
+                        data, ancillary, flags, _ = connected.recvmsg(_READ_SIZE, SPACE)
                     else:
                         data, ancillary, flags = first
                         first = None
                     if ancillary or flags:
-                        descriptors += received(ancillary, flags)
+                        descriptors += received(ancillary)
+                        if flags & LOST:
+                            close_all(descriptors)
+                            raise _not_received("this process has too many open files")
                     if not data:
                         raise ConnectionResetError("the gate closed the connection")
                     response = reader.feed(data)
@@ -244,8 +244,7 @@ class Connection:
 
     def _map(self, response: Response, descriptors: list[int]) -> None:
         if len(response.slots) != len(descriptors):
-            for fd in descriptors:
-                os.close(fd)
+            close_all(descriptors)
             raise WireError(f"{len(descriptors)} descriptors came for {len(response.slots)} slots")
         for slot in response.dropped:
             # It was released before, so that no array is over it.
@@ -255,8 +254,7 @@ class Connection:
             for slot, size in response.slots:
                 self._mappings[slot] = Mapping(slot, left.pop(0), size)
         except OSError as error:
-            for fd in left:
-                os.close(fd)
+            close_all(left)
             raise _not_received(str(error)) from None
 
     def buffers(self, response: Response) -> list[Any]:
@@ -317,25 +315,6 @@ def _part(base: Any, offset: int, size: int) -> Any:
     import ctypes
 
     return (ctypes.c_ubyte * size).from_buffer(base, offset)
-
-
-def received(ancillary: list[tuple[int, int, bytes]], flags: int) -> list[int]:
-    """The descriptors in a message's ancillary data.
-
-    Raises:
-        GateBusyError: Some were lost, because this process has too many open.
-    """
-    found: list[int] = []
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            numbers = array.array("i")
-            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
-            found.extend(numbers)
-    if flags & socket.MSG_CTRUNC:
-        for fd in found:
-            os.close(fd)
-        raise _not_received("this process has too many open files")
-    return found
 
 
 def _not_received(why: str) -> GateBusyError:

@@ -11,6 +11,7 @@ import re
 from seer.errors import ProtocolError
 from seer.rpc.server._calls import Call, Caller
 from seer.rpc.values._handles import Handle, HandleTable
+from seer.rpc.wire._descriptors import duplicates
 from seer.rpc.wire._protocol import FRAMES_TYPE, format_pieces
 
 TYPE_CHECKING = False
@@ -147,10 +148,8 @@ class FrontCall(Call):
         if descriptors:
             self.headers += b"seer-memfds: %d\r\n" % len(descriptors)
             try:
-                for fd in descriptors:
-                    self.memfds.append(os.dup(fd))
+                self.memfds = duplicates(descriptors)
             except OSError as error:
-                self.close_memfds()
                 raise ProtocolError(f"the gate has no room for a memfd: {error.strerror}") from None
 
     def close_memfds(self) -> None:

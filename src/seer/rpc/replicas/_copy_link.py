@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import struct
 
+from seer.rpc.server._channel import framed
 from seer.rpc.server._lanes import MAX_THREADS
+from seer.rpc.server._socket import NonBlockingSocket
 
 from ._link import Link
-from ._outbox import Outbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 MAX_IDLE = 256
 """Connections to one copy that are kept for use again."""
 MAX_TASKS = 64
-_LENGTH = struct.Struct("<I")
 
 
 def lane_of(entry: Entry) -> str:
@@ -41,6 +39,24 @@ def room_of(entry: Entry) -> int:
     if entry.lane == "threads":
         return min(entry.options.max_concurrency or 1, MAX_THREADS)
     return min(entry.options.max_concurrency or MAX_TASKS, MAX_TASKS)
+
+
+class _ToCopy(NonBlockingSocket):
+    """The front's end of the channel to a copy. The front must never wait for a copy."""
+
+    def on_readable(self) -> None:
+        """A copy says nothing here: only the end of the channel comes."""
+        try:
+            if self.socket.recv(4096):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.close()
+
+    def on_refused(self) -> None:
+        """A connection could not be passed. The front reads its end at the other socket."""
 
 
 class CopyLink:
@@ -67,7 +83,7 @@ class CopyLink:
         self.draining = 0.0
         self._loop = loop
         self._receiver = receiver
-        self._channel = Outbox(end, loop)
+        self._channel = _ToCopy(end, loop)
         self._idle: dict[FrontCaller, list[Link]] = {}
         self._kept = 0
 
@@ -76,9 +92,13 @@ class CopyLink:
         return self.busy.get(lane_of(entry), 0) < room_of(entry)
 
     def tell(self, message: dict[str, Any], end: socket.socket | None = None) -> None:
-        """Tell the copy something; `end` goes with it."""
-        text = json.dumps({**message, "descriptors": 0 if end is None else 1}).encode()
-        self._channel.send(_LENGTH.pack(len(text)) + text, given=end)
+        """Tell the copy something; `end` is passed to it and closed here.
+
+        Raises:
+            OSError: No descriptor can be passed just now.
+        """
+        descriptors = [] if end is None else [end.detach()]
+        self._channel.send_parts([framed(message, len(descriptors))], descriptors)
 
     def link_for(self, caller: FrontCaller) -> Link:
         """A connection for a call of this caller, who alone has ever used it.
@@ -101,7 +121,7 @@ class CopyLink:
 
     def keep(self, link: Link) -> None:
         """Keep a connection for the next call; those not used for longest are closed."""
-        if link.closed or not link.clear or link.caller.gone:
+        if link.closed or link.unsent or link.caller.gone:
             link.close()
             return
         # The last in the order is whose connection was used last.

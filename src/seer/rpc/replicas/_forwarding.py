@@ -15,6 +15,7 @@ from seer.rpc.server._calls import DONE
 from seer.rpc.server._execute import Executor
 from seer.rpc.server._replies import Reply
 from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, STREAM_END, Pace
+from seer.rpc.wire._descriptors import duplicates
 from seer.rpc.wire._protocol import WireError
 
 from ._errors import split_error
@@ -61,7 +62,11 @@ class Forwarding(Executor):
         return self._gpu
 
     def send(self, call: FrontCall, link: Link) -> None:
-        """Send a call to the copy at the other end of `link`."""
+        """Send a call to the copy at the other end of `link`.
+
+        Raises:
+            OSError: Its descriptors cannot be passed just now.
+        """
         if call.target:
             path = b"/v1/fetch/" + call.target.encode()
         else:
@@ -79,11 +84,10 @@ class Forwarding(Executor):
                 len(body),
             )
         )
-        if len(body) <= 65536:
-            link.send(head + body, call.memfds)
-        else:
-            link.send(head, call.memfds)
-            link.send(bytes(body) if isinstance(body, memoryview) else body)
+        if isinstance(body, memoryview):
+            body = bytes(body)
+        parts = [head + body] if len(body) <= 65536 else [head, body]
+        link.send_parts(parts, duplicates(call.memfds))
 
     def note_run(self, call: FrontCall, link: Link) -> None:
         """Note what a copy says about how a call ran."""
@@ -209,7 +213,7 @@ class Forwarding(Executor):
         """
         pace = self.held.pop(link)
         waits = link.call is not None and pace.must_wait() is not None
-        link.hold(waits)
+        link.pause(waits)
         if waits:
             self.held[link] = pace
             self.gate.loop.wake_by(_monotonic() + LOOK_AGAIN)

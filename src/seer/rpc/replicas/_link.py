@@ -6,19 +6,18 @@ on as they come, and not read while the caller does not read them.
 
 from __future__ import annotations
 
-import array
 import os
-import socket
 from errno import ECONNRESET
 
 from seer.rpc.client._responses import Response, ResponseReader
+from seer.rpc.server._socket import NonBlockingSocket
 from seer.rpc.wire._chunks import ChunkReader
-from seer.rpc.wire._protocol import MAX_DESCRIPTORS, WireError
-
-from ._outbox import Outbox
+from seer.rpc.wire._descriptors import LOST, SPACE, close_all, received
+from seer.rpc.wire._protocol import WireError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from typing import Protocol
 
     from seer.rpc.server._loop import Loop
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
             ...
 
 
-_ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
 _READ_SIZE = 65536
 _READ_AT_ONCE = 4 << 20
 RAN = b"seer-ran"
@@ -94,14 +92,14 @@ class SlotPart:
             done += got
 
 
-class Link(Outbox):
+class Link(NonBlockingSocket):
     """One connection.
 
     Attributes:
         caller: The caller whose calls it carries.
         call: The call that is on its way.
         reader: What the answer says.
-        paused: Whether it is not read for now.
+        unread: Whether the copy has certainly not read all of the call.
     """
 
     def __init__(
@@ -111,7 +109,7 @@ class Link(Outbox):
         self.caller = caller
         self.call: FrontCall | None = None
         self.reader = RunReader()
-        self.paused = False
+        self.unread = False
         self._receiver = receiver
         self._chunks: ChunkReader | None = None
         self._descriptors: list[int] = []
@@ -151,12 +149,6 @@ class Link(Outbox):
         if rest:
             self._feed_chunks(rest)
 
-    def hold(self, held: bool) -> None:
-        """Stop reading while the caller does not, or go on."""
-        if held != self.paused:
-            self.paused = held
-            self.pause(held)
-
     def drain(self) -> None:
         """Read all that came before the copy's end; nobody is told of the end itself."""
         try:
@@ -184,7 +176,8 @@ class Link(Outbox):
 
     def _fail(self, error: OSError | WireError) -> None:
         # A Unix socket that is closed with unread bytes resets its peer.
-        self.unread = self.unread or (isinstance(error, OSError) and error.errno == ECONNRESET)
+        reset = isinstance(error, OSError) and error.errno == ECONNRESET
+        self.unread = self.unread or self.failed or reset
         self.close()
 
     def _read(self) -> None:
@@ -196,13 +189,9 @@ class Link(Outbox):
                 raise ConnectionResetError
             response = self.reader.filled(got)
         else:
-            data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, _ANCILLARY)
-            for level, kind, rights in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    numbers = array.array("i")
-                    numbers.frombytes(rights)
-                    self._descriptors.extend(numbers)
-            if flags & socket.MSG_CTRUNC:
+            data, ancillary, flags, _ = self.socket.recvmsg(_READ_SIZE, SPACE)
+            self._descriptors += received(ancillary)
+            if flags & LOST:
                 raise WireError("the front has too many open files to take a copy's arrays")
             if not data:
                 raise ConnectionResetError
@@ -233,14 +222,12 @@ class Link(Outbox):
                 self._chunks = None
             self._receiver.streamed(self, chunk)
 
-    def close(self) -> None:
-        """Close it and its slots; slots that are being read are closed after that."""
-        super().close()
+    def on_closed(self) -> None:
+        """Close its slots; slots that are being read are closed after that."""
         if not self._lent:
             self._close_slots()
 
     def _close_slots(self) -> None:
-        for fd in (*self._descriptors, *self._slots.values()):
-            os.close(fd)
+        close_all((*self._descriptors, *self._slots.values()))
         self._descriptors = []
         self._slots = {}

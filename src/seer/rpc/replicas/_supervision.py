@@ -82,7 +82,7 @@ class Copy:
         number = next(self._questions)
         self.asked[number] = answered
         try:
-            self.child.channel.send({**message, "n": number, "descriptors": 0})
+            self.child.channel.send({**message, "n": number})
         except OSError:
             del self.asked[number]
             answered({"error": {"message": f"copy {self.number} has just ended"}})

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import array
 import json
-import socket
 import struct
 import time
 
+from seer.rpc.wire._descriptors import SPACE, received, rights
 from seer.rpc.wire._protocol import CANNOT_PASS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from typing import Any
 
 _LENGTH = struct.Struct("<I")
-_ANCILLARY = socket.CMSG_SPACE(4 * 8)
 PATIENCE = 1.0
 """Seconds that a message waits while the kernel passes no more descriptors."""
+
+
+def framed(message: dict[str, Any], descriptors: int) -> bytes:
+    """A message as a channel carries it, with the number of descriptors that travel with it."""
+    text = json.dumps({**message, "descriptors": descriptors}).encode()
+    return _LENGTH.pack(len(text)) + text
 
 
 class Channel:
@@ -38,11 +43,8 @@ class Channel:
         Raises:
             OSError: The other end is gone, or descriptors cannot be passed (`CANNOT_PASS`).
         """
-        text = json.dumps(message).encode()
-        data = memoryview(_LENGTH.pack(len(text)) + text)
-        rights = array.array("i", descriptors or [])
-        control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
-        sent = self._send_first(data[:65536], control)
+        data = memoryview(framed(message, len(descriptors or ())))
+        sent = self._send_first(data[:65536], rights(descriptors or ()))
         while sent < len(data):
             sent += self.socket.send(data[sent:])
 
@@ -64,16 +66,12 @@ class Channel:
         some are answered before the next is sent.
         """
         try:
-            data, ancillary, _, _ = self.socket.recvmsg(1 << 20, _ANCILLARY)
+            data, ancillary, _, _ = self.socket.recvmsg(1 << 20, SPACE)
         except ConnectionError:
             return None
         if not data:
             return None
-        for level, kind, rights in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                numbers = array.array("i")
-                numbers.frombytes(rights)
-                self._descriptors.extend(numbers)
+        self._descriptors += received(ancillary)
         self._buffer += data
         messages: list[tuple[dict[str, Any], list[int]]] = []
         while len(self._buffer) >= 4:
@@ -82,7 +80,7 @@ class Channel:
                 break
             message: dict[str, Any] = json.loads(bytes(self._buffer[4 : 4 + size]))
             del self._buffer[: 4 + size]
-            count = message.get("descriptors", 0)
+            count = message.pop("descriptors", 0)
             taken, self._descriptors = self._descriptors[:count], self._descriptors[count:]
             messages.append((message, taken))
         return messages

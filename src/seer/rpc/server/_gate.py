@@ -7,7 +7,6 @@ the leading thread; the functions' own work is done by the executor and its lane
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 
@@ -532,8 +531,7 @@ class Gate:
         """Answer with an error of the gate itself."""
         status, text = gate_failure(error)
         self.note(connection.caller, path, error)
-        for fd in connection.take_descriptors():
-            os.close(fd)
+        connection.drop_descriptors()
         self.answer_text(connection, status, text)
 
     def send_reply(self, connection: Connection, reply: Reply, headers: bytes = b"") -> None:
@@ -559,19 +557,16 @@ class Gate:
         pool = connection.pool
         if reply.slot is None or pool is None or reply.pool is not pool:
             dropped = b"" if pool is None else pool.take_dropped()
-            connection.send_parts(reply.unshared().message(prefix + dropped, close=closing))
+            connection.send_parts(reply.unshared().message(prefix + dropped, close=closing), ())
             return
         prefix += pool.take_dropped()
         try:
             descriptors = [] if reply.slot.known else [reply.slot.open_for_caller()]
-        except OSError:
-            passed = False
-        else:
-            passed = connection.send_parts(reply.message(prefix, close=closing), descriptors)
-        if passed:
+            connection.send_parts(reply.message(prefix, close=closing), descriptors)
             reply.slot.known = True
             return
-        connection.send_parts(reply.unshared().message(prefix, close=closing))
+        except OSError:
+            connection.send_parts(reply.unshared().message(prefix, close=closing), ())
         # The caller does not know of the slot, so it is free, and no answer for a later request.
         call = connection.slot_calls.pop(reply.slot.index, None)
         if call is not None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 
 from seer.rpc.wire._http import Request, WireError, parse_request
 from seer.rpc.wire._protocol import MAX_HEAD
 
 from ._failures import error_text
 from ._replies import plain_message
+from ._socket import NonBlockingSocket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     Handler = Callable[["HttpConnection", Request, bytes], None]
@@ -30,44 +31,53 @@ class Poller:
     """An epoll with callbacks."""
 
     def __init__(self) -> None:
-        self._epoll = select.epoll()
+        self.epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], object]] = {}
 
     def watch(self, fd: int, mask: int, handler: Callable[[int], object]) -> None:
         """Call `handler(events)` for events of `fd`."""
         if fd in self._handlers:
-            self._epoll.modify(fd, mask)
+            self.epoll.modify(fd, mask)
         else:
-            self._epoll.register(fd, mask)
+            self.epoll.register(fd, mask)
         self._handlers[fd] = handler
 
     def unwatch(self, fd: int) -> None:
         """Forget `fd`."""
         if self._handlers.pop(fd, None) is not None:
-            self._epoll.unregister(fd)
+            self.epoll.unregister(fd)
 
     def step(self, timeout: float) -> None:
         """Wait for events for at most `timeout` seconds and handle them."""
-        for fd, events in self._epoll.poll(timeout):
+        for fd, events in self.epoll.poll(timeout):
             handler = self._handlers.get(fd)
             if handler is None:
                 continue
             try:
                 handler(events)
             except Exception:
-                # The supervisor outlives its own faults: it is all that is left after the
-                # interface's.
+                # The supervisor survives its own faults: nothing else is left when the interface
+                # has failed.
                 import traceback
 
                 os.write(2, traceback.format_exc().encode())
 
     def close(self) -> None:
         """Close it, in a child that does not need it."""
-        self._epoll.close()
+        self.epoll.close()
 
 
-class HttpConnection:
-    """One connection: reads a request, has it handled, sends the answer."""
+class HttpConnection(NonBlockingSocket):
+    """One connection: reads a request, has it handled, sends the answer.
+
+    Args:
+        connected: The socket.
+        poller: Reports its events.
+        handler: Answers a request.
+        prefix: The lines that follow the status line of every answer.
+        once: Whether the connection ends with its first answer, which does not wait for a body.
+        on_close: Told when it is closed.
+    """
 
     def __init__(
         self,
@@ -79,27 +89,16 @@ class HttpConnection:
         once: bool,
         on_close: Callable[[HttpConnection], object],
     ) -> None:
-        connected.setblocking(False)
-        self.socket = connected
         self.prefix = prefix
-        self.closed = False
-        self._poller = poller
         self._handler = handler
         self._once = once
         self._on_close = on_close
         self._in = b""
-        self._out = b""
         self._request: Request | None = None
-        self._finishing = False
-        poller.watch(connected.fileno(), select.EPOLLIN, self._on_events)
+        super().__init__(connected, poller)
 
-    def _on_events(self, events: int) -> None:
-        if events & select.EPOLLOUT:
-            self._flush()
-        if not self.closed and events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR):
-            self._read()
-
-    def _read(self) -> None:
+    def on_readable(self) -> None:
+        """Read what came."""
         try:
             data = self.socket.recv(65536)
         except BlockingIOError:
@@ -109,13 +108,13 @@ class HttpConnection:
         if not data:
             self.close()
             return
-        if self._finishing:
+        if self.closing:
             return
         self._in += data
         try:
             self._advance()
         except WireError as error:
-            self._finishing = True
+            self.closing = True
             self.respond_text(error.status, error_text("ProtocolError", str(error)))
 
     def _advance(self) -> None:
@@ -131,7 +130,7 @@ class HttpConnection:
         request = self._request
         if self._once:
             # The answer does not depend on the body, which may be large: do not wait for it.
-            self._finishing = True
+            self.closing = True
             self._handler(self, request, b"")
         elif len(self._in) >= request.length:
             body, self._in = self._in[: request.length], self._in[request.length :]
@@ -144,35 +143,11 @@ class HttpConnection:
 
     def respond_text(self, status: int, text: bytes) -> None:
         """Answer with JSON text."""
-        close = self._finishing or self._once
-        self._finishing = close
-        self._out += plain_message(status, self.prefix, text, close=close)
-        self._flush()
+        close = self.closing or self._once
+        self.send(plain_message(status, self.prefix, text, close=close))
+        if close:
+            self.finish()
 
-    def _flush(self) -> None:
-        if self.closed:
-            return
-        try:
-            while self._out:
-                sent = self.socket.send(self._out)
-                self._out = self._out[sent:]
-        except BlockingIOError:
-            mask = select.EPOLLIN | select.EPOLLOUT
-            self._poller.watch(self.socket.fileno(), mask, self._on_events)
-            return
-        except OSError:
-            self.close()
-            return
-        if self._finishing:
-            self.close()
-        else:
-            self._poller.watch(self.socket.fileno(), select.EPOLLIN, self._on_events)
-
-    def close(self) -> None:
-        """Close at once."""
-        if self.closed:
-            return
-        self.closed = True
-        self._poller.unwatch(self.socket.fileno())
-        self.socket.close()
+    def on_closed(self) -> None:
+        """Tell the owner."""
         self._on_close(self)

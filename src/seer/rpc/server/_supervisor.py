@@ -495,7 +495,7 @@ class Questions:
         """Ask the process behind `channel`; `answered` is told what it says, or that it ended."""
         self._number += 1
         self._asked[self._number] = answered
-        message = {**message, "n": self._number, "descriptors": len(descriptors or [])}
+        message = {**message, "n": self._number}
         try:
             channel.send(message, descriptors)
         except OSError as error:

@@ -1,0 +1,250 @@
+"""A stream socket that never blocks: what it cannot send at once it sends later.
+
+The gate's connections to callers, the front's connections to copies and the supervisor's control
+connections are such sockets. Events are handled on the thread that runs the poller. Bytes may be
+sent on any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+from _thread import allocate_lock
+from collections import deque
+
+from seer.rpc.wire._descriptors import close_all, rights
+from seer.rpc.wire._protocol import CANNOT_PASS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    class Poller(Protocol):
+        """What reports the events of a socket."""
+
+        @property
+        def epoll(self) -> select.epoll:
+            """Watches the descriptors."""
+            ...
+
+        def watch(self, fd: int, mask: int, handler: Callable[[int], None], /) -> None:
+            """Call `handler(events)` for events of `fd`."""
+            ...
+
+        def unwatch(self, fd: int, /) -> None:
+            """Forget `fd`."""
+            ...
+
+
+_OUT = select.EPOLLOUT
+_READ = select.EPOLLIN | select.EPOLLRDHUP
+_MAX_PARTS = 1000
+"""Parts of one `sendmsg`; the kernel takes 1024."""
+
+
+class NonBlockingSocket:
+    """A connected socket. A subclass says what happens to what comes in: `on_readable`.
+
+    Attributes:
+        socket: The socket.
+        fd: Its descriptor.
+        closed: Whether it is closed.
+        closing: Whether it is closed once everything is sent.
+        unsent: Bytes that wait until the peer reads.
+        failed: Whether bytes could not be sent because the peer is gone.
+    """
+
+    def __init__(self, connected: socket.socket, poller: Poller) -> None:
+        connected.setblocking(False)
+        self.socket = connected
+        self.fd = connected.fileno()
+        self.closed = False
+        self.closing = False
+        self.unsent = 0
+        self.failed = False
+        self._poller = poller
+        self._paused = False
+        self._out: deque[tuple[memoryview, Sequence[int]]] = deque()
+        self._lock = allocate_lock()
+        poller.watch(self.fd, _READ, self.on_events)
+
+    # --- what a subclass adds ----------------------------------------------------------------
+
+    def on_readable(self) -> None:
+        """Read what came, or the end."""
+        raise NotImplementedError
+
+    def on_clogged(self, clogged: bool) -> None:
+        """Note that bytes wait for the peer, or do not any more; called under the lock."""
+
+    def on_refused(self) -> None:
+        """Handle queued descriptors that cannot be passed now; their message was dropped."""
+        self._give_up()
+
+    def on_closed(self) -> None:
+        """Let go of what belongs to the socket; called once."""
+
+    # --- events ------------------------------------------------------------------------------
+
+    def on_events(self, events: int) -> None:
+        """Handle what epoll reports."""
+        if events & _OUT:
+            self._flush()
+            if self.closed or events == _OUT:
+                return
+        self.on_readable()
+
+    def pause(self, paused: bool) -> None:
+        """Stop reading, or go on."""
+        with self._lock:
+            if paused != self._paused and not self.closed:
+                self._paused = paused
+                self._watch()
+
+    def _watch(self) -> None:
+        mask = 0 if self._paused else _READ
+        self._poller.epoll.modify(self.fd, mask | _OUT if self._out else mask)
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Send bytes without waiting. A socket whose peer is gone drops them."""
+        with self._lock:
+            if self.closed:
+                return
+            if not self._out:
+                try:
+                    data = data[self.socket.send(data) :]
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self._give_up()
+                    return
+            if data:
+                self._queue(memoryview(data), ())
+
+    def send_parts(self, parts: Sequence[bytes | bytearray], descriptors: Sequence[int]) -> None:
+        """Send several parts, with descriptors on the first byte; otherwise like `send`.
+
+        The descriptors are closed here, when they are sent or cannot be.
+
+        Raises:
+            OSError: The kernel passes no more descriptors now (`CANNOT_PASS`); nothing was sent.
+        """
+        with self._lock:
+            if self.closed:
+                close_all(descriptors)
+                return
+            sent = 0
+            if not self._out:
+                try:
+                    sent = self.socket.sendmsg(parts[:_MAX_PARTS], rights(descriptors))
+                except BlockingIOError:
+                    sent = 0
+                except OSError as error:
+                    close_all(descriptors)
+                    if descriptors and error.errno in CANNOT_PASS:
+                        raise
+                    self._give_up()
+                    return
+                else:
+                    close_all(descriptors)
+                    descriptors = ()
+            for part in parts:
+                if sent >= len(part):
+                    sent -= len(part)
+                    continue
+                self._queue(memoryview(part)[sent:], descriptors)
+                descriptors = ()
+                sent = 0
+
+    def _queue(self, data: memoryview, descriptors: Sequence[int]) -> None:
+        self._out.append((data, descriptors))
+        self.unsent += len(data)
+        if len(self._out) == 1:
+            self._watch()
+            self.on_clogged(True)
+
+    def _flush(self) -> None:
+        refused = False
+        with self._lock:
+            if self.closed:
+                return
+            try:
+                while self._out:
+                    data, descriptors = self._out[0]
+                    sent = self.socket.sendmsg([data], rights(descriptors))
+                    close_all(descriptors)
+                    self.unsent -= sent
+                    if sent < len(data):
+                        self._out[0] = (data[sent:], ())
+                        return
+                    self._out.popleft()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                data, descriptors = self._out[0]
+                refused = bool(descriptors) and error.errno in CANNOT_PASS
+                if refused:
+                    close_all(descriptors)
+                    self.unsent -= len(data)
+                    self._out.popleft()
+                else:
+                    self._give_up()
+                    self._drop_unsent()
+            if not self._out:
+                self.on_clogged(False)
+                self._watch()
+            finished = self.closing and not self._out
+        if refused:
+            self.on_refused()
+        if finished:
+            self.close()
+
+    def wait_for_room(self, timeout: float) -> None:
+        """Wait until more can be sent, at most so long, and send it.
+
+        For threads that make a long answer piece by piece.
+        """
+        poll = select.poll()
+        poll.register(self.fd, select.POLLOUT)
+        if poll.poll(timeout * 1000):
+            self._flush()
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _give_up(self) -> None:
+        """End a connection over which nothing can be sent, so that the peer does not wait.
+
+        The polling thread reads the end of it and closes it.
+        """
+        self.failed = True
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def _drop_unsent(self) -> None:
+        while self._out:
+            close_all(self._out.popleft()[1])
+        self.unsent = 0
+
+    def finish(self) -> None:
+        """Close once everything is sent."""
+        with self._lock:
+            self.closing = True
+            if self._out:
+                return
+        self.close()
+
+    def close(self) -> None:
+        """Close at once, on the polling thread. Closing twice is harmless."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            self._poller.unwatch(self.fd)
+            self.socket.close()
+            self._drop_unsent()
+            self.on_clogged(False)
+        self.on_closed()

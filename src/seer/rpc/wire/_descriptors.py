@@ -1,0 +1,60 @@
+"""File descriptors that travel with a message over a Unix socket."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+
+from ._protocol import MAX_DESCRIPTORS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    Ancillary = list[tuple[int, int, bytes]]
+
+SPACE = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
+"""The size of the ancillary data of a message with the most descriptors, for `recvmsg`."""
+LOST = socket.MSG_CTRUNC
+"""The flag of a message some of whose descriptors were lost: this process has too many open."""
+
+
+def rights(descriptors: Sequence[int]) -> list[tuple[int, int, array.array[int]]]:
+    """The ancillary data that passes descriptors, for `sendmsg`."""
+    if not descriptors:
+        return []
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+
+
+def received(ancillary: Ancillary) -> list[int]:
+    """The descriptors in the ancillary data of a message that came; the taker closes them."""
+    found: list[int] = []
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers = array.array("i")
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+            found.extend(numbers)
+    return found
+
+
+def duplicates(descriptors: Iterable[int]) -> list[int]:
+    """New descriptors of the same files.
+
+    Raises:
+        OSError: There can be no more; none is left open then.
+    """
+    made: list[int] = []
+    try:
+        for fd in descriptors:
+            made.append(os.dup(fd))
+    except OSError:
+        close_all(made)
+        raise
+    return made
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close them."""
+    for fd in descriptors:
+        os.close(fd)
