@@ -65,3 +65,9 @@ def test_the_glossary_is_short_and_in_order() -> None:
     terms = re.findall(r"^\| (\w+) \| [A-Z]", (DOCS / "glossary.md").read_text(), re.M)
     assert terms == sorted(terms)
     assert 0 < len(terms) <= 25
+
+
+def test_every_decision_is_in_the_list() -> None:
+    folder = DOCS / "decisions"
+    listed = re.findall(r"\]\((\S+\.md)\)", (folder / "README.md").read_text())
+    assert sorted(listed) == sorted({path.name for path in folder.glob("*.md")} - {"README.md"})
