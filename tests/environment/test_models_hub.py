@@ -146,7 +146,7 @@ async def test_a_connection_that_is_always_cut_is_a_clear_error(
 ) -> None:
     hub.add_model(NAME, folder)
     hub.cut(NAME, WEIGHTS, after=0, times=20)
-    await fails(ModelConfig(NAME), "could not be reached to the end", "HF_ENDPOINT")
+    await fails(ModelConfig(NAME), "could not reach the Hugging Face Hub", "HF_ENDPOINT")
     assert not leftovers(tmp_path)
     # Once the hub is well again, so is the download.
     hub.cut(NAME, WEIGHTS, after=0, times=0)
@@ -217,7 +217,7 @@ async def test_without_a_hub_the_cache_suffices(
     online = await prepare_model(ModelConfig(NAME))
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert (await prepare_model(ModelConfig(NAME))).host_path == online.host_path
-    await fails(ModelConfig("acme/other"), "could not be reached", "HF_ENDPOINT")
+    await fails(ModelConfig("acme/other"), "could not reach the Hugging Face Hub", "HF_ENDPOINT")
 
 
 async def test_two_processes_at_once_download_once(
@@ -304,7 +304,7 @@ async def test_a_small_filesystem_that_fills_up_is_named(
     hub.add_model(NAME, folder)
     (small_disk / "taken").write_bytes(bytes(3 << 20))
     monkeypatch.setenv("HF_HOME", str(small_disk))
-    await fails(ModelConfig(NAME), "disk is full")
+    await fails(ModelConfig(NAME), "are to be downloaded, and", "set HF_HOME to a larger disk")
     assert not leftovers(small_disk)
 
 

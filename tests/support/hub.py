@@ -179,7 +179,7 @@ class _Handler(BaseHTTPRequestHandler):
         if parts[at : at + 1] == ["tree"]:
             self._json([_entry(name, path) for name, path in repo.files.items()])
         else:
-            siblings = [{"rfilename": name} for name in repo.files]
+            siblings = [_sibling(name, path) for name, path in repo.files.items()]
             name = "/".join(parts[:at])
             self._json({"id": name, "modelId": name, "sha": repo.commit, "siblings": siblings})
 
@@ -262,6 +262,14 @@ def _hashes(path: Path) -> tuple[int, str, str | None]:
     oid = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
     large = len(data) >= _LARGE and path.suffix == ".safetensors"
     return len(data), oid, hashlib.sha256(data).hexdigest() if large else None
+
+
+def _sibling(name: str, path: Path) -> dict[str, object]:
+    size, oid, sha256 = _hashes(path)
+    entry: dict[str, object] = {"rfilename": name, "size": size, "blobId": oid}
+    if sha256 is not None:
+        entry["lfs"] = {"sha256": sha256, "size": size, "pointerSize": 130}
+    return entry
 
 
 def _entry(name: str, path: Path) -> dict[str, object]:

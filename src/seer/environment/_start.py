@@ -22,7 +22,10 @@ from seer.environment._handles import ModelHandle, RepoHandle
 from seer.environment._secrets import Secrets, load_secrets, missing_secrets
 from seer.environment._snapshots import Snapshot, restore_snapshot
 from seer.environment.config._config import ExecutionMode, SandboxConfig
-from seer.environment.models._models import PreparedModel, model_handles
+from seer.environment.models._download import look_up
+from seer.environment.models._folder import own_folder, weight_bytes
+from seer.environment.models._models import PreparedModel, model_handles, read_aliases
+from seer.environment.models._names import is_local_model
 from seer.environment.models._provenance import ModelOrigin
 from seer.environment.packages._packages import check_python_version
 from seer.environment.prepare._files import (
@@ -46,6 +49,7 @@ from seer.providers import (
     get_provider,
     resolve_provider,
 )
+from seer.providers._gpus import free_memory
 from seer.providers._registry import is_default_provider
 
 logger = logging.getLogger(__name__)
@@ -164,7 +168,9 @@ class _Starter:
         machine: Machine | None = None
         try:
             async with asyncio.timeout(config.start_timeout):
+                await self._check()
                 environment, models, repos = await self._prepare(display)
+                await self._compare_memory(models)
                 note = self._note(models, repos)
                 async with self._in_phase(display, "machine"):
                     machine = await self._provider.start(
@@ -184,6 +190,41 @@ class _Starter:
             if isinstance(error, SeerError) and not isinstance(error, StartError):
                 raise StartError(self._phase, self._secrets.redact(str(error))) from error
             raise
+
+    async def _check(self) -> None:
+        """Find out what cannot work before anything is built, downloaded or rented."""
+        if self._provider.runs_nothing:
+            return
+        await self._provider.check(self._bare_spec())
+        self._phase = "models"
+        aliases = read_aliases(os.environ)
+        for model in self._config.models:
+            wanted = [(model.name, model.revision)]
+            if model.base_model is not None:
+                wanted.append((model.base_model, "main"))
+            for name, revision in wanted:
+                if name in aliases:
+                    name, revision = aliases[name], "main"
+                if is_local_model(name):
+                    await asyncio.to_thread(own_folder, name)
+                elif self._provider.rents and "HF_TOKEN" not in self._kept_secrets:
+                    await look_up(name, revision, token=self._secrets.get("HF_TOKEN"))
+        self._phase = "machine"
+
+    async def _compare_memory(self, models: Sequence[PreparedModel]) -> None:
+        """Warn where the models do not fit into the GPUs of this host as they are stored."""
+        config = self._config
+        if config.gpu is None or not models or not self._provider.shares_host:
+            return
+        free = await asyncio.to_thread(free_memory, config.gpu_count)
+        size = sum([await asyncio.to_thread(weight_bytes, model.host_path) for model in models])
+        if free is not None and size > free:
+            logger.warning(
+                "the models' weights have %.1f GB, and the GPU has %.1f GB free; load them in "
+                "fewer bits, or make room (nvidia-smi shows who uses it)",
+                size / 1e9,
+                free / 1e9,
+            )
 
     @asynccontextmanager
     async def _in_phase(self, display: Phases, name: str) -> AsyncGenerator[Phase]:

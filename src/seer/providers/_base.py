@@ -272,6 +272,9 @@ class Provider(ABC):
     name: str
     shares_host: bool = False
     """Whether machines run on this host, so that its paths can be mounted into them."""
+    rents: bool = False
+    """Whether a machine costs money from its start. It then has no models and no credentials but
+    those that it is given."""
 
     @property
     def runs_nothing(self) -> bool:
@@ -296,6 +299,14 @@ class Provider(ABC):
             ProviderError: The provider could not be asked.
         """
         return ()
+
+    async def check(self, spec: MachineSpec) -> None:
+        """Refuse a machine that is not available, before anything is prepared for it.
+
+        Raises:
+            ProviderError: What the spec asks for is not there; the message says what to do.
+        """
+        return None
 
     async def host(self, spec: MachineSpec) -> Host | None:
         """Where a machine like this will run; None where that is this host.

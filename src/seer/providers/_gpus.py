@@ -22,6 +22,7 @@ from seer.providers.local._record import machines_dir, read_record
 _PROC = Path("/proc/driver/nvidia/gpus")
 _QUERY = ("--query-gpu=index,uuid,name", "--format=csv,noheader")
 _USED = ("--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+_FREE = ("--query-gpu=memory.free", "--format=csv,noheader,nounits")
 _SMI_PATIENCE = 30.0
 
 # --- names -------------------------------------------------------------------------------------
@@ -140,6 +141,12 @@ def devices() -> list[Device]:
         if len(parts) == 3 and parts[0].isdigit():
             found.append(Device(int(parts[0]), parts[2], parts[1] in used))
     return found
+
+
+def free_memory(count: int) -> int | None:
+    """The free memory of the `count` GPUs that have the most, in bytes; None if it is unknown."""
+    free = sorted((int(line) for line in _ask(*_FREE) if line.strip().isdigit()), reverse=True)
+    return sum(free[:count]) << 20 if free else None
 
 
 def _ask(*arguments: str) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,25 @@ logger = logging.getLogger(__name__)
 
 OnBytes = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
+
+_REFUSALS = ("unknown", "revision", "gated", "token")
+"""Answers of the hub that another try does not change."""
+
+
+async def look_up(name: str, revision: str, *, token: str | None) -> None:
+    """Ask the hub whether a model can be downloaded, without downloading it.
+
+    No answer is no error: the hub may well be reachable from where the model is needed.
+
+    Raises:
+        ModelError: The hub says no; the message says why and what to do.
+    """
+    try:
+        await _fetched({"repo_id": name, "revision": revision, "token": token, "look": True})
+    except _Failed as failed:
+        if failed.kind in _REFUSALS:
+            raise _model_error(name, revision, failed.kind, failed.words) from None
+        logger.info("model %s could not be looked up from here: %s", name, failed.words)
 
 
 async def download(
@@ -45,16 +64,44 @@ async def download(
     Raises:
         ModelError: It could not be had; the message says why and what to do.
     """
+    logger.info("model %s: looking for revision %s", name, revision)
+    request = {"repo_id": name, "revision": revision, "token": token}
+    try:
+        final = await _fetched(request, on_bytes=on_bytes, packages=packages)
+    except _Failed as failed:
+        raise _model_error(name, revision, failed.kind, failed.words) from None
+    return Path(final["path"]), final["commit"]
+
+
+class _Failed(Exception):
+    """The program that asks the hub failed."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+        self.words = words
+
+
+async def _fetched(
+    request: Mapping[str, Any],
+    *,
+    on_bytes: OnBytes | None = None,
+    packages: Path | None = None,
+) -> dict[str, Any]:
+    """Run `_fetch` with a request; gives its result.
+
+    Raises:
+        _Failed: It has none.
+    """
     final: dict[str, Any] = {}
 
     def on_line(line: str) -> None:
         message = cast("dict[str, Any]", json.loads(line))
-        if "done" in message:
-            on_bytes(message["done"], message["total"])
-        else:
+        if "done" not in message:
             final.update(message)
+        elif on_bytes is not None:
+            on_bytes(message["done"], message["total"])
 
-    request = {"repo_id": name, "revision": revision, "token": token}
     environment = {
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "HF_HUB_DISABLE_UPDATE_CHECK": "1",
@@ -62,18 +109,17 @@ async def download(
     }
     if packages is not None:
         environment["PYTHONPATH"] = site_packages(packages)
-    logger.info("model %s: looking for revision %s", name, revision)
     ended = await run_program(
         [sys.executable, "-P", _fetch.__file__],
         env=environment,
         stdin=json.dumps(request).encode() + b"\n",
         on_stdout=on_line,
     )
-    if "path" in final:
-        return Path(final["path"]), final["commit"]
-    if "error" not in final:
-        final = {"error": "other", "message": ended.stderr.strip() or f"exit {ended.exit_code}"}
-    raise _model_error(name, revision, final["error"], final["message"])
+    if "error" in final:
+        raise _Failed(final["error"], final["message"])
+    if not final:
+        raise _Failed("other", ended.stderr.strip() or f"exit {ended.exit_code}")
+    return final
 
 
 def _model_error(name: str, revision: str, kind: str, words: str) -> ModelError:
@@ -97,11 +143,16 @@ def _model_error(name: str, revision: str, kind: str, words: str) -> ModelError:
             "download the model first"
         )
     elif kind == "connection":
-        advice = "the hub could not be reached to the end; check the network and HF_ENDPOINT"
+        advice = (
+            "could not reach the Hugging Face Hub, or the connection broke off; check the network "
+            "and HF_ENDPOINT"
+        )
     elif kind == "disk":
         advice = "the disk is full; free some space, or set HF_HOME to a larger one"
     elif kind == "corrupt":
         advice = "the download was damaged and thrown away; start again"
+    elif kind == "room":
+        return ModelError(f"model {name!r}: {words}; make room, or set HF_HOME to a larger disk")
     else:
         advice = "the download failed"
     return ModelError(f"model {name!r}: {advice}\n{words}")

@@ -12,13 +12,14 @@ import fnmatch
 import hashlib
 import json
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _SKIPPED_ALWAYS = ("*.h5", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.tflite", "*.mlmodel")
 _SKIPPED_BESIDE_SAFETENSORS = (
@@ -33,6 +34,10 @@ _SKIPPED_BESIDE_SAFETENSORS = (
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Report = Callable[[dict[str, Any]], None]
+
+
+class NoRoom(Exception):
+    """The files that are missing do not fit on the disk."""
 
 
 class Corrupt(Exception):
@@ -62,6 +67,7 @@ def fetch(
         The snapshot's folder, named by its commit.
 
     Raises:
+        NoRoom: The disk is too small for what is missing.
         Corrupt: A file's content is not what the hub announced; the file is removed.
     """
     from huggingface_hub import (
@@ -78,18 +84,59 @@ def fetch(
         fcntl.flock(lock, fcntl.LOCK_EX)
         blobs = cache / folder / "blobs"
         before = set(_names(blobs))
+        files = _files(repo_id, revision, token)
+        skipped = skipped_patterns(file.name for file in files)
+        _check_room(files, skipped, blobs)
         path = snapshot_download(
             repo_id,
             revision=revision,
             token=token,
-            ignore_patterns=skipped_patterns(_files(repo_id, revision, token)),
+            ignore_patterns=skipped,
             tqdm_class=_bar_class(report),
         )
         _verify(blobs, [name for name in _names(blobs) if name not in before])
     return Path(path)
 
 
-def _files(repo_id: str, revision: str, token: str | None) -> list[str]:
+def look(repo_id: str, revision: str, *, token: str | None = None) -> str:
+    """Ask the hub for a model's commit; it raises what a download would."""
+    from huggingface_hub import HfApi
+
+    return HfApi(token=token).model_info(repo_id, revision=revision).sha or ""
+
+
+class _File(NamedTuple):
+    """A file of a model on the hub."""
+
+    name: str
+    size: int = 0
+    """0 if it is unknown."""
+    blob: str = ""
+    """Its name in the cache."""
+
+
+def _check_room(files: list[_File], skipped: list[str], blobs: Path) -> None:
+    """Compare what is still to be downloaded with the room on the disk.
+
+    Raises:
+        NoRoom: It does not fit.
+    """
+    needed = 0
+    for file in files:
+        if file.blob and not any(fnmatch.fnmatch(file.name, pattern) for pattern in skipped):
+            part = blobs / f"{file.blob}.incomplete"
+            there = part.stat().st_size if part.is_file() else 0
+            needed += 0 if (blobs / file.blob).exists() else max(file.size - there, 0)
+    cache = blobs.parent.parent
+    free = shutil.disk_usage(cache).free
+    if needed > free:
+        raise NoRoom(
+            f"{needed / 1e9:.3g} GB are to be downloaded, and {free / 1e9:.3g} GB are free in "
+            f"{str(cache)!r}"
+        )
+
+
+def _files(repo_id: str, revision: str, token: str | None) -> list[_File]:
     from huggingface_hub import HfApi, get_cached_repo_tree
     from huggingface_hub.errors import (
         CachedRepoTreeNotFoundError,
@@ -97,14 +144,17 @@ def _files(repo_id: str, revision: str, token: str | None) -> list[str]:
     )
 
     try:
-        info = HfApi(token=token).model_info(repo_id, revision=revision)
+        info = HfApi(token=token).model_info(repo_id, revision=revision, files_metadata=True)
     except (HTTPError, OSError):
         # The download that follows meets the same trouble, and knows whether the cache suffices.
         try:
-            return [file.path for file in get_cached_repo_tree(repo_id, revision=revision)]
+            return [_File(file.path) for file in get_cached_repo_tree(repo_id, revision=revision)]
         except CachedRepoTreeNotFoundError:
             return []
-    return [sibling.rfilename for sibling in info.siblings or []]
+    return [
+        _File(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id or "")
+        for file in info.siblings or []
+    ]
 
 
 def _names(folder: Path) -> list[str]:
@@ -208,6 +258,8 @@ def describe(error: BaseException) -> dict[str, str]:
         kind = "disk"
     elif isinstance(error, Corrupt):
         kind = "corrupt"
+    elif isinstance(error, NoRoom):
+        return {"error": "room", "message": str(error)}
     elif isinstance(error, (errors.HTTPError, ConnectionError)):  # pyright: ignore[reportPrivateImportUsage]
         kind = "connection"
     words = str(error).strip() or type(error).__name__
@@ -234,6 +286,10 @@ def main() -> int:
             output.flush()
 
     try:
+        if request.get("look"):
+            commit = look(request["repo_id"], request["revision"], token=request.get("token"))
+            report({"commit": commit})
+            return 0
         path = fetch(
             request["repo_id"], request["revision"], token=request.get("token"), report=report
         )

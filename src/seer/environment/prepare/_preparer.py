@@ -14,6 +14,7 @@ from pathlib import Path
 
 from seer.environment.config._config import ModelConfig, RepoConfig, assign_var_names
 from seer.environment.models._download import OnBytes, download
+from seer.environment.models._folder import own_folder
 from seer.environment.models._models import (
     ALIASES,
     ModelNames,
@@ -31,7 +32,6 @@ from seer.environment.packages._packages import (
     check_system_packages,
 )
 from seer.environment.repos._repos import PreparedRepo, prepare_repo
-from seer.errors import ModelError
 from seer.isolation import Mount
 
 logger = logging.getLogger(__name__)
@@ -241,20 +241,13 @@ class _Sources:
             logger.warning("%s: %r is used in place of %r", ALIASES, self.aliases[name], name)
             name, revision = self.aliases[name], "main"
         if is_local_model(name):
-            folder = await self.preparer.place(_own_folder(name))
+            folder = await self.preparer.place(own_folder(name))
             return ModelSource(folder, name=name, commit=None)
         folder, commit = await self.preparer.download(
             name, revision, token=self.token, on_bytes=self.tally.current
         )
         self.tally.next()
         return ModelSource(folder, name=name, commit=commit)
-
-
-def _own_folder(name: str) -> Path:
-    folder = Path(name).expanduser().resolve()
-    if not folder.is_dir():
-        raise ModelError(f"model {name!r}: {str(folder)!r} is no folder")
-    return folder
 
 
 def _mounts(view: View, target: str) -> tuple[Mount, ...]:

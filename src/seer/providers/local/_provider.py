@@ -18,7 +18,7 @@ from seer.providers.client._keeper import KeeperClient
 from seer.providers.local._machine import LocalMachine
 from seer.providers.local._orphans import sweep
 from seer.providers.local._record import how_it_ended, machines_dir, read_record
-from seer.providers.local._start import StartedKeeper, check, start_keeper
+from seer.providers.local._start import StartedKeeper, check, check_gpus, start_keeper
 
 _LOG_TAIL = 4000
 
@@ -45,6 +45,11 @@ class LocalProvider(Provider):
 
     def __init__(self) -> None:
         self._sweeping: asyncio.Task[list[str]] | None = None
+
+    async def check(self, spec: MachineSpec) -> None:
+        """Refuse a machine with GPUs that this host does not have."""
+        if spec.gpu is not None and not spec.gpu_optional:
+            await asyncio.to_thread(check_gpus, spec)
 
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""

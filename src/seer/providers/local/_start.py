@@ -510,6 +510,23 @@ def _with_devices(spec: MachineSpec) -> MachineSpec:
     return replace(spec, devices=numbers)
 
 
+def check_gpus(spec: MachineSpec) -> None:
+    """Refuse GPUs that this host does not have.
+
+    Raises:
+        HostUnsuitableError: It does not have them.
+    """
+    assert spec.gpu is not None, "a machine without a GPU needs no check"
+    try:
+        _gpus.pick(
+            _gpus.devices(), spec.gpu, spec.gpu_count, taken=(), share=True, any_kind=is_rented()
+        )
+    except HostUnsuitableError as error:
+        raise HostUnsuitableError(
+            f"{error}; ask for a GPU that is there, for gpu=None (the CPU), or for another provider"
+        ) from None
+
+
 def check(spec: MachineSpec) -> None:
     """Refuse what can never work, and say what is there where less is there than asked for.
 

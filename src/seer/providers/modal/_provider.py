@@ -165,6 +165,7 @@ class ModalProvider(RemoteProvider):
     """Machines in Modal's cloud."""
 
     name = "modal"
+    rents = True
 
     def unavailable(self) -> str | None:
         """Why it cannot be used here: there are no credentials."""

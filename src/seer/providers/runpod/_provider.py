@@ -135,6 +135,7 @@ class RunPodProvider(RemoteProvider):
     """Machines in RunPod's cloud."""
 
     name = "runpod"
+    rents = True
 
     def unavailable(self) -> str | None:
         """Why it cannot be used here: there is no key."""
