@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from mcp.server import MCPServer
 
-from seer.harness import Call, RunStarted, Scripted, Step, ToolCall, agent_names, run_agent
+from seer.events import RunStarted, ToolCall
+from seer.harness import Call, Scripted, Step, agent_names, run_agent
 from seer.harness.agents._human import HumanAgent
 from seer.harness.terminal._terminal import LineTerminal
 from seer.rpc.client import connect
