@@ -15,7 +15,7 @@ from seer.execution import LocalSession, create_local_session, create_notebook_s
 from seer.testing import make_tiny_model
 from seer.workspace import Library, Skill, Workspace
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 PACKAGES = ["numpy", "transformers", "torch"]
 NAME = "quagga-unlike-others"

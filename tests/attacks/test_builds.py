@@ -24,7 +24,7 @@ from seer.isolation import Backend, choose
 from seer.isolation.backends._base import Need
 from tests.attacks.package_index import PackageIndex
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 LOGIN = "reader:correct-horse"

@@ -8,7 +8,7 @@ import pytest
 
 from seer.execution import LocalSession
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 BOMB = """
 import os

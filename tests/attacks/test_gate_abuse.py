@@ -14,7 +14,7 @@ import pytest
 from seer.errors import ResultError
 from seer.workspace import Library
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 FRAMES = "content-type: application/x-seer-frames"
 

@@ -12,7 +12,7 @@ import pytest
 
 from seer.workspace import Library
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 
 class Target:

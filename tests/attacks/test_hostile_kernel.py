@@ -8,7 +8,7 @@ import pytest
 from seer.errors import RemoteFileError
 from seer.execution import LocalSession, create_local_session
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 FORGE = """
 import base64, json, os

@@ -12,7 +12,7 @@ import pytest
 
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 CONTROLLER = """
 import sys

@@ -11,7 +11,7 @@ from mcp import Client, StdioServerParameters
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.tools import _functions, _sets
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 INTERFACE = '''
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pytest
 from seer.environment import ExecutionMode, Sandbox, SandboxConfig, _snapshots
 from seer.errors import SnapshotError
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 CONFIG = SandboxConfig(gpu=None, provider="local", execution_mode=ExecutionMode.CLI, disk="64MB")
 

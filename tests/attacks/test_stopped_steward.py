@@ -7,7 +7,7 @@ import pytest
 
 from seer.execution import create_local_session
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 STOP_ALL = """
 import os, signal

@@ -34,7 +34,7 @@ from seer.providers import Machine
 from seer.providers.local import LocalProvider
 from seer.workspace import Library, Workspace
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 PLAIN = SandboxConfig(gpu=None, provider="local", network="none")
 INTERFACE = (

@@ -7,7 +7,7 @@ import pytest
 from seer.execution import create_local_session
 from seer.organisms import ground_truth
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
 SEARCH = """
 import os

@@ -24,7 +24,7 @@ from tests import waiting
 
 T = TypeVar("T")
 
-SOON = 20.0
+SOON = 60.0
 """Seconds that nothing here takes unless it is broken; what it must not wait for takes longer."""
 
 HOLD = """
@@ -156,7 +156,7 @@ class Served:
             gate.close()
         self.process.terminate()
         try:
-            self.process.communicate(timeout=30)
+            self.process.communicate(timeout=SOON)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()

@@ -155,7 +155,7 @@ class RemoteSubject:
         """A machine that serves `INTERFACE`, with a model from the hub and one of this host's."""
         if self._scoped is None:
             own = self.folder / "own-model"
-            own.mkdir()
+            own.mkdir(exist_ok=True)
             (own / "config.json").write_text('{"model_type": "own"}')
             self._scoped = ScopedSandbox(
                 self.config(
