@@ -131,6 +131,13 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+async def run_on(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run `coroutine` on a loop that may be another one, and await its result."""
+    if asyncio.get_running_loop() is loop:
+        return await coroutine
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
+
 async def on_loop(coroutine: Coroutine[Any, Any, T], *, settle: bool = False) -> T:
     """Run `coroutine` on the background loop and await its result from any loop.
 

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
-from seer._sync import on_loop
-from seer.mcp import Door
-from seer.mcp._open import open_door
+import seer.mcp
+from seer.mcp import Door, open_door
 from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
@@ -74,11 +73,11 @@ async def forever() -> ToolOutput:
 async def door() -> AsyncGenerator[Door]:
     functions = [add, refuse, crash, count, big, forever]
     tools = ToolSet(name="my lab!", tools=[typed_tool(f) for f in functions], instructions="Add.")
-    opened = await on_loop(open_door(tools))
+    opened = await open_door(tools)
     try:
         yield opened
     finally:
-        await on_loop(opened.close())
+        await opened.close()
 
 
 def text_of(result: Any) -> str:
@@ -147,7 +146,7 @@ async def test_a_cancelled_call_is_cancelled_here(door: Door) -> None:
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         await client.call_tool("add", {"a": 1})
-        await on_loop(cancelled.wait())
+        await cancelled.wait()
 
 
 async def test_closing_the_door_ends_its_servers(door: Door) -> None:
@@ -155,7 +154,7 @@ async def test_closing_the_door_ends_its_servers(door: Door) -> None:
     process = await asyncio.create_subprocess_exec(
         entry["command"], *entry["args"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    await on_loop(door.close())
+    await door.close()
     async with asyncio.timeout(30):
         await process.wait()
     late = await asyncio.create_subprocess_exec(
@@ -166,10 +165,8 @@ async def test_closing_the_door_ends_its_servers(door: Door) -> None:
 
 
 async def test_a_server_whose_owner_is_gone_says_so(tmp_path: Path) -> None:
-    from seer.mcp import _door
-
     relay = tmp_path / "relay.py"
-    relay.write_bytes(Path(_door.__file__).with_name("_relay.py").read_bytes())
+    relay.write_bytes(Path(seer.mcp.__file__).with_name("_relay.py").read_bytes())
     done = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-I", "-S", relay], capture_output=True, text=True
     )

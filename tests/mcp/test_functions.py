@@ -371,16 +371,15 @@ async def test_a_handle_that_a_tool_gave_can_be_given_to_another(client: Client)
 
 
 async def test_a_client_is_answered_while_the_interface_loads(
-    scoped: ScopedSandbox, interface: Path, monkeypatch: pytest.MonkeyPatch
+    scoped: ScopedSandbox, interface: Path
 ) -> None:
     """Codex waits 30 s for `initialize`, `claude -p` 5 s, and a model may take longer."""
-    monkeypatch.setattr("seer.tools._tool._LIST_PATIENCE", 0.2)
     library: Any = await scoped.aserve(interface)
     served = library.gate
 
     async def check(known: Any) -> None:
         loading: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        door = await open_loading_door("lab", known, loading)
+        door = await open_loading_door("lab", known, loading, list_timeout=0.2)
 
         def listed(client: RawClient) -> set[str]:
             tools = client.ask("tools/list")["result"]["tools"]

@@ -14,12 +14,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from seer._sync import on_loop
 from seer.errors import ConfigError
-from seer.mcp._http import HttpDoor
-from seer.mcp._open import open_door
-from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
-from seer.tools._tool import LoadingTools
+from seer.mcp import HttpDoor, open_door
+from seer.tools import LoadingTools, ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
 
@@ -83,11 +80,11 @@ async def door() -> AsyncGenerator[HttpDoor]:
     cancelled.clear()
     functions = [add, refuse, half, count, echo, forever]
     tools = ToolSet(name="lab", tools=[typed_tool(function) for function in functions])
-    opened = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
+    opened = await HttpDoor.open(tools, port=0, token=TOKEN)
     try:
         yield opened
     finally:
-        await on_loop(opened.close())
+        await opened.close()
 
 
 @asynccontextmanager
@@ -196,10 +193,9 @@ async def test_several_clients_work_at_once_and_one_leaving_does_not_disturb(
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 async def test_a_client_that_listens_learns_that_tools_have_loaded(
-    transport: str, monkeypatch: pytest.MonkeyPatch
+    transport: str,
 ) -> None:
     """Since 2026-07-28 a client is told of changes on a stream that it asked for, only."""
-    monkeypatch.setattr("seer.tools._tool._LIST_PATIENCE", 0.1)
     loaded = threading.Event()
 
     async def load() -> ToolSet:
@@ -215,7 +211,7 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
                 return
 
     async def serve() -> None:
-        tools = LoadingTools("lab", None, asyncio.create_task(load()))
+        tools = LoadingTools("lab", None, load(), list_timeout=0.1)
         if transport == "http":
             door = await HttpDoor.open(tools, port=0, token=TOKEN)
             async with client_of(door) as client:
@@ -228,13 +224,10 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
                 await check(client)
         await door.close()
 
-    await on_loop(serve())
+    await serve()
 
 
-async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("seer.tools._tool._LIST_PATIENCE", 0.1)
+async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody() -> None:
     loaded = threading.Event()
 
     async def load() -> ToolSet:
@@ -242,10 +235,10 @@ async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody(
         return ToolSet(name="lab", tools=[typed_tool(add)])
 
     async def serve() -> HttpDoor:
-        tools = LoadingTools("lab", None, asyncio.create_task(load()))
+        tools = LoadingTools("lab", None, load(), list_timeout=0.1)
         return await HttpDoor.open(tools, port=0, token=TOKEN)
 
-    door = await on_loop(serve())
+    door = await serve()
     raw = Raw(door)
     await asyncio.to_thread(raw.initialize)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -257,7 +250,7 @@ async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody(
     async with client_of(door, "legacy") as client:
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
         assert text_of(await client.call_tool("add", {"a": 2})) == "3"
-    await on_loop(door.close())
+    await door.close()
 
 
 @pytest.mark.parametrize("given", [None, "", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN])
@@ -309,7 +302,7 @@ async def test_what_is_too_large_or_no_message_is_refused_and_harms_nothing(
 ) -> None:
     monkeypatch.setattr("seer.mcp._http.LINE_LIMIT", 1 << 20)
     tools = ToolSet(name="lab", tools=[typed_tool(echo)])
-    small = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
+    small = await HttpDoor.open(tools, port=0, token=TOKEN)
     raw = Raw(small)
     try:
         await asyncio.to_thread(raw.initialize)
@@ -326,7 +319,7 @@ async def test_what_is_too_large_or_no_message_is_refused_and_harms_nothing(
         assert answer_of(response)["result"]["content"][0]["text"] == text
     finally:
         raw.close()
-        await on_loop(small.close())
+        await small.close()
 
 
 async def test_no_more_sessions_are_opened_than_there_is_room_for(
@@ -334,7 +327,7 @@ async def test_no_more_sessions_are_opened_than_there_is_room_for(
 ) -> None:
     monkeypatch.setattr("seer.mcp._http._MAX_SESSIONS", 1)
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
-    door = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
+    door = await HttpDoor.open(tools, port=0, token=TOKEN)
     first, second = Raw(door), Raw(door)
     try:
         await asyncio.to_thread(first.initialize)
@@ -347,7 +340,7 @@ async def test_no_more_sessions_are_opened_than_there_is_room_for(
     finally:
         first.close()
         second.close()
-        await on_loop(door.close())
+        await door.close()
 
 
 async def test_deleting_a_session_cancels_its_calls(door: HttpDoor) -> None:
@@ -420,14 +413,14 @@ async def test_closing_the_door_ends_calls_and_frees_the_port(door: HttpDoor) ->
     port = urlsplit(door.url).port or 0
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
     with pytest.raises(ConfigError, match=f"port={port}: cannot listen on this port"):
-        await on_loop(HttpDoor.open(tools, port=port, token=TOKEN))
+        await HttpDoor.open(tools, port=port, token=TOKEN)
     raw = Raw(door)
     await asyncio.to_thread(raw.initialize)
     response = await asyncio.to_thread(raw.ask, call("forever"))
     assert await asyncio.to_thread(started.wait, 60)
-    await on_loop(door.close())
+    await door.close()
     assert cancelled.is_set()
     response.close()
     raw.close()
-    again = await on_loop(HttpDoor.open(tools, port=port, token=TOKEN))
-    await on_loop(again.close())
+    again = await HttpDoor.open(tools, port=port, token=TOKEN)
+    await again.close()

@@ -4,6 +4,7 @@ The suite speaks HTTP without a token. So its requests pass a bridge that adds t
 they pass a bridge that starts a server for each session and says each message to it.
 """
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Generator
@@ -12,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from seer._sync import run_sync
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.mcp import open_http_door
 
@@ -109,12 +109,12 @@ def address(request: pytest.FixtureRequest, served: Any) -> Generator[str]:
     async def open_door() -> Any:
         return await open_http_door("lab", None, loaded(), port=0, token="of the suite")
 
-    door = run_sync(open_door())
+    door = asyncio.run(open_door())
     try:
         with with_token(door.url, "of the suite") as url:
             yield url
     finally:
-        run_sync(door.close())
+        asyncio.run(door.close())
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,5 +1,6 @@
 """MCP clients of other projects: each lists the tools and makes the same calls."""
 
+import asyncio
 import json
 import os
 import re
@@ -12,7 +13,6 @@ from typing import Any
 import claude_agent_sdk
 import pytest
 
-from seer._sync import run_sync
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import create_local_session
 from seer.mcp import http_config, open_http_door, stdio_config
@@ -97,11 +97,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
         async def open_door() -> Any:
             return await open_http_door("lab", None, loaded(), port=0, token=TOKEN)
 
-        door = run_sync(open_door())
+        door = asyncio.run(open_door())
         try:
             yield Served(over_stdio["lab"], {"url": door.url, "token": TOKEN}, kernel)
         finally:
-            run_sync(door.close())
+            asyncio.run(door.close())
 
 
 def clean(folder: Path, **more: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from seer._sync import run_on
 from seer.execution._folders import PrivateFolder
 from seer.mcp._streams import Pipes
 from seer.tools._tool import server_name
@@ -38,6 +39,7 @@ class Door:
         self._name = server_name(name)
         self._folder = folder
         self._serve = serve
+        self._loop = asyncio.get_running_loop()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._accepting: asyncio.Task[None] | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -77,7 +79,13 @@ class Door:
         self._closers.append(closer)
 
     async def close(self) -> None:
-        """Close the door and every connection through it. Closing twice is harmless."""
+        """Close the door and every connection through it, from any event loop.
+
+        Closing twice is harmless.
+        """
+        await run_on(self._loop, self._close())
+
+    async def _close(self) -> None:
         tasks = [*self._clients, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from seer._loopback import HOST, LoopbackServer, has_token, refusal
 from seer._redact import register_secrets
+from seer._sync import run_on
 from seer.mcp._sdk import load_server
 from seer.mcp._streams import LINE_LIMIT
 from seer.tools._tool import ToolSource
@@ -33,7 +34,8 @@ class HttpDoor:
         register_secrets([token])
         self._source = source
         self._token = token
-        self._port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._port: asyncio.Future[int] = self._loop.create_future()
         self._closing = asyncio.Event()
         self._sessions: _Sessions | None = None
         self._task: asyncio.Task[None] | None = None
@@ -68,7 +70,13 @@ class HttpDoor:
         self._closers.append(closer)
 
     async def close(self) -> None:
-        """Close the door and end every session through it. Closing twice is harmless."""
+        """Close the door and end every session through it, from any event loop.
+
+        Closing twice is harmless.
+        """
+        await run_on(self._loop, self._close())
+
+    async def _close(self) -> None:
         self._closing.set()
         if self._task is not None:
             await self._task

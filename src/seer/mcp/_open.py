@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from seer._sync import on_loop
 from seer.execution import Session
 from seer.execution._folders import PrivateFolder
 from seer.mcp._door import Door
@@ -46,7 +47,11 @@ async def open_interface_door(served: ServedInterface) -> Door:
 
 
 async def open_loading_door(
-    name: str, known: Schema | None, loading: Awaitable[ServedInterface]
+    name: str,
+    known: Schema | None,
+    loading: Awaitable[ServedInterface],
+    *,
+    list_timeout: float = 20.0,
 ) -> Door:
     """Open a server for an interface that is still being loaded; the caller closes it.
 
@@ -54,11 +59,16 @@ async def open_loading_door(
         name: What agents call the server.
         known: The interface's schema when it was last served, to list its tools by meanwhile.
         loading: Gives the interface.
+        list_timeout: As for `seer.tools.LoadingTools`.
     """
-    tools, close = loading_tools(name, known, loading)
-    door = await open_door(tools)
-    door.on_close(close)
-    return door
+
+    async def open_on_loop() -> Door:
+        tools, close = loading_tools(name, known, loading, list_timeout=list_timeout)
+        door = await open_door(tools)
+        door.on_close(close)
+        return door
+
+    return await on_loop(open_on_loop())
 
 
 async def open_http_door(
@@ -78,18 +88,24 @@ async def open_http_door(
     """
     from seer.mcp._http import HttpDoor
 
-    tools, close = loading_tools(name, known, loading)
-    try:
-        door = await HttpDoor.open(tools, port=port, token=token)
-    except BaseException:
-        await close()
-        raise
-    door.on_close(close)
-    return door
+    async def open_on_loop() -> HttpDoor:
+        tools, close = loading_tools(name, known, loading)
+        try:
+            door = await HttpDoor.open(tools, port=port, token=token)
+        except BaseException:
+            await close()
+            raise
+        door.on_close(close)
+        return door
+
+    return await on_loop(open_on_loop())
 
 
 async def open_door(tools: ToolSource) -> Door:
-    """Open a server for these tools."""
+    """Open a server for these tools, such as a `seer.tools.ToolSet`; the caller closes it.
+
+    The tools run on the event loop that this is called on.
+    """
     # Started now, the import is over before most agents have come up.
     threading.Thread(target=load_server, name="seer-mcp-import", daemon=True).start()
 

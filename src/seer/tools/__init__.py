@@ -4,9 +4,18 @@ A tool knows nothing of protocols or vendors: `seer.mcp` serves tools to program
 `seer.harness` calls them in this process.
 """
 
-from seer.tools._tool import Tool, ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
+from seer.tools._tool import (
+    LoadingTools,
+    Tool,
+    ToolContext,
+    ToolFailure,
+    ToolOutput,
+    ToolSet,
+    typed_tool,
+)
 
 __all__ = [
+    "LoadingTools",
     "Tool",
     "ToolContext",
     "ToolFailure",

@@ -63,7 +63,11 @@ async def interface_tools(served: ServedInterface) -> tuple[ToolSet, list[Closer
 
 
 def loading_tools(
-    name: str, known: Schema | None, loading: Awaitable[ServedInterface]
+    name: str,
+    known: Schema | None,
+    loading: Awaitable[ServedInterface],
+    *,
+    list_timeout: float = 20.0,
 ) -> tuple[LoadingTools, Closer]:
     """The tools of an interface that is still being loaded.
 
@@ -71,6 +75,7 @@ def loading_tools(
         name: What agents call the server.
         known: The interface's schema when it was last served, to list its tools by meanwhile.
         loading: Gives the interface.
+        list_timeout: As for `LoadingTools`.
 
     Returns:
         The tools, and what to close after their use.
@@ -83,20 +88,17 @@ def loading_tools(
         return tools
 
     async def close() -> None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await tools.close()
         for closer in closers:
             await closer()
 
     earlier = None
     if known is not None:
         # For their descriptions alone: calls wait for the interface itself.
-        tools = FunctionTools(known, connect(known.name, ""), save_for).tools()
-        earlier = ToolSet(name=name, tools=tools, instructions=known.doc)
-    task = asyncio.create_task(load())
-    # A failure is reported to the clients that wait for the tools.
-    task.add_done_callback(lambda task: task.cancelled() or task.exception())
-    return LoadingTools(name, earlier, task), close
+        functions = FunctionTools(known, connect(known.name, ""), save_for).tools()
+        earlier = ToolSet(name=name, tools=functions, instructions=known.doc)
+    tools = LoadingTools(name, earlier, load(), list_timeout=list_timeout)
+    return tools, close
 
 
 def save_for(session_id: str) -> Save:

@@ -8,7 +8,7 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, get_type_hints
 
@@ -16,9 +16,6 @@ from seer.errors import SeerError
 from seer.execution import Image
 
 logger = logging.getLogger(__name__)
-
-_LIST_PATIENCE = 20.0
-"""Seconds; a client waits thirty for a server to come up."""
 
 
 class ToolFailure(SeerError):
@@ -118,17 +115,34 @@ class ToolSource(Protocol):
 class LoadingTools:
     """Tools that are still loading: a client is answered at once, and its early calls wait."""
 
-    def __init__(self, name: str, known: ToolSet | None, loading: asyncio.Task[ToolSet]) -> None:
+    def __init__(
+        self,
+        name: str,
+        known: ToolSet | None,
+        loading: Coroutine[Any, Any, ToolSet],
+        *,
+        list_timeout: float = 20.0,
+    ) -> None:
         """Offer them.
 
         Args:
             name: What agents call the server.
             known: The tools as they were the last time, for clients that ask before the end.
-            loading: Gives the tools.
+            loading: Gives the tools. It runs as a task of the present loop, until `close`.
+            list_timeout: Seconds after which a client that asks for the list gets an empty one.
+                Clients give a server about thirty to come up.
         """
         self.name = name
         self._known = known
-        self._loading = loading
+        self._loading = asyncio.create_task(loading)
+        # A failure is reported to the clients that wait for the tools.
+        self._loading.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self._list_timeout = list_timeout
+
+    async def close(self) -> None:
+        """Stop loading."""
+        self._loading.cancel()
+        await asyncio.gather(self._loading, return_exceptions=True)
 
     @property
     def instructions(self) -> str:
@@ -140,7 +154,7 @@ class LoadingTools:
         if self._known is not None and not self._loading.done():
             return self._known
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LIST_PATIENCE):
+            async with asyncio.timeout(self._list_timeout):
                 return await self.ready()
         return ToolSet(name=self.name, tools=())
 
