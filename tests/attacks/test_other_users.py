@@ -22,6 +22,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can become two users"),
 ]
 OWNER, OTHER = 64010, 65534
+VIEWER = ("latex2mathml", "linkify-it-py", "markdown-it-py", "mdit-py-plugins", "nh3", "pygments",
+          "starlette", "uvicorn")  # fmt: skip
 HOST = """
 import asyncio, json, os, sys
 os.umask(0)  # whatever the user's own is, Seer's files are private
@@ -32,7 +34,6 @@ from seer.harness import Call, Scripted, Step, run_agent
 from seer.runs import RunIndex
 from seer.viewer import Viewer
 from seer.workspace import Workspace
-from seer._places import state_dir
 
 async def main():
     Path("tools.py").write_text("@expose\\ndef f(x: int) -> int:\\n    'F.'\\n    return x\\n")
@@ -45,7 +46,8 @@ async def main():
             async for event in run_agent("a private task", session=session, provider=steps):
                 pass
             RunIndex("runs").list()
-            told = {"state": str(state_dir()), "viewer": viewer.url}
+            state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+            told = {"state": state + "/seer", "viewer": viewer.url}
             if sys.argv[1] == "notebook":
                 notebook = create_notebook_session(None, workspace)
                 told["jupyter"] = notebook.jupyter_url
@@ -76,7 +78,7 @@ def test_another_user_reaches_nothing(starter: str, place: Path) -> None:
     python = sys.executable
     if starter == "user":
         python = str(
-            copy_environment(place / "copy", "starlette", "uvicorn", "cryptography", "cffi")
+            copy_environment(place / "copy", *VIEWER, "cryptography", "cffi")
         )
         os.chown(home, OWNER, OWNER)
     (home / "host.py").write_text(HOST)

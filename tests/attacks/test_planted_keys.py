@@ -22,14 +22,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from seer._places import state_dir
-from seer._redact import known_secrets
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.events import Event
 from seer.execution import create_local_session
 from seer.harness import AgentRun, run_agent
-from seer.harness.agents import _claude, _neutral
-from seer.runs import Run, export_inspect, open_run
+from seer.runs import Run, RunRecord, export_inspect, new_run_id, open_run
 from seer.testing import (
     AnthropicEndpoint,
     Fault,
@@ -41,6 +38,7 @@ from seer.testing import (
 )
 from seer.viewer import Viewer, share
 from seer.workspace import Workspace
+from tests.support.places import state_dir
 
 pytestmark = pytest.mark.full
 
@@ -135,8 +133,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     found = Planted()
     for name, value in found.values.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_neutral, "ATTEMPTS", 2)
-    monkeypatch.setitem(_claude.SETTINGS, "CLAUDE_CODE_MAX_RETRIES", "1")
+    monkeypatch.setenv("SEER_AGENT_RETRIES", "1")
     return found
 
 
@@ -168,7 +165,9 @@ def exported(run: Run, folder: Path) -> bytes:
     text = share(run, folder / "shared.html").read_bytes()
     text += export_inspect(run, folder / "log.json")[0].read_bytes()
     with Viewer(run.folder.parent) as viewer:
-        assert viewer.token in known_secrets()
+        probe = RunRecord.create(folder / "probe", new_run_id(), meta={"note": viewer.token})
+        assert viewer.token not in (probe.folder / "run.json").read_text()
+        probe.close("completed")
         for path in ("", "/stream", "/notebook"):
             text += page(viewer, f"/api/runs/{run.run_id}{path}")
         text += page(viewer, "/api/runs")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import seer.execution
-from seer.execution.notebook._edits import new_cell, new_notebook
+from seer.execution import create_notebook_session
 
 pytestmark = pytest.mark.full
 
@@ -51,10 +51,11 @@ def test_a_kernel_that_cannot_come_up_ends_and_says_why(tmp_path: Path) -> None:
 
 
 def test_a_saved_notebook_runs_and_converts_with_plain_jupyter(tmp_path: Path) -> None:
-    notebook = new_notebook()
-    notebook["cells"].append(new_cell("one", "print(6 * 7)"))
-    path = tmp_path / "saved.ipynb"
-    path.write_text(json.dumps(notebook))
+    with create_notebook_session(
+        notebook_dir=tmp_path / "notes", workspace_dir=tmp_path / "work"
+    ) as session:
+        session.add_cell("print(6 * 7)")
+        path = session.notebook_path
     for arguments in (["--to", "notebook", "--execute", "--inplace"], ["--to", "script"]):
         subprocess.run(
             [sys.executable, "-m", "nbconvert", *arguments, str(path)],
@@ -65,7 +66,7 @@ def test_a_saved_notebook_runs_and_converts_with_plain_jupyter(tmp_path: Path) -
         )
     (cell,) = json.loads(path.read_text())["cells"]
     assert cell["outputs"][0]["text"] in ("42\n", ["42\n"])
-    assert "print(6 * 7)" in (tmp_path / "saved.py").read_text()
+    assert "print(6 * 7)" in path.with_suffix(".py").read_text()
 
 
 TALK = """

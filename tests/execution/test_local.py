@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from seer._sync import on_loop
 from seer.errors import ConfigError, StartError
 from seer.execution import (
     ExecutionResult,
@@ -16,6 +15,7 @@ from seer.execution import (
     acreate_local_session,
     create_local_session,
 )
+from seer.testing import on_loop
 from seer.workspace import Library, Workspace
 
 pytestmark = pytest.mark.full

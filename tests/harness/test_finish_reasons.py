@@ -8,7 +8,6 @@ import pytest
 
 from seer.events import ErrorEvent, Event, Usage
 from seer.harness import Limits, Text, ToolResult
-from seer.harness.agents import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
 from seer.testing.agent_contract import AgentTest, last, only
 from seer.testing.vendors import Fault, Reply, ScriptItem, ToolUse
@@ -28,8 +27,7 @@ VENDORS: Mapping[str, tuple[type[VendorEndpoint], Mapping[str, str]]] = {
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IS_SANDBOX", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(_neutral, "ATTEMPTS", 3)
-    monkeypatch.setitem(_claude.SETTINGS, "CLAUDE_CODE_MAX_RETRIES", "2")
+    monkeypatch.setenv("SEER_AGENT_RETRIES", "2")
 
 
 class Ground(AgentTest):

@@ -29,7 +29,6 @@ from seer.harness import (
     run_agent,
     run_agent_interactive,
 )
-from seer.harness.agents._human import parse_arguments
 from seer.runs import RunIndex, open_run
 
 
@@ -248,5 +247,8 @@ async def test_limits_hold_for_a_person_too(calculator: MCPServer) -> None:
         ('{"code": "1 + 1"}', {"code": "1 + 1"}),
     ],
 )
-def test_arguments_as_people_write_them(text: str, found: dict[str, object]) -> None:
-    assert parse_arguments(text) == found
+async def test_arguments_as_people_write_them(
+    calculator: MCPServer, text: str, found: dict[str, object]
+) -> None:
+    events, _ = await sit(calculator, f"add {text}", "/done")
+    assert [dict(e.arguments) for e in events if isinstance(e, ToolCall)] == [found]

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from seer.harness.agents import _claude, _neutral
 from seer.testing import AnthropicEndpoint, GeminiEndpoint, OpenAIEndpoint, VendorEndpoint
 from seer.testing.agent_contract import AgentContract
 from seer.testing.vendors import ScriptItem
@@ -19,8 +18,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IS_SANDBOX", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     # Fewer tries than in earnest: each doubles the wait.
-    monkeypatch.setattr(_neutral, "ATTEMPTS", 3)
-    monkeypatch.setitem(_claude.SETTINGS, "CLAUDE_CODE_MAX_RETRIES", "2")
+    monkeypatch.setenv("SEER_AGENT_RETRIES", "2")
 
 
 class TestClaude(AgentContract):

@@ -11,11 +11,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from seer._sync import on_loop
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import ServeError
 from seer.execution import acreate_local_session
 from seer.mcp._open import open_loading_door
+from seer.testing import on_loop
 from seer.workspace import Library, Workspace
 
 from .raw_client import RawClient, shown_in

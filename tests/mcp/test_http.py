@@ -16,6 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from seer.errors import ConfigError
 from seer.mcp import HttpDoor, open_door
+from seer.testing import on_loop
 from seer.tools import LoadingTools, ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
@@ -80,7 +81,7 @@ async def door() -> AsyncGenerator[HttpDoor]:
     cancelled.clear()
     functions = [add, refuse, half, count, echo, forever]
     tools = ToolSet(name="lab", tools=[typed_tool(function) for function in functions])
-    opened = await HttpDoor.open(tools, port=0, token=TOKEN)
+    opened = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
     try:
         yield opened
     finally:
@@ -213,7 +214,7 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
     async def serve() -> None:
         tools = LoadingTools("lab", None, load(), list_timeout=0.1)
         if transport == "http":
-            door = await HttpDoor.open(tools, port=0, token=TOKEN)
+            door = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
             async with client_of(door) as client:
                 await check(client)
         else:
@@ -224,7 +225,7 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
                 await check(client)
         await door.close()
 
-    await serve()
+    await on_loop(serve())
 
 
 async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody() -> None:
@@ -236,9 +237,9 @@ async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody() -> 
 
     async def serve() -> HttpDoor:
         tools = LoadingTools("lab", None, load(), list_timeout=0.1)
-        return await HttpDoor.open(tools, port=0, token=TOKEN)
+        return await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
 
-    door = await serve()
+    door = await on_loop(serve())
     raw = Raw(door)
     await asyncio.to_thread(raw.initialize)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -302,7 +303,7 @@ async def test_what_is_too_large_or_no_message_is_refused_and_harms_nothing(
 ) -> None:
     monkeypatch.setattr("seer.mcp._http.LINE_LIMIT", 1 << 20)
     tools = ToolSet(name="lab", tools=[typed_tool(echo)])
-    small = await HttpDoor.open(tools, port=0, token=TOKEN)
+    small = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
     raw = Raw(small)
     try:
         await asyncio.to_thread(raw.initialize)
@@ -327,7 +328,7 @@ async def test_no_more_sessions_are_opened_than_there_is_room_for(
 ) -> None:
     monkeypatch.setattr("seer.mcp._http._MAX_SESSIONS", 1)
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
-    door = await HttpDoor.open(tools, port=0, token=TOKEN)
+    door = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
     first, second = Raw(door), Raw(door)
     try:
         await asyncio.to_thread(first.initialize)
@@ -413,7 +414,7 @@ async def test_closing_the_door_ends_calls_and_frees_the_port(door: HttpDoor) ->
     port = urlsplit(door.url).port or 0
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
     with pytest.raises(ConfigError, match=f"port={port}: cannot listen on this port"):
-        await HttpDoor.open(tools, port=port, token=TOKEN)
+        await on_loop(HttpDoor.open(tools, port=port, token=TOKEN))
     raw = Raw(door)
     await asyncio.to_thread(raw.initialize)
     response = await asyncio.to_thread(raw.ask, call("forever"))
@@ -422,5 +423,5 @@ async def test_closing_the_door_ends_calls_and_frees_the_port(door: HttpDoor) ->
     assert cancelled.is_set()
     response.close()
     raw.close()
-    again = await HttpDoor.open(tools, port=port, token=TOKEN)
+    again = await on_loop(HttpDoor.open(tools, port=port, token=TOKEN))
     await again.close()

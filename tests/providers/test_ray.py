@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import pytest
 
-from seer._sync import run_sync
 from seer.errors import (
     CapacityError,
     HostUnreachableError,
@@ -32,8 +31,8 @@ from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers.ray import RayOptions, RayProvider
 from seer.providers.ray._certificate import make_certificate
 from seer.providers.ray._link import RayLink
-from seer.testing.provider_contract import ProviderContract
-from seer.testing.provider_contract._subject import eventually
+from seer.testing import run_sync
+from seer.testing.provider_contract import ProviderContract, eventually
 from tests.support.ray_cluster import RayCluster
 from tests.support.remote_contract import RemoteContract
 

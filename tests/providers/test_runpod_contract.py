@@ -4,9 +4,9 @@ from collections.abc import Generator
 
 import pytest
 
-from seer._sync import on_loop
 from seer.errors import PauseUnsupportedError
 from seer.providers import MachineSpec, get_provider
+from seer.testing import on_loop
 from seer.testing.provider_contract import ProviderContract, _lifetime
 from tests.selection import part
 from tests.support.containers import supported

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from seer._sync import run_sync
 from seer.errors import (
     CapacityError,
     HostFullError,
@@ -27,7 +26,8 @@ from seer.errors import (
 )
 from seer.providers import Machine, MachineSpec
 from seer.providers.ssh import SshProvider
-from seer.testing.provider_contract._subject import eventually
+from seer.testing import run_sync
+from seer.testing.provider_contract import eventually
 from tests.support.sshd import SshServer
 from tests.waiting import wait_until
 
@@ -409,7 +409,7 @@ def test_a_launcher_that_refuses_is_quoted(server: SshServer, provider: SshProvi
 
 _CONTROLLER = """
 import sys
-from seer._sync import run_sync
+from seer.testing import run_sync
 from seer.providers import MachineSpec, get_provider
 machine = run_sync(get_provider("ssh").start(MachineSpec(lease=float(sys.argv[1]))))
 way = run_sync(machine.reach("/run/seer/gate.sock"))

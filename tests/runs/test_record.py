@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seer._redact import Redactor
 from seer.errors import RecordError, RunNotFoundError
 from seer.runs import Run, RunRecord, new_run_id, open_run, runs_root
 
@@ -21,7 +20,7 @@ SECRET = 'hf_"quoted"/and+odd=é0123456789'
 
 
 def make(root: Path, **meta: Any) -> RunRecord:
-    return RunRecord.create(root, new_run_id(), meta=meta, redactor=Redactor([SECRET]))
+    return RunRecord.create(root, new_run_id(), meta=meta, secrets=[SECRET])
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

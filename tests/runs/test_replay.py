@@ -33,7 +33,6 @@ from seer.harness import (
     run_agent,
 )
 from seer.runs import GateCall, Run, export_arrays, open_run
-from seer.runs._siblings import siblings
 from seer.workspace import Workspace
 from tests.waiting import wait_until
 
@@ -279,7 +278,7 @@ async def test_a_call_is_in_the_record_of_one_run_only(tmp_path: Path) -> None:
         await scoped.aterminate()
     made = [[json.loads(line["arguments"])[0] for line in open_run(i).calls()] for i in ids]
     assert made == [[[1], [10]], [[100]]]
-    assert [run.run_id for run in siblings(open_run(ids[0]))] == ids
+    assert [run.run_id for run in open_run(ids[0]).siblings()] == ids
 
 
 async def test_the_first_call_that_differs_is_shown_beside_the_recorded_one(
@@ -386,7 +385,7 @@ async def test_tools_of_a_served_interface_are_recorded_and_replayed(
 
     run_id, events = await with_tools(agent)
     recorded = open_run(run_id)
-    callers = [[line["caller"] for line in run.calls()] for run in siblings(recorded)]
+    callers = [[line["caller"] for line in run.calls()] for run in recorded.siblings()]
     assert callers == [["tools-in-a-script-3", "tools-mcp-2"], ["tools-mcp-1", "tools-mcp-1"]]
     assert '"z": 5' in outputs(events)[1][0], outputs(events)
     monkeypatch.setenv("SEER_REPLAY", str(recorded.folder))

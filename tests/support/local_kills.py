@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from seer.isolation import BackendName
-from seer.testing.provider_contract._subject import expect
+from seer.testing.provider_contract import expect
 
 Victim = Literal["controller", "reaper", "keeper", "jail", "steward", "sleeper"]
 
@@ -38,7 +38,7 @@ SCENES: Mapping[str, tuple[Victim, ...]] = {
 
 _CONTROLLER = """
 import sys
-from seer._sync import run_sync
+from seer.testing import run_sync
 from seer.providers import MachineSpec, get_provider
 isolation, use = sys.argv[1:]
 machine = run_sync(get_provider("local").start(MachineSpec(isolation=isolation, lease=20)))
@@ -52,7 +52,7 @@ sys.stdin.read()
 """
 
 _SWEEP = """
-from seer._sync import run_sync
+from seer.testing import run_sync
 from seer.providers import get_provider
 print(len(run_sync(get_provider("local").list())))
 """

@@ -29,8 +29,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from seer._transient import remove_at_end
 from seer.errors import ProviderError
+from tests.support.folders import remove_at_end
 
 _NODES = Path(__file__).with_name("ray_nodes.py")
 _LOG_TAIL = 4000

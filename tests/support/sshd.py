@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from seer._transient import remove_at_end
 from seer.errors import ProviderError
+from tests.support.folders import remove_at_end
 
 _SSHD = "/usr/sbin/sshd"
 _ALIAS = "testhost"

@@ -66,9 +66,8 @@ def command(
 def _compare(recorded: "Run", made: "list[Run]") -> bool:
     """Compare the runs of the program, in their order, with those it made before."""
     from seer.runs import compare_runs
-    from seer.runs._siblings import siblings
 
-    before = siblings(recorded)
+    before = recorded.siblings()
     same = len(before) == len(made)
     if not same:
         say(f"{len(before)} runs were recorded, {len(made)} were made now")

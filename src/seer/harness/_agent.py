@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from seer._settings import setting
 from seer.errors import ConfigError, MissingExtraError
 from seer.harness._limits import Limits, Price
 
@@ -90,6 +91,20 @@ class Agent(ABC):
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """Values that must not appear in a record."""
         return (request.api_key,) if request.api_key else ()
+
+
+def max_retries() -> int:
+    """How often a request that a vendor could not answer is sent again: `SEER_AGENT_RETRIES`, or 4.
+
+    Raises:
+        ConfigError: The setting is no whole number.
+    """
+    given = setting("SEER_AGENT_RETRIES")
+    if given is None:
+        return 4
+    if not given.isdecimal():
+        raise ConfigError("SEER_AGENT_RETRIES", given, "must be a whole number, such as 4")
+    return int(given)
 
 
 def require(agent: str, *, modules: Sequence[str], extra: str) -> None:

@@ -113,6 +113,28 @@ class Run:
         root = self.folder / "artifacts"
         return sorted(p.relative_to(root) for p in root.rglob("*") if p.is_file())
 
+    def siblings(self) -> list["Run"]:
+        """All runs that the same program recorded, this one included, oldest first.
+
+        A program (auditor, target and judge, or ten agents at once) is replayed as a whole. Its
+        runs name the same writer, which is the process that recorded them.
+        """
+        writer: dict[str, Any] = self.meta.get("writer") or {}
+        if writer.get("start") is None:
+            return [self]
+        # Most files of the folder need not even be parsed.
+        mark = json.dumps(writer["start"]).encode()
+        found = {self.run_id: self}
+        for path in self.folder.parent.glob("*/run.json"):
+            try:
+                if mark in path.read_bytes():
+                    other = Run(path.parent)
+                    if other.meta.get("writer") == writer:
+                        found[other.run_id] = other
+            except (OSError, RecordError):
+                continue  # deleted meanwhile, or damaged
+        return sorted(found.values(), key=lambda run: (run.meta.get("created") or 0.0, run.run_id))
+
     def set_score(self, score: float) -> None:
         """Record what the run is worth, for listings, the viewer, sweeps and exports.
 

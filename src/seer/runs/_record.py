@@ -19,7 +19,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -43,10 +43,10 @@ Status = Literal["running", "completed", "limit", "cancelled", "error", "crashed
 class RunRecord:
     """The open record of one run. Methods may be called from any thread."""
 
-    def __init__(self, folder: Path, redactor: Redactor | None = None) -> None:
+    def __init__(self, folder: Path, secrets: Iterable[str] = ()) -> None:
         self.folder = folder
         self.run_id = folder.name
-        self._redactor = redactor or Redactor()
+        self._redactor = Redactor(secrets)
         self._lock = threading.RLock()
         self._meta: dict[str, Any] = {}
         self._blobs = BlobStore(folder / "blobs")
@@ -61,7 +61,7 @@ class RunRecord:
         run_id: str,
         *,
         meta: Mapping[str, Any],
-        redactor: Redactor | None = None,
+        secrets: Iterable[str] = (),
     ) -> "RunRecord":
         """Make the folder of a new run.
 
@@ -69,8 +69,8 @@ class RunRecord:
             root: The folder that holds run folders; made if need be.
             run_id: The name of the run's folder.
             meta: What was run, for `run.json`.
-            redactor: Removes secrets from everything that is written; by default those that are
-                registered.
+            secrets: Values that are removed from everything that is written, beside the secrets
+                that this process has registered.
 
         Raises:
             RecordError: The folder exists already, or cannot be made.
@@ -82,7 +82,7 @@ class RunRecord:
             _reserve(folder / _RESERVE)
         except OSError as error:
             raise RecordError(f"{folder}: the record cannot be made: {error}") from error
-        record = cls(folder, redactor)
+        record = cls(folder, secrets)
         record.update(
             {
                 "format": FORMAT,

@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from seer._transient import remove_at_end
 from seer.errors import SeerError
 from tests.support.containers._container import supported
 from tests.support.containers.errors import ContainerError
+from tests.support.folders import remove_at_end
 
 T = TypeVar("T")
 _PATIENCE = 60.0

@@ -39,7 +39,7 @@ from seer.events import (
     Usage,
     UserMessage,
 )
-from seer.harness._agent import Agent, AgentRequest, require
+from seer.harness._agent import Agent, AgentRequest, max_retries, require
 from seer.harness._answers import end_of
 from seer.harness._prices import cost_of
 from seer.harness._seat import RunOver, Seat
@@ -51,10 +51,8 @@ if TYPE_CHECKING:
 
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
 ENDPOINT = "https://api.anthropic.com"
-RETRIES = 4
 SETTINGS = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    "CLAUDE_CODE_MAX_RETRIES": str(RETRIES),
     "DISABLE_AUTOUPDATER": "1",
     "DISABLE_ERROR_REPORTING": "1",
     "DISABLE_TELEMETRY": "1",
@@ -139,7 +137,8 @@ def _environment(request: AgentRequest, url: str) -> dict[str, str]:
     values = {key: value for key in KEYS if (value := setting(key))}
     if request.api_key:
         values = {"ANTHROPIC_API_KEY": request.api_key}
-    return {**SETTINGS, **values, "ANTHROPIC_BASE_URL": url}
+    retries = {"CLAUDE_CODE_MAX_RETRIES": str(max_retries())}
+    return {**SETTINGS, **retries, **values, "ANTHROPIC_BASE_URL": url}
 
 
 _STATUS: dict[int, ErrorKind] = {

@@ -31,7 +31,7 @@ from seer.events import (
     Usage,
     UserMessage,
 )
-from seer.harness._agent import Agent, AgentRequest, require
+from seer.harness._agent import Agent, AgentRequest, max_retries, require
 from seer.harness._answers import end_of
 from seer.harness._prices import cost_of
 from seer.harness._seat import RunOver, Seat
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, ToolCallPart
     from pydantic_ai.models import Model
 
-ATTEMPTS = 5
 LONGEST_WAIT = 60.0
 CONNECT_TIMEOUT = 20.0
 ANSWER_TIMEOUT = 600.0
@@ -177,6 +176,8 @@ class _Loop:
         """One request to the model, repeated while the vendor's failure is a passing one."""
         import tenacity
 
+        most = max_retries() + 1
+
         def wait(state: tenacity.RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
             hint = getattr(error, "retry_after", None)
@@ -188,13 +189,13 @@ class _Loop:
             error = state.outcome.exception() if state.outcome else None
             assert error is not None
             left = state.next_action.sleep if state.next_action else 0.0
-            attempt = f"attempt {state.attempt_number} of {ATTEMPTS}"
+            attempt = f"attempt {state.attempt_number} of {most}"
             self._seat.fail(
                 kind_of(error), f"{_words(error)} ({attempt})", raw=error, retry_in=left
             )
 
         attempts = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(ATTEMPTS),
+            stop=tenacity.stop_after_attempt(most),
             wait=wait,
             retry=tenacity.retry_if_exception(_passing),
             before_sleep=told,

@@ -41,7 +41,6 @@ from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run
 from seer.runs._chain import canonical
 from seer.runs._scrub import scrub, scrub_bytes
-from seer.runs._siblings import siblings
 from seer.runs.replay._match import ordinal
 
 logger = logging.getLogger(__name__)
@@ -238,7 +237,7 @@ class _CastList:
             )
 
         with self._lock:
-            _, run = min(enumerate(siblings(named)), key=fits)
+            _, run = min(enumerate(named.siblings()), key=fits)
             self._played[str(run.folder)] += play
             if play:
                 self._given[request.run_id] = run

@@ -1,15 +1,15 @@
 """The provider `replay`: sandboxes whose served functions answer from the record of a run."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from seer.errors import ConfigError, SandboxNotFoundError, ServeError
+from seer.errors import ConfigError, RecordError, SandboxNotFoundError, ServeError
 from seer.providers import Machine, MachineSpec, MachineStatus, Provider, get_provider
+from seer.runs._calls import GateCall
 from seer.runs._places import runs_root
 from seer.runs._reader import Run, open_run
-from seer.runs._siblings import blob_of_any, calls_of, siblings
 from seer.runs.replay._gate import ReplayGate
 from seer.runs.replay._live import LiveAfterMachine, Takeover
 from seer.runs.replay._machine import GateMaker, ReplayMachine
@@ -74,14 +74,14 @@ class ReplayProvider(Provider):
 
 def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
     """What makes the gates of a replay of the program of `run`."""
-    runs = siblings(run)
-    calls = calls_of(runs)
+    runs = run.siblings()
+    calls = _calls_of(runs)
     interfaces: dict[str, dict[str, Any]] = {}
     for item in runs:
         interfaces |= item.meta.get("interfaces") or {}
 
     def read_blob(digest: str) -> bytes:
-        return blob_of_any(runs, digest)
+        return _blob_of_any(runs, digest)
 
     def make(name: str, host_path: Callable[[str], Path]) -> ReplayGate:
         about = interfaces.get(name)
@@ -115,3 +115,28 @@ def replay_environment(run: Run, *, live: str | None = None) -> dict[str, str]:
     folder = str(run.folder)
     variables = {"SEER_PROVIDER": "replay", RUN_VARIABLE: folder, "SEER_AGENT": f"replay:{folder}"}
     return variables | ({LIVE_VARIABLE: live} if live else {})
+
+
+def _calls_of(runs: Iterable[Run]) -> list[GateCall]:
+    """The calls of several runs, each once: all of them hold those of the user's own script."""
+    found: dict[tuple[object, ...], GateCall] = {}
+    for run in runs:
+        for line in run.calls():
+            call = GateCall.from_json(line)
+            found[call.interface, call.caller, call.call, call.time, call.key] = call
+    return sorted(found.values(), key=lambda call: call.time)
+
+
+def _blob_of_any(runs: Iterable[Run], digest: str) -> bytes:
+    """A blob that one of the runs has.
+
+    Raises:
+        RecordError: None has.
+    """
+    error = RecordError(f"no run holds the blob {digest}")
+    for run in runs:
+        try:
+            return run.blob(digest)
+        except RecordError as problem:
+            error = problem
+    raise error

@@ -17,9 +17,9 @@ from seer._sync import run_sync
 from seer.errors import SeerError
 from seer.providers import MachineSpec, Provider
 from seer.testing.provider_contract import _commands, _endings, _files, _lifetime, _sockets
-from seer.testing.provider_contract._subject import Subject
+from seer.testing.provider_contract._subject import Subject, eventually, expect
 
-__all__ = ["ProviderContract"]
+__all__ = ["ProviderContract", "eventually", "expect"]
 
 _CHECKS: Mapping[str, Callable[[Subject], Awaitable[None]]] = {
     check.__name__: check
