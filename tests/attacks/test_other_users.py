@@ -77,9 +77,7 @@ def test_another_user_reaches_nothing(starter: str, place: Path) -> None:
     home.chmod(0o755)  # so that nothing but Seer's own modes protects what is below
     python = sys.executable
     if starter == "user":
-        python = str(
-            copy_environment(place / "copy", *VIEWER, "cryptography", "cffi")
-        )
+        python = str(copy_environment(place / "copy", *VIEWER, "cryptography", "cffi"))
         os.chown(home, OWNER, OWNER)
     (home / "host.py").write_text(HOST)
     env = {
