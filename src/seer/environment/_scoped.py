@@ -16,8 +16,8 @@ from seer.environment._sandbox import Sandbox
 from seer.environment.config._config import SandboxConfig
 from seer.environment.serving._description import InterfaceDescription, InterfaceUsage, describe
 from seer.environment.serving._detached import find_interfaces, release_interfaces
+from seer.environment.serving._mcp_callers import McpCaller, remember_mcp_server
 from seer.environment.serving._options import ServeOptions, check_budget, check_number
-from seer.environment.serving._recorded import BehindDoor, note_door
 from seer.environment.serving._served import GATE_FILES, Served, ServeRequest, Tracebacks
 from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
@@ -58,7 +58,7 @@ class ScopedSandbox(Sandbox):
         self._died: list[Served] = []
         """Interfaces that died and were served again; sessions may still depend on them."""
         self._serving: dict[str, asyncio.Lock] = {}
-        self._doors: list[OpenServer] = []
+        self._mcp_servers: list[OpenServer] = []
 
     def _extra_mounts(self) -> tuple[Mount, ...]:
         return (Mount(bundle(server_bundle()), GATE_FILES),)
@@ -67,14 +67,14 @@ class ScopedSandbox(Sandbox):
         for served in (*self._died, *self._served.values()):
             for dependent in list(served.dependents):
                 yield partial(dependent.owner_ends, served)
-        for door in list(self._doors):
-            yield partial(self._close_door, door)
+        for server in list(self._mcp_servers):
+            yield partial(self._close_mcp_server, server)
         for served in list(self._served.values()):
             yield partial(self._stop_interface, served)
 
-    async def _close_door(self, door: OpenServer) -> None:
-        await door.close()
-        self._doors.remove(door)
+    async def _close_mcp_server(self, server: OpenServer) -> None:
+        await server.close()
+        self._mcp_servers.remove(server)
 
     async def _stop_interface(self, served: Served) -> None:
         await served.stop()
@@ -294,11 +294,11 @@ class ScopedSandbox(Sandbox):
         if expose_as == "skill":
             return Skill.from_markdown(render_skill(schema))
         if expose_as == "mcp":
-            behind = BehindDoor(served)
-            door = await open_interface_server(behind)
-            self._doors.append(door)
-            note_door(door.mcp_config, behind)
-            return door.mcp_config
+            behind = McpCaller(served)
+            server = await open_interface_server(behind)
+            self._mcp_servers.append(server)
+            remember_mcp_server(server.mcp_config, behind)
+            return server.mcp_config
         assert_never(expose_as)
 
     def reload(self, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from seer._redact import is_secret_name, register_secrets
 from seer._settings import dotenv_file, read_dotenv
-from seer.environment.serving._recorded import gates_behind
+from seer.environment.serving._mcp_callers import gates_behind
 from seer.errors import RecordError, SeerError
 from seer.events import Event, FinishReason, RunFinished
 from seer.events._events import raw_json

@@ -8,7 +8,6 @@ parent without following links, which refuses the same things.
 import ctypes
 import errno
 import os
-import secrets
 import socket
 import stat
 import sys
@@ -87,85 +86,6 @@ def read_bytes(root: Root, relative: str | os.PathLike[str], *, limit: int | Non
     if limit is not None and len(data) > limit:
         raise OSError(errno.EFBIG, f"has more than {limit} bytes", os.fspath(relative))
     return data
-
-
-def write_bytes(
-    root: Root,
-    relative: str | os.PathLike[str],
-    data: bytes,
-    *,
-    mode: int = 0o644,
-    owner: tuple[int, int] | None = None,
-) -> None:
-    """Write the file `relative` inside `root`: wholly or not at all. Parents must exist.
-
-    Args:
-        root: The folder that must not be left.
-        relative: A path inside it; what stands there is replaced, never followed.
-        data: The content.
-        mode: Of the file.
-        owner: User and group to give it to.
-
-    Raises:
-        PathEscapeError: As from `open_beneath`.
-        OSError: As from the file system; the old content is then still there.
-    """
-    parts = _checked(os.fspath(relative))
-    if not parts:
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(relative))
-    folder = open_beneath(root, "/".join(parts[:-1]) or ".", os.O_RDONLY | os.O_DIRECTORY)
-    temporary = f".seer-{secrets.token_hex(8)}"
-    try:
-        fd = os.open(
-            temporary,
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o600,
-            dir_fd=folder,
-        )
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                if owner is not None:
-                    os.fchown(fd, *owner)
-                os.fchmod(fd, mode)
-            os.replace(temporary, parts[-1], src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            os.unlink(temporary, dir_fd=folder)
-            raise
-    finally:
-        os.close(folder)
-
-
-def make_dirs(
-    root: Root,
-    relative: str | os.PathLike[str],
-    *,
-    mode: int = 0o755,
-    owner: tuple[int, int] | None = None,
-) -> None:
-    """Make the folder `relative` inside `root`, with its parents; one that exists is left alone.
-
-    Raises:
-        PathEscapeError: As from `open_beneath`.
-        OSError: As from `os.mkdir`.
-    """
-    parts = _checked(os.fspath(relative))
-    folder = open_beneath(root, ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for part in parts:
-            try:
-                os.mkdir(part, mode, dir_fd=folder)
-                made = True
-            except FileExistsError:
-                made = False
-            child = open_beneath(folder, part, os.O_RDONLY | os.O_DIRECTORY)
-            os.close(folder)
-            folder = child
-            if made and owner is not None:
-                os.fchown(folder, *owner)
-    finally:
-        os.close(folder)
 
 
 def connect_beneath(

@@ -16,6 +16,8 @@ from seer.errors import ConfigError
 from seer.isolation import Mount
 
 ALIASES = "SEER_MODEL_ALIASES"
+MODELS_ROOT = "/models"
+"""The folder of a sandbox that holds its models."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +90,10 @@ def read_aliases(environ: Mapping[str, str]) -> dict[str, str]:
     return aliases
 
 
-def model_handles(
-    models: Sequence[ModelConfig], *, models_root: str = "/models"
-) -> tuple[ModelHandle, ...]:
+def model_handles(models: Sequence[ModelConfig]) -> tuple[ModelHandle, ...]:
     """The handles that prepared models would have, without preparing any."""
     return tuple(
-        model_handle(config, names, variable, root=models_root)
+        model_handle(config, names, variable, root=MODELS_ROOT)
         for config, names, variable in zip(
             models, assign_names(models), assign_var_names(models), strict=True
         )

@@ -17,6 +17,7 @@ from seer.environment.models._download import OnBytes, download
 from seer.environment.models._folder import own_folder
 from seer.environment.models._models import (
     ALIASES,
+    MODELS_ROOT,
     ModelNames,
     PreparedModel,
     assign_names,
@@ -98,7 +99,6 @@ class Preparer(ABC):
         self,
         models: Sequence[ModelConfig],
         *,
-        models_root: str = "/models",
         token: str | None = None,
         on_bytes: OnBytes | None = None,
     ) -> tuple[PreparedModel, ...]:
@@ -106,7 +106,6 @@ class Preparer(ABC):
 
         Args:
             models: The models.
-            models_root: The folder in the sandbox under which they will appear.
             token: The hub token to use instead of the one that the hub's library finds.
             on_bytes: Called while bytes arrive, with sums over all models so far.
 
@@ -115,11 +114,10 @@ class Preparer(ABC):
             ConfigError: `SEER_MODEL_ALIASES` does not parse.
         """
         sources = _Sources(self, read_aliases(os.environ), token, _Tally(on_bytes))
-        root = models_root.rstrip("/")
         variables = assign_var_names(models)
         return tuple(
             [
-                await self._model(config, names, variable, root=root, sources=sources)
+                await self._model(config, names, variable, root=MODELS_ROOT, sources=sources)
                 for config, names, variable in zip(
                     models, assign_names(models), variables, strict=True
                 )

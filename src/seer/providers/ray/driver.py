@@ -14,7 +14,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from seer._transient import TransientFolder
@@ -40,6 +40,15 @@ class Driver:
             say: Writes a line to the controller.
         """
         self._say = say
+        self._operations: dict[str, Callable[[Mapping[str, Any]], object]] = {
+            "born": self._born,
+            "end": self._end,
+            "ended": self._ended,
+            "list": self._list,
+            "nodes": self._nodes,
+            "place": self._place,
+            "way": self._way,
+        }
         self._folder = None if address else TransientFolder("ray")
         self._ray: Any = importlib.import_module("ray")
         self._name = secrets.token_hex(8)
@@ -72,7 +81,7 @@ class Driver:
         number: int = request["id"]
         errors: Any = self._ray.exceptions
         try:
-            answer = getattr(self, f"_{request['op']}")(request)
+            answer = self._operations[request["op"]](request)
         except errors.RayActorError as error:
             self._say({"id": number, "kind": "lost", "error": _words(error)})
         except errors.GetTimeoutError as error:
