@@ -32,12 +32,12 @@ def test_what_is_not_given_comes_from_the_environment(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"hots": "gpu1"}, "is no option of ssh"),
+        ({"hots": "gpu1"}, "ssh has: host, user"),
         ({"host": 5}, "must be of type str"),
         ({"host": "x", "port": True}, "must be of type int"),
         ({"host": "x", "launcher": "srun 'x"}, "is no command line"),
         ({}, "name a host"),
-        (5, "must be a mapping"),
+        (5, "must be SshOptions or a mapping"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_reason(given: object, words: str) -> None:
