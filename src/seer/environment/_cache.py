@@ -1,4 +1,4 @@
-"""The secret key of Seer's cache, locks that hold between processes, and what is pruned there."""
+"""Seer's cache: its secret key, locks between processes, and the removal of old entries."""
 
 import asyncio
 import fcntl
@@ -19,8 +19,8 @@ _KEY_BYTES = 32
 def cache_key() -> bytes:
     """A random key of this cache.
 
-    Names of folders that an agent could come to see (in a mount table, say) are keyed with it, so
-    that they cannot be compared with the hashes of guesses.
+    Folder names that an agent might see, for example in a mount table, are hashed with it, so that
+    the agent cannot compare them with hashes of its guesses.
     """
     descriptor = os.open(cache_dir() / "key", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -36,7 +36,7 @@ def cache_key() -> bytes:
 
 @asynccontextmanager
 async def locked(path: Path) -> AsyncGenerator[None]:
-    """Hold the lock file `path`; other tasks, threads and processes wait their turn."""
+    """Hold the lock file `path`. Other tasks, threads and processes wait for it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -55,20 +55,20 @@ async def locked(path: Path) -> AsyncGenerator[None]:
 
 
 def draft_prefix(key: str) -> str:
-    """How the name of a temporary folder begins in which the cache entry `key` is being made."""
+    """The beginning of the name of a folder in which the cache entry `key` is being made."""
     return f"draft-{key}"
 
 
 def prune(root: Path, *, life: float, is_expired: Callable[[Path], bool] | None = None) -> None:
-    """Remove entries of a cache that are long out of use, and what killed processes left; blocks.
+    """Remove entries that were not used for long, and what killed processes left. Blocks.
 
     An entry `key` is used and made under the lock file `key.lock`. One whose lock is held stays,
     and so does one that a machine has mounted.
 
     Args:
         root: The folder of the entries.
-        life: Seconds since an entry was last asked for.
-        is_expired: Asked about an entry that is older; None is always.
+        life: Seconds that an entry is kept after it was last used.
+        is_expired: Decides about older entries; by default all of them are removed.
     """
     for folder in list(root.iterdir()):
         if folder.is_symlink() or not folder.is_dir():

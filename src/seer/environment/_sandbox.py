@@ -1,8 +1,8 @@
 """`Sandbox`: a machine with models, packages and repositories, used through blocking calls.
 
-This is the object a user holds, with its whole life: it starts, runs commands, moves files, is
-detached, adopted and ended. How a machine is made ready stands in `_start`, and what a machine can
-do in `seer.providers`. Every blocking method has an `a`-prefixed twin that can be awaited.
+This is the object that a user holds: it starts, runs commands, moves files, is detached, adopted
+and ended. `_start` prepares the machine, and `seer.providers` defines what a machine can do. Every
+blocking method has an async version with the prefix `a`.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Output(str):
 
 
 class Sandbox:
-    """A whole machine for an agent: with a GPU where there is one, models and packages.
+    """A whole machine for an agent, with models, packages and, if there is one, a GPU.
 
     Example:
         with Sandbox(SandboxConfig(gpu=None, python_packages=["numpy"])) as sandbox:
@@ -83,7 +83,7 @@ class Sandbox:
         self._process = os.getpid()
 
     def __repr__(self) -> str:
-        """What it is, where it runs and with what; hidden models stay unnamed."""
+        """Its class, state and models; hidden models are not named."""
         models = [
             f"model_{number}" if model.hidden else model.name
             for number, model in enumerate(self.config.models)
@@ -97,7 +97,7 @@ class Sandbox:
         return f"<code>{escape(repr(self))}</code>"
 
     def start(self) -> Self:
-        """Get the machine ready: packages, models, repositories, files. Returns the sandbox.
+        """Start the machine with its packages, models, repositories and files. Returns the sandbox.
 
         Raises:
             StartError: A phase failed; nothing is left running.
@@ -151,14 +151,14 @@ class Sandbox:
         return ()
 
     def terminate(self) -> None:
-        """End the machine and all that runs in it.
+        """End the machine and everything that runs in it.
 
-        Sessions in the sandbox are closed, and those whose libraries all came from it. A start
-        that is under way is stopped. Terminating twice is harmless; after a failure, calling it
-        again tries what is left.
+        Closes the sessions in the sandbox, and sessions elsewhere whose libraries all came from it.
+        Stops a start that is in progress. Terminating twice is harmless; after a failure, calling
+        it again retries the steps that are left.
 
         Raises:
-            EndingError: Several steps failed; a single failure is raised as it is.
+            EndingError: Several steps failed. A single failure is raised unchanged.
         """
         run_sync(self._terminate())
 
@@ -179,9 +179,9 @@ class Sandbox:
         await run_all(f"sandbox {name}", self._ending_steps())
 
     def _ending_steps(self) -> Iterator[Step]:
-        """What has to be ended, in this order. Each step forgets what it has ended."""
+        """The steps of the end, in this order. Each step forgets what it has ended."""
         if self.paused:
-            # A paused machine answers nothing, so it ends first and nothing waits for it.
+            # A paused machine does not answer, so it ends first and no other step waits for it.
             yield self._end_machine
         for dependent in list(self._dependents):
             yield partial(dependent.owner_ends, self)
@@ -190,7 +190,7 @@ class Sandbox:
             yield self._end_machine
 
     def _content_steps(self) -> Iterator[Step]:
-        """What has to be ended in the machine before the machine itself."""
+        """The steps that come before the end of the machine itself."""
         return iter(())
 
     async def _end_machine(self) -> None:
@@ -204,7 +204,7 @@ class Sandbox:
     def detach(self) -> str:
         """Let the sandbox outlive this process, and return its id for `from_id`.
 
-        From here on it ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
+        It then ends by `timeout`, by `idle_timeout`, or by a later `terminate`.
         """
         return run_sync(self._detach())
 
@@ -217,12 +217,12 @@ class Sandbox:
         return self.sandbox_id
 
     def pause(self) -> None:
-        """Stop all that runs in the sandbox; its memory, kernels and loaded models stay.
+        """Stop everything that runs in the sandbox. Its memory, kernels and loaded models stay.
 
         A paused sandbox uses no CPU. Until `resume`, commands raise `SandboxPausedError` and calls
         of served functions wait. It still belongs to this process: its lease and its `timeout`
         hold, and only `idle_timeout` does not count. GPU memory is moved to the host where the
-        driver and the memory allow it; else it stays allocated, with a warning that says why.
+        driver and the memory allow it; otherwise it stays allocated, and a warning says why.
 
         Raises:
             PauseUnsupportedError: The provider cannot; the message says what to do instead.
@@ -238,7 +238,7 @@ class Sandbox:
         await self.machine.pause()
 
     def resume(self) -> None:
-        """Let a paused sandbox go on where it was; harmless on one that runs."""
+        """Continue a paused sandbox. Harmless on a sandbox that runs."""
         run_sync(self._resume())
 
     async def aresume(self) -> None:
@@ -256,9 +256,9 @@ class Sandbox:
 
     @classmethod
     def from_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
-        """Take over a running sandbox, also one that another process started.
+        """Adopt a running sandbox, also one that another process started.
 
-        One that is paused goes on.
+        A paused sandbox is resumed.
 
         Args:
             sandbox_id: The sandbox's id.
@@ -324,7 +324,7 @@ class Sandbox:
         return self._started is not None and self._started.machine.detached
 
     def __del__(self) -> None:
-        """Warn of a forgotten `terminate`; the machine ends with this process."""
+        """Warn about a forgotten `terminate`. The machine ends with this process."""
         started = getattr(self, "_started", None)
         if started is not None and not started.machine.detached and self._process == os.getpid():
             warnings.warn(
@@ -386,12 +386,12 @@ class Sandbox:
         """Run a command in the sandbox.
 
         Args:
-            cmd: A text for bash, or a program and its arguments, which no shell reads.
-            timeout: Seconds after which the command and all it started are killed.
-            check: Raise when the command fails.
+            cmd: A command line for bash, or a program and its arguments, run without a shell.
+            timeout: Seconds after which the command and everything it started are killed.
+            check: Whether to raise if the command fails.
             cwd: Where to run it; the sandbox's working folder by default.
             env: Added to the sandbox's environment.
-            stdin: What the command can read.
+            stdin: The command's standard input.
             on_output: Called with (`"stdout"` or `"stderr"`, bytes) while the command runs.
             user: The sandbox's user to run it as, by name or number; the agent's by default. It
                 needs `provider_options={"users": True}`.
@@ -401,7 +401,7 @@ class Sandbox:
 
         Raises:
             CommandFailedError: The exit status is not zero, and `check` is true.
-            CommandTimeoutError: The timeout passed; carries the partial output.
+            CommandTimeoutError: The timeout passed; holds the partial output.
             SandboxLostError: The sandbox ended while the command ran.
             UserUnsupportedError: The sandbox has one user only.
         """
@@ -474,7 +474,7 @@ class Sandbox:
         self, code: str, timeout: float | None, check: bool, on_output: OnOutput | None
     ) -> Output:
         machine = self.machine
-        # A file, not `-c` or standard input: tracebacks then show the lines, and size is no matter.
+        # A file, not `-c` or standard input: tracebacks then show source lines, and any size works.
         script = f"{machine.layout.tmp}/exec-{secrets.token_hex(6)}.py"
         await machine.write_file(script, code.encode())
         try:
@@ -501,7 +501,7 @@ class Sandbox:
         return await on_loop(self.machine.read_file(path))
 
     def write_file(self, path: str, data: bytes | str) -> None:
-        """Write a file in the sandbox, whole or not at all; its folders are made.
+        """Write a file in the sandbox atomically, and create its parent folders.
 
         Raises:
             RemoteFileError: With the errno from the sandbox; the old content is still there.
@@ -513,7 +513,7 @@ class Sandbox:
         await on_loop(self.machine.write_file(path, _as_bytes(data)))
 
     def ensure_dir(self, path: str) -> None:
-        """Make a folder in the sandbox, and those above it, where they are missing."""
+        """Create a folder in the sandbox, with its parents, unless it exists."""
         run_sync(self.machine.make_dir(path))
 
     async def aensure_dir(self, path: str) -> None:
@@ -534,7 +534,7 @@ class Sandbox:
 
     @property
     def jupyter_url(self) -> str:
-        """Where a person can work in this sandbox with JupyterLab; it starts on first use.
+        """The address of JupyterLab in this sandbox. The first use starts it.
 
         Raises:
             SandboxStateError: The execution mode has no notebook, or the sandbox does not run.
@@ -551,7 +551,7 @@ class Sandbox:
     # --- snapshots -------------------------------------------------------------------------------
 
     def snapshot(self, description: str = "") -> str:
-        """Keep the sandbox's files (working folder, home, installed packages) as they are now.
+        """Store a copy of the sandbox's files: working folder, home, installed packages.
 
         Models are not copied; a sandbox made from the snapshot gets them as this one did.
 
@@ -559,7 +559,7 @@ class Sandbox:
             The snapshot's id, for `from_snapshot`.
 
         Raises:
-            SnapshotError: It could not be taken; nothing of it is left.
+            SnapshotError: It could not be taken. Nothing is left of it.
         """
         return run_sync(take_snapshot(self._running, description))
 
@@ -569,11 +569,11 @@ class Sandbox:
 
     @classmethod
     def from_snapshot(cls, snapshot_id: str, config: SandboxConfig | None = None) -> Self:
-        """A sandbox that will start with the files of a snapshot. The snapshot stays as it is.
+        """A sandbox that will start with the files of a snapshot. The snapshot does not change.
 
         Args:
             snapshot_id: What `snapshot` returned.
-            config: Another configuration than that of the sandbox the snapshot was taken of.
+            config: Its configuration; by default that of the original sandbox.
 
         Raises:
             SnapshotError: There is no such snapshot.

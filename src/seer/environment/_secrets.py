@@ -71,7 +71,7 @@ def load_secrets(
         names: Their names.
         environ: The environment; this process's by default.
         dotenv: The file to look in second; by default the project's.
-        required: Whether nothing can go on without all of them.
+        required: Whether a missing one is an error.
 
     Raises:
         SecretMissingError: Some are required and missing; the message names them all.

@@ -1,7 +1,7 @@
-"""Start a sandbox in phases, or take over one that runs.
+"""Start a sandbox in phases, or adopt one that runs.
 
-Each phase has a name, a line of progress and a time in the log. A phase that fails ends the start
-with its name and reason, and leaves nothing running.
+Each phase has a name, shows its progress, and logs the time that it took. If a phase fails, the
+start fails with the name of the phase and the reason, and nothing is left running.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ async def start(
     Raises:
         StartError: A phase failed, or `start_timeout` passed.
         SecretMissingError: A secret is not set.
-        ProviderError: The provider could not be asked for secrets that it keeps.
+        ProviderError: The provider did not answer whether it keeps the missing secrets.
     """
     provider = get_provider(resolve_provider(config.provider))
     secrets, kept = Secrets({}), ()
@@ -120,10 +120,10 @@ async def start(
 
 
 async def adopt(sandbox_id: str, *, provider: str, kind: str) -> Started:
-    """Take over a running sandbox.
+    """Adopt a running sandbox.
 
     Raises:
-        SandboxNotFoundError: It is not running, or is of the other kind.
+        SandboxNotFoundError: It is not running, or it is of the other kind.
     """
     machine = await get_provider(resolve_provider(provider)).find(sandbox_id)
     note = read_note(machine.note)
@@ -136,7 +136,7 @@ async def adopt(sandbox_id: str, *, provider: str, kind: str) -> Started:
 
 
 class _Starter:
-    """One start: what is known so far, and what must be undone if it fails."""
+    """One start: what is prepared so far, and what must be undone if the start fails."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Starter:
                 return _started(machine, note)
         except BaseException as error:
             if machine is not None:
-                # The machine is ended even when the start is cancelled half-way.
+                # Even a start that is cancelled must not leave its machine running.
                 await asyncio.shield(machine.terminate())
             elif self._host is not None:
                 await asyncio.shield(self._host.release())
@@ -250,7 +250,7 @@ class _Starter:
                 self._host = await self._provider.host(self._bare_spec())
         if self._host is not None:
             self._preparer = RemotePreparer(self._host)
-        # None of them needs another, so they run at the same time.
+        # They do not depend on each other, so they run at the same time.
         parts = (
             asyncio.ensure_future(self._packages(display)),
             asyncio.ensure_future(self._models(display)),
@@ -344,7 +344,7 @@ class _Starter:
         )
 
     def _bare_spec(self) -> MachineSpec:
-        """What is known of the machine before anything is prepared for it."""
+        """The part of the spec that is known before anything is prepared."""
         config = self._config
         return MachineSpec(
             label=_label(self._kind, config),
@@ -418,7 +418,7 @@ def _packages_for(config: SandboxConfig, *, notebook: bool) -> tuple[str, ...]:
     if notebook and config.execution_mode is ExecutionMode.NOTEBOOK:
         packages += ("ipykernel",)
     if notebook and config.execution_mode is not ExecutionMode.LOCAL:
-        # What agents expect on a machine of their own.
+        # Agents expect it on a machine of their own.
         packages += ("pip",)
     return packages
 
@@ -436,7 +436,7 @@ def _started(machine: Machine, note: Note) -> Started:
     hidden: dict[str, str] = {}
     others = {origin.name: origin.names for origin in note.origins}
     for model, handle in zip(note.config.models, models, strict=True):
-        # A hidden model goes by its real name in the interface's own source, which no agent sees.
+        # The interface's source, which no agent sees, uses the real name of a hidden model.
         paths[model.name] = paths[handle.name] = handle.path
         if handle.hidden:
             hidden[model.name] = handle.name

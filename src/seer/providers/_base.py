@@ -24,7 +24,7 @@ from seer.providers.client._interfaces import Channel, HostSocket, Listener, Pro
 
 
 class Machine(ABC):
-    """A started machine. The controller holds its lease until `terminate` or `detach`."""
+    """A started machine. The controller holds its lease until it calls `terminate` or `detach`."""
 
     id: str
     provider: str
@@ -34,7 +34,7 @@ class Machine(ABC):
     users: bool = False
     """Whether commands can be run as another user than the agent's."""
     runs_nothing: bool = False
-    """Whether no program can be run in it, because it stands in for a recorded machine."""
+    """Whether it cannot run programs, because it replays a recorded machine."""
 
     @property
     def detached(self) -> bool:
@@ -43,11 +43,11 @@ class Machine(ABC):
 
     @property
     def paused(self) -> bool:
-        """Whether it was paused, as far as this controller has heard."""
+        """Whether it is paused, as far as this controller knows."""
         return False
 
     def path(self, target: str) -> str:
-        """Where programs in the machine see what the spec mounted at `target`."""
+        """The path under which programs in the machine see the mount at `target`."""
         return target
 
     @abstractmethod
@@ -68,13 +68,13 @@ class Machine(ABC):
             env: Added to the machine's environment.
             cwd: Working folder; the layout's `workdir` by default.
             stdin: Whether to keep standard input open for `Process.write`.
-            pty: Run it in a terminal of this size; it then has standard input, and all it prints
+            pty: Run it in a terminal of this size. It then has standard input, and all its output
                 arrives as `stdout`.
             user: The name or number of the machine's user to run it as; the agent's by default.
 
         Raises:
             SandboxLostError: The machine is gone.
-            UserUnsupportedError: The machine has one user only.
+            UserUnsupportedError: The machine has only one user.
             RemoteFileError: The program or the folder does not exist, or cannot be used.
         """
 
@@ -90,15 +90,15 @@ class Machine(ABC):
     async def write_file(
         self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
     ) -> None:
-        """Write a file atomically (or append to it); parent folders are made.
+        """Write a file atomically (or append to it), and create its parent folders.
 
         Raises:
-            RemoteFileError: With the machine's errno. The old content is then still there.
+            RemoteFileError: With the machine's errno. The file then keeps its old content.
         """
 
     @abstractmethod
     async def stat(self, path: str, *, follow: bool = True) -> FileStatus:
-        """Describe a file; with `follow=False` a link itself and not where it leads.
+        """Describe a file; with `follow=False`, a link itself and not its target.
 
         Raises:
             RemoteFileError: With the machine's errno.
@@ -106,7 +106,7 @@ class Machine(ABC):
 
     @abstractmethod
     async def list_dir(self, path: str) -> list[FileStatus]:
-        """Describe everything in a folder, in no order; links are not followed.
+        """Describe everything in a folder, in no particular order. Links are not followed.
 
         Raises:
             RemoteFileError: With the machine's errno.
@@ -114,7 +114,7 @@ class Machine(ABC):
 
     @abstractmethod
     async def make_dir(self, path: str, *, mode: int = 0o755) -> None:
-        """Make a folder and its parents; one that is there already is fine.
+        """Create a folder and its parents. An existing folder is not an error.
 
         Raises:
             RemoteFileError: With the machine's errno.
@@ -122,7 +122,7 @@ class Machine(ABC):
 
     @abstractmethod
     async def remove(self, path: str, *, recursive: bool = False) -> None:
-        """Remove a file, a link or an empty folder; with `recursive` a folder and all in it.
+        """Remove a file, a link or an empty folder; with `recursive`, a folder with its content.
 
         Raises:
             RemoteFileError: With the machine's errno.
@@ -147,24 +147,24 @@ class Machine(ABC):
 
     @abstractmethod
     async def detach(self) -> None:
-        """Give the machine a lifetime of its own: it outlives this controller."""
+        """Let the machine outlive this controller."""
 
     async def pause(self) -> None:
-        """Stop all that runs in the machine and keep its memory. Pausing twice is harmless.
+        """Stop everything that runs in the machine and keep its memory. Pausing twice is harmless.
 
-        Its lease and its timeout hold as before; `idle_timeout` does not count while it is paused.
+        Its lease and its timeout still apply. `idle_timeout` does not count while it is paused.
 
         Raises:
-            PauseUnsupportedError: This provider cannot.
+            PauseUnsupportedError: This provider cannot pause machines.
             SandboxLostError: The machine is gone.
         """
         raise PauseUnsupportedError(f"provider {self.provider!r} cannot pause a machine")
 
     async def resume(self) -> None:
-        """Let a paused machine go on; harmless on one that runs.
+        """Continue a paused machine. Harmless on a machine that runs.
 
         Raises:
-            PauseUnsupportedError: This provider cannot.
+            PauseUnsupportedError: This provider cannot pause machines.
             SandboxLostError: The machine is gone.
         """
         raise PauseUnsupportedError(f"provider {self.provider!r} cannot pause a machine")
@@ -174,18 +174,18 @@ class Machine(ABC):
         """End the machine and everything in it. Terminating twice is harmless."""
 
     def socket_path(self, path: str) -> Path | None:
-        """The host path of a Unix socket of the machine, where they share a host; else None."""
+        """The path of a machine's Unix socket on this host; None if it is on another host."""
         return None
 
     def about(self) -> dict[str, Any]:
-        """What bounds it, as plain data for the records of runs. No secrets."""
+        """Its limits and isolation, as plain data for the records of runs. No secrets."""
         return {"id": self.id, "provider": self.provider}
 
     async def reach(self, path: str) -> HostSocket:
         """Make a Unix socket of the machine available as a file of this host.
 
-        Where they share a host that is the socket itself; else one that passes every connection
-        on until it is closed.
+        On the same host that is the socket itself. Otherwise it is a socket that forwards every
+        connection until it is closed.
 
         Raises:
             OSError: The socket cannot be made on this host.
@@ -211,8 +211,8 @@ class Machine(ABC):
     ) -> ExecResult:
         """Run a command to its end; see `spawn` for the arguments and errors.
 
-        Past `timeout` the whole process tree is killed and the result says so. Of each stream the
-        first `capture_limit` bytes are kept, then a mark; `on_output` gets everything.
+        After `timeout`, the whole process tree is killed and the result says so. The result holds
+        the first `capture_limit` bytes of each stream; `on_output` gets everything.
         """
         return await run_to_end(
             lambda: self.spawn(argv, env=env, cwd=cwd, stdin=stdin is not None, user=user),
@@ -225,7 +225,7 @@ class Machine(ABC):
 
 
 class Host(ABC):
-    """Another computer, on which a machine will run: what its spec names must lie there."""
+    """Another computer, on which a machine will run. The files in its spec must be there."""
 
     name: str
 
@@ -237,15 +237,15 @@ class Host(ABC):
         *,
         on_message: Callable[[Mapping[str, Any]], None],
     ) -> Mapping[str, Any]:
-        """Run the `main` of a module of this package there, with the host's own Python.
+        """Run the `main` of a module of this package on the host, with the host's own Python.
 
         Args:
-            module: Its name; it imports nothing that a host does not get.
-            request: What it reads, as JSON.
-            on_message: Called with what it reports on its way.
+            module: Its name. It may import only what a host gets.
+            request: Its input, sent as JSON.
+            on_message: Called with every progress report.
 
         Returns:
-            What it reports at last.
+            Its result.
 
         Raises:
             SeerError: The error that it reports, of the same class.
@@ -254,20 +254,20 @@ class Host(ABC):
 
     @abstractmethod
     async def push(self, folder: Path) -> Path:
-        """Copy a folder there, unless the same content is there already; gives its path.
+        """Copy a folder to the host, unless the same content is there already. Returns its path.
 
         Raises:
             HostUnreachableError: The connection broke.
-            HostFullError: It has no room.
+            HostFullError: Its disk is full.
         """
 
     @abstractmethod
     async def release(self) -> None:
-        """Release the host, so that it costs nothing more, unless a machine runs on it."""
+        """Release the host, so that it costs nothing, unless a machine runs on it."""
 
 
 class Provider(ABC):
-    """A place where machines come from."""
+    """Starts machines in one place, such as this host or a vendor's cloud."""
 
     name: str
     shares_host: bool = False
@@ -278,25 +278,25 @@ class Provider(ABC):
 
     @property
     def runs_nothing(self) -> bool:
-        """Whether packages, models and repositories would be of no use to its machines."""
+        """Whether its machines run no programs, so that nothing has to be prepared for them."""
         return False
 
     def unavailable(self) -> str | None:
-        """Why it cannot be used here, such as an account that is not set up; None when it can.
+        """Why it cannot be used here, such as missing credentials; None when it can.
 
-        Looked up at once, without any network.
+        This does not use the network.
         """
         return None
 
     async def kept_secrets(self, names: Sequence[str], options: object) -> tuple[str, ...]:
-        """Those of the names under which the provider itself keeps secrets for this account.
+        """The names for which the provider itself stores a secret of this account.
 
         Args:
             names: Names of secrets that are not set here.
             options: The configuration's `provider_options`.
 
         Raises:
-            ProviderError: The provider could not be asked.
+            ProviderError: The provider did not answer.
         """
         return ()
 
@@ -311,8 +311,8 @@ class Provider(ABC):
     async def host(self, spec: MachineSpec) -> Host | None:
         """Where a machine like this will run; None where that is this host.
 
-        What the spec is to name (packages, models, repositories) can then be prepared there.
-        Hand it on in the spec's `host`, or release it.
+        Packages, models and repositories can then be prepared there. Pass it on in the spec's
+        `host`, or release it.
 
         Raises:
             ProviderError: No host is available.

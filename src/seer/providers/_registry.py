@@ -25,20 +25,20 @@ _EXTRAS = frozenset({"modal", "ray", "runpod", "ssh"})
 
 
 class DefaultProvider(str):
-    """The default of a provider's name; it shows as the name that it stands for."""
+    """The default for a provider's name, distinguishable from the same name written by a user."""
 
     __slots__ = ()
 
 
 DEFAULT = DefaultProvider("modal")
-"""What a configuration names when its author chose nothing."""
+"""The provider of a configuration that names none."""
 
 
 def get_provider(name: str) -> Provider:
     """The provider of this name; the same object every time.
 
     Raises:
-        ProviderError: There is none; the message names those that exist.
+        ProviderError: There is no such provider; the message names those that exist.
         MissingExtraError: Its SDK is not installed; the message names the extra.
     """
     return _load(name)
@@ -123,7 +123,7 @@ def _announce(name: str, reason: str) -> str:
 
 
 def has_modal_credentials() -> bool:
-    """Whether Modal's own client would find a token; none is read."""
+    """Whether Modal's own client would find a token. This does not read the token."""
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return True
     file = os.environ.get("MODAL_CONFIG_PATH") or str(Path.home() / ".modal.toml")

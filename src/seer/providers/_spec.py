@@ -1,4 +1,4 @@
-"""What machines are made from and described by: frozen data, no machinery."""
+"""Descriptions of machines, files and results: frozen data only."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,18 +19,18 @@ FileKind = Literal["file", "folder", "link", "socket", "other"]
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSpec:
-    """What to start. Resources are wishes that the provider meets or refuses."""
+    """What to start. The provider gives the resources that it asks for, or refuses."""
 
     label: str = "sandbox"
-    """What it is for, as people will see it in listings."""
+    """What it is for, as listings show it."""
     note: str = ""
-    """Text that the machine keeps for a process that adopts it (`Machine.note`). No secrets."""
+    """Text for a process that adopts the machine later (`Machine.note`). No secrets."""
     gpu: str | None = None
     gpu_count: int = 1
     gpu_optional: bool = False
-    """Whether another GPU, or none, will do on a host that has not what is asked for."""
+    """Whether to accept another GPU, or none, if the host does not have the requested one."""
     share_gpus: bool = False
-    """Whether GPUs that others use will do where no free one is left."""
+    """Whether to accept GPUs that are in use if none is free."""
     cpus: float | None = None
     memory: int | None = None
     disk: int | None = None
@@ -40,13 +40,13 @@ class MachineSpec:
     """Names of secrets that the provider keeps (`Provider.kept_secrets`); their variables are in
     the environment too."""
     path_env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Environment variables that hold a path under a mount's target; they are set to the path
-    that programs in the machine see it under (see `Machine.path`)."""
+    """Environment variables that hold a path below a mount's target. They are set to that path as
+    programs in the machine see it (`Machine.path`)."""
     serves: bool = False
-    """It runs an interface for others, and no agent's code: it may use more of what the kernel
-    counts per user, and make the shared memory in which arrays travel."""
+    """Whether it runs an interface and no agent's code. It then may use more of what the kernel
+    counts per user, and create the shared memory that carries arrays."""
     hidden: bool = False
-    """A model's origin must stay hidden: only a backend that can keep that is used."""
+    """Whether a model's origin must stay hidden. Only a backend that can hide it is then used."""
     users: bool = False
     """Whether it has several users, among them a root; see `seer.isolation._policy.Users`."""
     mounts: tuple[Mount, ...] = ()
@@ -54,13 +54,13 @@ class MachineSpec:
     gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
     """Sockets of served interfaces that this machine may talk to: name -> socket of this host."""
     relayed: frozenset[str] = frozenset()
-    """Those of the gates that pass bytes on: descriptors do not go through, and lines break."""
+    """The gates that are reached through a relay: no descriptors, and connections may break."""
     workdir: Path | None = None
     """A folder of its host that becomes the machine's working folder."""
     python_env: Path | None = None
     """A package environment of its host to put before the interpreter's own."""
     installs: bool = False
-    """Whether programs in it can install packages beside those of `python_env`, for it alone."""
+    """Whether programs in it can install packages of their own in addition to `python_env`."""
     python_version: str | None = None
     """The Python to have, such as `3.12`, where the provider builds an image for the machine."""
     system_packages: tuple[str, ...] = ()
@@ -68,12 +68,12 @@ class MachineSpec:
     devices: tuple[int, ...] | None = None
     """Which of the host's GPUs, by CUDA's number, where they were chosen already."""
     lifeline: int | None = None
-    """A socket of this process. When its other end is gone, the machine ends; a byte that comes
-    over it says that no controller lives any more."""
+    """A socket of this process. The machine ends when the other end is closed. A byte from it means
+    that no controller is left."""
     options: object = None
     """What only one provider understands: a mapping, or its own options object."""
     host: "Host | None" = None
-    """Where the spec's paths are, if its provider has said so (`Provider.host`)."""
+    """The host that has the spec's paths; see `Provider.host`."""
     network: Network = "none"
     isolation: BackendName | Literal["auto"] = "auto"
     lease: float = 60.0
@@ -109,7 +109,7 @@ class ExecResult:
     timed_out: bool = False
     """Killed, with its whole process tree, because the timeout passed; the output is partial."""
     truncated: bool = False
-    """A stream was longer than the capture limit; it ends with a mark that says so."""
+    """A stream was longer than the capture limit; it ends with a line that says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class FileStatus:
 
 @dataclass(frozen=True)
 class TerminalSize:
-    """Makes a command run in a terminal of this size."""
+    """The size of the terminal that a command runs in."""
 
     rows: int = 24
     columns: int = 80

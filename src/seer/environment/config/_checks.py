@@ -130,7 +130,7 @@ def size(field: str, value: object) -> int:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip())
         if match is None:
-            raise ConfigError(field, value, 'is no size; write bytes as an int, or e.g. "16GiB"')
+            raise ConfigError(field, value, 'is not a size; write bytes as an int, or e.g. "16GiB"')
         parsed = int(float(match[1]) * _UNITS[match[2]])
         if parsed < 1:
             raise ConfigError(field, value, "must be at least 1 byte")

@@ -49,7 +49,7 @@ async def download(
     on_bytes: OnBytes,
     packages: Path | None = None,
 ) -> tuple[Path, str]:
-    """Download a model from the hub, or what is missing of it.
+    """Download a model from the hub, or the parts of it that are missing.
 
     Args:
         name: Its id.
@@ -62,7 +62,7 @@ async def download(
         The folder, and the commit.
 
     Raises:
-        ModelError: It could not be had; the message says why and what to do.
+        ModelError: It could not be downloaded; the message says why and what to do.
     """
     logger.info("model %s: looking for revision %s", name, revision)
     request = {"repo_id": name, "revision": revision, "token": token}

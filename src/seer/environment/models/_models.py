@@ -75,7 +75,7 @@ def read_aliases(environ: Mapping[str, str]) -> dict[str, str]:
     """The aliases in `SEER_MODEL_ALIASES`: `name=other,name=other`.
 
     Raises:
-        ConfigError: An entry has no two sides, or a name stands there twice.
+        ConfigError: An entry is not of the form `name=other`, or a name occurs twice.
     """
     aliases: dict[str, str] = {}
     for entry in environ.get(ALIASES, "").split(","):

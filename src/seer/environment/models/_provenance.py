@@ -1,6 +1,6 @@
-"""Where a sandbox's models and packages come from, as the records of runs tell it.
+"""Where a sandbox's models and packages come from, for the records of runs.
 
-No agent reads records, so hidden models stand here under their real names.
+No agent can read records, so they hold the real names of hidden models.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""Collect the wheels that a host elsewhere needs and cannot fetch by itself.
+"""Collect the wheels that a remote host needs and cannot download itself.
 
-They are resolved as that host would resolve them. What has no wheel is built here, and goes along
-if it fits any machine.
+They are resolved as that host would resolve them. A package without a wheel is built here, and is
+sent if its wheel fits every machine.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def collect_wheels(
     *,
     on_progress: Callable[[str], None],
 ) -> None:
-    """Gather wheels for another host, with all that they need, in a folder.
+    """Collect wheels for another host, with their dependencies, in a folder.
 
     Args:
         requirements: What is wanted.
@@ -36,7 +36,7 @@ async def collect_wheels(
         on_progress: Called with what is being done.
 
     Raises:
-        PackageError: There is no wheel of something for that host.
+        PackageError: A package has no wheel for that host.
     """
     on_progress("collecting wheels")
     settings = read_index_settings(os.environ)
@@ -63,6 +63,6 @@ async def collect_wheels(
         except BuildFailed as error:
             raise PackageError(
                 f"packages {list(requirements)!r}: wheels for Python {target['python']} on "
-                f"{target['machine']} cannot be had:\n{error}"
+                f"{target['machine']} are not available:\n{error}"
             ) from None
         await asyncio.to_thread(shutil.copytree, wheels, folder, dirs_exist_ok=True)

@@ -55,7 +55,7 @@ class Preparer(ABC):
         """Make an environment with these packages; None where none are wanted.
 
         Raises:
-            PackageError: They cannot be had, or system packages are missing.
+            PackageError: They could not be installed, or system packages are missing.
         """
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Preparer(ABC):
         """Download a model from the hub: its folder, and its commit if it has one.
 
         Raises:
-            ModelError: It could not be had.
+            ModelError: It could not be found or downloaded.
         """
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Preparer(ABC):
             on_bytes: Called while bytes arrive, with sums over all models so far.
 
         Raises:
-            ModelError: A model could not be had; the message says why and what to do.
+            ModelError: A model could not be prepared; the message says why and what to do.
             ConfigError: `SEER_MODEL_ALIASES` does not parse.
         """
         sources = _Sources(self, read_aliases(os.environ), token, _Tally(on_bytes))

@@ -1,4 +1,4 @@
-"""How to serve an interface, as the user says it, checked before anything starts."""
+"""The options of `ScopedSandbox.serve`, checked before anything starts."""
 
 import keyword
 from collections.abc import Mapping
@@ -95,7 +95,7 @@ def check_budget(what: str, budget: object) -> None:
     """Check a budget.
 
     Raises:
-        ConfigError: It is neither one nor None; `what` says where it was given.
+        ConfigError: It is neither a budget nor None; `what` names the argument.
     """
     if budget is not None and not isinstance(budget, Budget):
         raise ConfigError(what, budget, "must be a Budget, such as Budget(calls=100)")
@@ -105,7 +105,7 @@ def check_number(what: str, replicas: object) -> None:
     """Check a number of copies.
 
     Raises:
-        ConfigError: It is none; `what` says where it was given.
+        ConfigError: It is not a valid number; `what` names the argument.
     """
     try:
         check_replicas(replicas)

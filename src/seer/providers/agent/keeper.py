@@ -1,10 +1,10 @@
-"""The keeper of one machine, on the host: its lease, its limits, its end.
+"""The supervisor of one machine, on the host: checks its lease and limits, and ends it.
 
-Started by the controller as `keeper.py FD ID`, where FD reads as the bencoded settings. It forks at
-once: the parent only waits and cleans up if the keeper itself is killed (see `reaper`), the child
-spawns the jail before it does anything else, and then listens to controllers on `keeper.sock`.
+The controller starts it as `keeper.py FD ID`; FD is a file with the bencoded settings. It forks at
+once. The parent only waits, and cleans up if the keeper itself is killed (see `reaper`). The child
+spawns the jail first, then accepts controllers on `keeper.sock`.
 
-A controller that holds the machine renews the lease; a machine that no controller holds ends,
+A controller that holds the machine renews the lease. A machine that no controller holds ends,
 unless it was detached.
 """
 
@@ -36,9 +36,9 @@ _HELD_NO_MORE = "what held its resources is gone"
 
 
 def main() -> None:
-    """Read the settings, leave a reaper behind, and keep the machine until it ends."""
+    """Read the settings, fork a reaper, and supervise the machine until it ends."""
     if os.fork():
-        # Away from the controller, which so has no zombie to look after.
+        # The controller is then not the parent, and has no zombie to reap.
         os._exit(0)
     with open(int(sys.argv[1]), "rb") as file:
         settings = wire.decode_message(file.read())
@@ -50,12 +50,12 @@ def main() -> None:
         reaper.wait(pid, home, settings)
         os._exit(0)
     Keeper(settings, home).run()
-    # Without the interpreter's own clean-up, which has nothing to do here.
+    # Skip the interpreter's own clean-up; there is nothing for it to do.
     os._exit(0)
 
 
 def now() -> float:
-    """Seconds of a clock that goes on while the computer sleeps."""
+    """Seconds on a clock that also runs while the computer sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -172,7 +172,7 @@ class Keeper:
         self._judge()
 
     def _patience(self) -> float:
-        """Milliseconds until something is due without anybody asking for it."""
+        """Milliseconds until the next deadline or check."""
         due = [self._next_look] if self._watchdog.interval is not None else []
         if not self._detached:
             due.append(self._renewed + self._lease)
@@ -235,7 +235,7 @@ class Keeper:
             self._stderr = -1
 
     def _serve_desk(self) -> None:
-        """Kill what is below a process of the jail that asks for it and cannot see it itself."""
+        """Kill the descendants of a jailed process that asks for it and cannot see them itself."""
         try:
             _, extra, _, _ = self._desk.recvmsg(16, socket.CMSG_SPACE(12))
         except OSError:
@@ -325,7 +325,7 @@ class Keeper:
     # --- the end ------------------------------------------------------------------------------
 
     def _finish(self, reason: str) -> None:
-        # The jail first: what is told afterwards is then true.
+        # The jail first, so that controllers hear of the end only after it.
         os.close(self._alive)
         self._home.kill()
         self._home.record(reason)

@@ -59,8 +59,8 @@ class LazyServer:
     def start(self) -> None:
         """Start the program, which will find the connection that is waiting.
 
-        A caller is turned away while there is no process to be had, and for a while after the
-        program has failed quickly several times.
+        Refuses the connection if no process can be started, and for a while after the program has
+        failed quickly several times.
         """
         now = time.monotonic()
         if self._failures >= _MOST_FAILURES and now < self._started + _PAUSE:
@@ -99,7 +99,7 @@ class LazyServer:
             listener.close()
 
     def ended(self, pids: dict[int, int]) -> None:
-        """Take note of children that have ended; if the program did, it can be started again."""
+        """Handle children that have ended. If the program did, it can be started again."""
         if self.pid in pids:
             self.pid = 0
             os.close(self._held)

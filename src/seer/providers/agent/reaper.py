@@ -1,8 +1,8 @@
-"""A machine's folder, control group and end, and the process that sees to them if all else fails.
+"""Cleans up after a machine, even if its keeper is killed.
 
-The reaper is the keeper's parent and its subreaper: whatever the keeper had started comes to it
-when the keeper is killed. Both hold the lock on the machine's folder; a folder whose lock is free
-has nobody left, and the next start or listing sweeps it away.
+The reaper is the keeper's parent and subreaper: when the keeper is killed, the reaper inherits its
+processes. Both hold the lock on the machine's folder. A folder whose lock is free has neither of
+them, and the next start or listing removes it.
 """
 
 # pathlib would be most of what this process imports.
@@ -32,7 +32,7 @@ else:
 
 
 class Home:
-    """What has to be gone when a machine is gone."""
+    """What must be removed when a machine ends: its processes, control group and folder."""
 
     def __init__(self, settings: Message) -> None:
         self.id = wire.get_text(settings, "id")
@@ -61,7 +61,7 @@ class Home:
             self.group = None
 
     def listen(self) -> socket.socket:
-        """The socket on which controllers are heard."""
+        """The socket on which the keeper accepts controllers."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         folder = os.open(self._folder, os.O_PATH | os.O_CLOEXEC)
         try:
@@ -92,7 +92,7 @@ class Home:
             return
 
     def remove(self) -> None:
-        """Give back what was lent to the machine, and remove its folder."""
+        """Return folders of the host to their owners, and remove the machine's folder."""
         self._give_back()
         try:
             remove_tree(self._folder)
@@ -100,7 +100,7 @@ class Home:
             return
 
     def _give_back(self) -> None:
-        """Give what the machine's user has made in folders of others to those."""
+        """Give files that the machine's user made in other owners' folders to those owners."""
         if not self._user or not _is_last(wire.get_int(self._user, "lock")):
             return
         folders = self._user["folders"]
@@ -127,7 +127,7 @@ def _is_last(lock: int) -> bool:
 
 
 def _forbid_forks(folder: str) -> None:
-    """Nothing in the group can fork from now on, so a bomb in it cannot outrun its killing."""
+    """Forbid forks in the group, so that a fork bomb cannot outrun its killing."""
     try:
         with open(os.path.join(folder, "pids.max"), "r+") as file:
             file.write("0")
@@ -136,7 +136,7 @@ def _forbid_forks(folder: str) -> None:
 
 
 def wait(keeper: int, home: Home, settings: Message) -> None:
-    """Wait for the keeper; when it did not end well, end the machine in its stead."""
+    """Wait for the keeper. If it failed or was killed, end the machine instead of it."""
     tree.set_name("seer-reaper")
     for key in ("control", "alive", "desk"):
         os.close(wire.get_int(settings, key))
@@ -148,7 +148,7 @@ def wait(keeper: int, home: Home, settings: Message) -> None:
     for connector in wire.get_dict(settings, "connectors").values():
         if isinstance(connector, dict):
             os.close(wire.get_int(connector, "fd"))
-    # A signal to the group must not take the cleaner along with what has to be cleaned.
+    # A signal to the process group must not end the process that cleans up.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     while True:

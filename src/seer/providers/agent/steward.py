@@ -1,9 +1,8 @@
-"""The first process in a machine: takes connections and serves each from a fork of itself.
+"""The first process in a machine: accepts connections and serves each from a fork of itself.
 
-Transport-neutral: it serves an inherited listening socket, or one connection on standard input
-and output. It holds no secrets that its commands do not have, and trusts what its controller
-asks, because only the controller can reach it. When the keeper goes, it ends with everything it
-ever started.
+It serves an inherited listening socket, or one connection on standard input and output. It holds no
+secrets that its commands do not have. It trusts its requests, because only the controller can reach
+it. When the keeper ends, the steward kills everything that it started, and ends.
 """
 
 # pathlib would be most of what this process imports.
@@ -99,7 +98,7 @@ class Steward:
             if not os.WIFSTOPPED(status):
                 ended[pid] = status
             elif pid in self._servers:
-                # No program in the jail has a reason for it, except to escape its timeouts.
+                # A program in the jail stops a server only to escape its timeout.
                 os.kill(pid, signal.SIGKILL)
         self._forget_ended(ended)
 
@@ -113,8 +112,8 @@ class Steward:
                 killed = killed or os.WIFSIGNALED(status)
         if not killed:
             return
-        # What it served can no longer be told from other orphans, and a command must not outlive
-        # its connection by having its server killed: so all orphans go.
+        # Its command is now an orphan like any other, and a command must not outlive its connection
+        # by killing its server. So all orphans are killed.
         if tree.visible():
             kept = {self._forwarder.pid} if self._forwarder is not None else set[int]()
             self._forget_ended(tree.kill_descendants(spare=self._servers | kept))
@@ -129,7 +128,7 @@ class Steward:
         try:
             pid = os.fork()
         except OSError as error:
-            # At its limit of processes the machine still says so.
+            # A machine at its limit of processes can still report that.
             if not self._world.ends():
                 FrameStream(fd, fd).fail(error)
             os.close(fd)
@@ -149,7 +148,7 @@ class Steward:
 
 
 def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> LazyServer | None:
-    """What makes the proxy outside look like one on the machine's own loopback, when needed."""
+    """Makes the proxy outside reachable on the machine's loopback. Starts with its first use."""
     if not settings:
         return None
     from .lazy_server import LazyServer
@@ -205,7 +204,7 @@ def serve(
 
 
 def _abort(stream: FrameStream, server: int, servers: set[int]) -> None:
-    """Kill the process that serves another connection, which was stopped or does not answer."""
+    """Kill the process that serves another connection, if it was stopped or does not answer."""
     if server not in servers:
         raise ProcessLookupError(3, os.strerror(3))
     os.kill(server, 9)

@@ -23,7 +23,7 @@ def find_user(wanted: bytes) -> User:
     """A user by name or number, as the machine's own /etc/passwd has it.
 
     Raises:
-        OSError: There is none.
+        OSError: There is no such user.
     """
     with open("/etc/passwd", "rb") as file:
         for line in file:
@@ -34,7 +34,7 @@ def find_user(wanted: bytes) -> User:
 
 
 def become_user(user: User) -> None:
-    """Give this process up to a user, for good. Only root keeps its capabilities."""
+    """Become a user permanently. Only root keeps its capabilities."""
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)

@@ -1,4 +1,4 @@
-"""A rented machine as a host: signs of life, the one machine on it, letting go of it."""
+"""A rented machine as a host: heartbeats, the one machine on it, and its release."""
 
 import asyncio
 import contextlib
@@ -20,21 +20,21 @@ from seer.providers.rented._rental import Rental
 logger = logging.getLogger(__name__)
 
 ROOT = "/seer"
-"""Where everything of Seer's lies on a rented machine. Its user must be able to pass it."""
+"""Seer's folder on a rented machine. The sandbox's user must be able to pass through it."""
 CACHE = f"{ROOT}/cache"
-"""Where models and packages lie: the vendor's storage, if there is any."""
+"""The folder of models and packages: the vendor's storage, if there is any."""
 
 
 _SHORTEST = 9.0
 _MOMENT = 2.0
 _LAST_WORDS = 5.0
-"""Seconds in which a rental monitor must have drawn its conclusion."""
+"""Seconds in which a rental monitor must notice that its machine has ended."""
 
 
 def preparing_lease(lease: float) -> float:
-    """Seconds of silence that a rented machine bears before there is a keeper on it.
+    """Seconds without a heartbeat after which a rented machine ends while it is prepared.
 
-    Signs of life are commands, which take their time, so very short leases are stretched.
+    A heartbeat is a command, which takes its time, so very short leases are extended.
     """
     return max(lease, _SHORTEST)
 
@@ -45,13 +45,13 @@ class RentedHost(RemoteHost):
     def __init__(
         self, link: Link, rental: Rental, *, provider: str, lease: float, python: str = ""
     ) -> None:
-        """Take over a rented machine; `keep` begins to give signs of life.
+        """Use a rented machine; `keep` starts its heartbeats.
 
         Args:
-            link: The way there.
+            link: The connection to it.
             rental: The machine.
             provider: The provider's name.
-            lease: Seconds of silence after which it gives itself back.
+            lease: Seconds without a heartbeat after which it ends itself.
             python: Its interpreter; empty to look for one.
         """
         super().__init__(
@@ -71,7 +71,7 @@ class RentedHost(RemoteHost):
         """Whether the vendor ended the machine, and no part of Seer did."""
 
     def keep(self) -> None:
-        """Give signs of life until a machine runs on it."""
+        """Send heartbeats until a machine runs on it."""
         if self._beating is None:
             self._beating = asyncio.create_task(self._beat())
 
@@ -81,7 +81,7 @@ class RentedHost(RemoteHost):
             try:
                 await self.link.run(["touch", f"{ROOT}/beat"])
             except ProviderError as error:
-                logger.debug("%s: a sign of life did not arrive: %s", self.name, error)
+                logger.debug("%s: a heartbeat failed: %s", self.name, error)
 
     async def _stop_beating(self) -> None:
         beating, self._beating = self._beating, None
@@ -113,7 +113,7 @@ class RentedHost(RemoteHost):
         try:
             machine = await super().find(machine_id)
         except (ProviderError, SandboxLostError):
-            # One that is about to end can still be found, and then no more.
+            # The vendor may still list a machine that is about to end.
             lost = await self._lost()
             if lost is None:
                 raise
@@ -141,16 +141,16 @@ class RentedHost(RemoteHost):
         return PreemptedError(str(error)) if self._taken else error
 
     async def machine_ended(self) -> None:
-        """The machine was terminated, so the rented one can go.
+        """The machine was terminated, so the rental ends.
 
-        Its rental monitor sees to that, and the vendor then remembers the reason.
+        Its rental monitor ends it, and the vendor then records the reason.
         """
         with contextlib.suppress(ProviderError):
             await self.rental.gone(_LAST_WORDS)
         await self.release()
 
     async def leave(self) -> None:
-        """Have it leave by itself, with what it wrote kept on its storage; then give it back."""
+        """Have it flush its storage and end itself, then release it."""
         await self._stop_beating()
         with contextlib.suppress(ProviderError):
             await self.link.run(["/bin/sh", "-c", "sync $0/cache; touch $0/leave", ROOT])
@@ -158,7 +158,7 @@ class RentedHost(RemoteHost):
         await self.release()
 
     async def release(self) -> None:
-        """Give the rented machine back. If the vendor does not answer, it ends by itself."""
+        """Release the rented machine. If the vendor does not answer, the machine ends itself."""
         await self._stop_beating()
         with contextlib.suppress(SeerError):
             await self.link.close()
@@ -166,7 +166,7 @@ class RentedHost(RemoteHost):
             await self.rental.end()
         except ProviderError as error:
             logger.warning(
-                "%s could not be told to end (%s); it ends by itself within %.0f s",
+                "%s could not be told to end (%s); it ends itself within %.0f s",
                 self.name,
                 error,
                 self._lease,

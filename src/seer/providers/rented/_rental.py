@@ -11,7 +11,7 @@ from seer.errors import CapacityError, SandboxLostError
 
 
 class Rental(ABC):
-    """A machine that is paid for until it is ended. Errors are Seer's, with the vendor's words."""
+    """A machine that is paid for until it ends. Errors are Seer's, with the vendor's message."""
 
     id: str
     """The vendor's id of it."""
@@ -28,7 +28,7 @@ class Rental(ABC):
 
     @abstractmethod
     async def gone(self, patience: float) -> bool:
-        """Wait at most `patience` seconds for it to end by itself; whether it has.
+        """Wait at most `patience` seconds for it to end. Returns whether it has.
 
         Raises:
             ProviderError: The vendor does not answer.
@@ -36,10 +36,10 @@ class Rental(ABC):
 
     @abstractmethod
     async def end(self) -> None:
-        """Give it back, and wait until the vendor has taken it. Twice is harmless.
+        """End the rental, and wait until the vendor confirms. Ending twice is harmless.
 
         Raises:
-            ProviderError: The vendor does not answer; the machine then ends by itself.
+            ProviderError: The vendor does not answer; the machine then ends itself.
         """
 
 
@@ -54,7 +54,7 @@ CODES = {
     "first process": 87,
     "keeper was killed": 88,
 }
-"""Words of a reason -> exit code of the rental monitor. Sooner ones win."""
+"""Words in a reason -> exit code of the rental monitor. The first match counts."""
 _REASONS = {
     80: "terminated",
     81: "its timeout passed",
@@ -83,7 +83,7 @@ _LONGEST_PAUSE = 30.0
 async def when_there_is_room(
     attempt: Callable[[float], Awaitable[T]], *, what: str, patience: float
 ) -> T:
-    """Try until there is capacity.
+    """Retry until the vendor has capacity.
 
     Args:
         attempt: Called with the seconds left.
@@ -91,7 +91,7 @@ async def when_there_is_room(
         patience: Seconds after which to give up.
 
     Raises:
-        CapacityError: There was none all the while; with the vendor's last words.
+        CapacityError: There was none within `patience`; holds the vendor's last message.
     """
     began = time.monotonic()
     pause = FIRST_PAUSE

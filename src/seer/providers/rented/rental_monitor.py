@@ -1,13 +1,12 @@
-"""The first process of a rented machine: ends it when it is not needed any more.
+"""The first process of a rented machine. It ends the rental when the machine is no longer needed.
 
-Started with its settings as JSON. Three things keep a rented machine: a sandbox whose keeper lives;
-before there is one, signs of life from the controller that prepares it (a file that it touches);
-and at most `lifetime` seconds. When none of them holds, the machine is given back: by leaving,
-where the vendor takes that as the end (`exit`), or by telling the vendor with the key that it gave
-this machine for itself (`runpod`). That key never reaches the sandbox's programs: they are another
-user, who cannot read this process.
+It is started with its settings as JSON. A rented machine is needed while the keeper of a sandbox
+lives on it. Before there is a keeper, it is needed while the controller that prepares it touches a
+file (the heartbeat). It never lives longer than `lifetime` seconds. The rental ends when this
+process exits (`exit`), or by a request to the vendor (`runpod`), with the key that the vendor gave
+to this machine for itself. The sandbox's programs cannot read that key: they run as another user.
 
-A keeper's own lease is what ends a sandbox whose controller is gone; this draws the conclusion.
+The keeper's lease ends a sandbox whose controller is gone; this process then ends the rental.
 """
 
 # pathlib would be most of what this process imports.
@@ -27,7 +26,7 @@ _TERMINATE = "mutation ($input: PodTerminateInput!) { podTerminate(input: $input
 
 
 class RentalMonitor:
-    """Looks, and ends."""
+    """Watches one rented machine."""
 
     def __init__(self, root: str, *, lease: float, lifetime: float) -> None:
         self._state = os.path.join(root, "state", "seer")
@@ -43,12 +42,12 @@ class RentalMonitor:
 
     @staticmethod
     def mark() -> None:
-        """Say that this machine holds one sandbox and nothing else (`seer.isolation` asks)."""
+        """Mark this machine as one that holds one sandbox; `seer.isolation` reads the mark."""
         with open("/etc/seer-rented", "w"):
             pass
 
     def watch(self) -> str:
-        """Wait until the machine is needed no more; the reason."""
+        """Wait until the machine is no longer needed. Returns the reason."""
         while True:
             reason = self.look()
             if reason is not None:
@@ -57,7 +56,7 @@ class RentalMonitor:
             self._collect()
 
     def look(self) -> str | None:
-        """Why the machine is needed no more; None while it is."""
+        """Why the machine is no longer needed; None while it is."""
         if self._lifetime and time.monotonic() - self._began > self._lifetime:
             return "its timeout passed"
         if self._lives():
@@ -71,7 +70,7 @@ class RentalMonitor:
             silent = time.time() - os.stat(self._beat).st_mtime
         except OSError:
             silent = time.monotonic() - self._began
-        # A clock that was set cannot make a machine live for ever.
+        # Setting the clock must not make a machine live forever.
         if silent > self._lease or silent < -self._lease:
             return (
                 f"its controller was silent for longer than the lease of {self._lease:g} s "
@@ -92,7 +91,7 @@ class RentalMonitor:
         try:
             fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            # It is being made; the process that makes it shows that it lives.
+            # It is being made, and the controller that makes it still sends heartbeats.
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,7 +117,7 @@ class RentalMonitor:
 
 
 def give_back_runpod() -> None:
-    """Tell RunPod that this pod is over, until it listens. Does not return."""
+    """Ask RunPod to end this pod, again and again. Does not return."""
     base = os.environ.get("RUNPOD_API_BASE_URL", "https://api.runpod.io")
     pod = os.environ.get("RUNPOD_POD_ID", "")
     body = json.dumps({"query": _TERMINATE, "variables": {"input": {"podId": pod}}})
@@ -143,7 +142,7 @@ def _leave(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Watch, then give the machine back."""
+    """Watch, then end the rental."""
     settings = json.loads(sys.argv[1])
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
