@@ -35,8 +35,7 @@ from seer.environment.prepare._files import (
     copy_files,
     place_in_hub_cache,
 )
-from seer.environment.prepare._preparer import LocalPreparer, Preparer
-from seer.environment.prepare._remote import RemotePreparer
+from seer.environment.prepare._preparer import LocalPreparer, Preparer, RemotePreparer
 from seer.environment.repos._repos import PreparedRepo
 from seer.errors import SandboxNotFoundError, SeerError, StartError
 from seer.isolation import Mount
