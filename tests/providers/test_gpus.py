@@ -171,4 +171,4 @@ def test_what_is_here_is_used_where_the_provider_was_resolved(
     ):
         assert _visible(sandbox) == "0"
         assert Sandbox.list(provider="local")[0].gpu == "NVIDIA A100-SXM4-80GB", "what it really is"
-    assert "gpu='H100'" in caplog.text and "Tesla T4; that is used" in caplog.text
+    assert "gpu='H100'" in caplog.text and "Tesla T4; using that instead" in caplog.text

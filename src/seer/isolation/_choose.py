@@ -1,4 +1,4 @@
-"""Choose a backend, and say why the others cannot be used. Fails closed."""
+"""Choose a jail backend. If none works, refuse with the reasons."""
 
 import logging
 import os
@@ -31,10 +31,10 @@ def choose(
 
     Args:
         name: A backend by name, or `auto` for the strongest that works here.
-        needs: What the use demands; a backend that cannot keep it is refused, also by name.
+        needs: What is required. A backend that cannot meet it is refused, even if it was named.
 
     Raises:
-        IsolationUnavailableError: None fits; the message has each backend's reason and fix.
+        IsolationUnavailableError: No backend can be used; the message has the reasons and fixes.
     """
     automatic: tuple[BackendName, ...] = _AUTOMATIC
     if is_rented():
@@ -66,7 +66,7 @@ def choose(
 def backends() -> dict[BackendName, str | None]:
     """Each backend with why it cannot be used here; None where it works.
 
-    Without `container`, which is none for a machine that holds more than one sandbox.
+    `container` is left out: it is only for machines that hold a single sandbox.
     """
     names: tuple[BackendName, ...] = (*_AUTOMATIC, "none")
     return {name: _BACKENDS[name].unavailable() for name in names}

@@ -1,10 +1,10 @@
-"""Resource limits of a jail's processes, as far as rlimits carry them.
+"""Resource limits of a jail's processes that rlimits can express.
 
-Memory and process counts of a whole tree need a cgroup or a watchdog; see `_cgroup`.
+Limits on the memory and process count of a whole tree need a cgroup or a watchdog; see `_cgroup`.
 
-Several of these the kernel counts per user. Jails that root starts have users of their own. Jails
-that a user starts share that user, so what they may use together is a share of the user's own
-limits (`Limits.share`), and what is left stays for the user's other programs.
+The kernel counts several of these per user. Jails that root starts have their own users. Jails that
+an ordinary user starts share that user, so together they get only a share of the user's limits
+(`Limits.share`). The rest stays for the user's other programs.
 """
 
 import resource
@@ -21,12 +21,12 @@ _OPTIONS = {
     resource.RLIMIT_SIGPENDING: "sigpending",
 }
 _PENDING_SIGNALS = 4096
-"""Of one jail, where they are counted for it alone; POSIX timers count too."""
+"""For one jail, if the kernel counts them for it alone. POSIX timers count too."""
 _LEAST_OPEN_FILES = 256
 _OWNERS_SHARE = 0.5
-"""From this share on, a jail is taken to run its owner's code and not an agent's."""
+"""A jail with at least this share runs its owner's code, not an agent's."""
 _MACHINES = 32
-"""Where a limit can only be set for each jail by itself, this many together use up the share."""
+"""If a limit can only be set per jail, this many jails together use up the share."""
 
 
 def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int]:
@@ -67,9 +67,9 @@ def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int
 
 
 def _shared_open_files(limits: Limits) -> int:
-    """As many as leave the user's other programs, who go by their soft limit, the rest.
+    """A number that leaves the rest of the soft limit to the user's other programs.
 
-    What runs an owner's interface passes few descriptors, but may need many open files.
+    An owner's interface passes few descriptors, but may need many open files.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = soft if limits.share < _OWNERS_SHARE else _hard(resource.RLIMIT_NOFILE)
@@ -77,7 +77,7 @@ def _shared_open_files(limits: Limits) -> int:
 
 
 def shared_rlimits(limits: Limits) -> dict[int, int]:
-    """What jails of this user may use together, of what the kernel counts per user.
+    """Limits that all jails of this user share, of what the kernel counts per user.
 
     Set before a user namespace is made, they bound what the user as a whole may have when
     something in the namespace wants more.

@@ -1,4 +1,4 @@
-"""What a jail may see and use: one frozen description for every backend. No machinery here."""
+"""What a jail may see and use: one frozen description for every backend."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,23 +27,21 @@ class Limits:
     cpu_seconds: int | None = None
     """CPU seconds of any one process."""
     memory_files: bool = True
-    """Whether programs may make files and segments of memory that belong to no process. Without a
-    control group nothing counts those."""
+    """Whether programs may create memory files and segments, which belong to no process. Without a
+    control group, nothing counts those."""
     keep_cores: bool = False
     """Keep programs on the processors that they were started on."""
     share: float = 0.25
-    """Where the jail's user has other programs too: the part of that user's limits (descriptors in
-    flight, pending signals, message queues, processes, file watches) that such jails may use
-    together."""
+    """If the jail's user has other programs: the part of that user's limits (descriptors in flight,
+    pending signals, message queues, processes, file watches) that such jails may use together."""
 
 
 @dataclass(frozen=True)
 class Mount:
     """A file or folder of the host, and where it appears in the jail.
 
-    No jail may be able to write to the folders above `source`, or it could swap what is mounted.
-    Programs in the jail can learn `source` from the mount table: where that must not be, it has to
-    have a neutral name.
+    No jail may write to the folders above `source`, or it could replace what is mounted. Programs
+    in a jail may learn `source` from the mount table. If they must not, give it a neutral name.
     """
 
     source: Path
@@ -60,16 +58,16 @@ class Users:
     """
 
     root: int
-    """Who root is on the host."""
+    """The id of its root on the host."""
     others: tuple[int, ...]
-    """Who 1001, 1002 and so on are on the host."""
+    """The ids of 1001, 1002 and so on, on the host."""
     etc: Path
     """A folder that becomes the jail's /etc, and belongs to its root."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """All that a jail may see. What is not named here is not there."""
+    """Everything that a jail may see. What is not named here is not visible."""
 
     mounts: tuple[Mount, ...] = ()
     masked: tuple[Path, ...] = ()
@@ -86,4 +84,4 @@ class Policy:
     uid: int | None = None
     """As root: the unprivileged user to become. None picks the backend's default."""
     users: Users | None = None
-    """More users than that one; only where root starts a bubblewrap jail."""
+    """Further users, only for bubblewrap jails that root starts."""

@@ -1,11 +1,11 @@
-"""Users for the jails that root starts: one for each machine, for as long as it lives.
+"""User ids for the jails that root starts: one for each running machine.
 
 The kernel counts much per user: descriptors in flight, pending signals, processes, inotify
 instances. Two machines with one user could use up each other's share.
 
-A user is taken by a lock on a file of its number. Every process with a descriptor of that file
+A lock on the file with its number reserves a user. Every process with a descriptor of that file
 holds the user, and the kernel frees it with the last of them. All processes of root on one host use
-the same files, also with different state folders.
+the same files, even with different state folders.
 """
 
 import fcntl
@@ -18,16 +18,16 @@ from seer.errors import IsolationError
 from seer.isolation._system import JAIL_UIDS
 
 MACHINE_UIDS = JAIL_UIDS[16:-16]
-"""Those that machines get; the rest of the block is for jails that are not machines."""
+"""The ids for machines. The rest of the block is for jails that are not machines."""
 _FOLDER = Path("/run/seer-users")
 
 
 def take_user(folders: Iterable[Path] = ()) -> tuple[int, int]:
-    """A user that no other machine has, and the descriptor that holds it.
+    """Reserve a user that no other machine has. Returns it with the descriptor that holds it.
 
     Args:
-        folders: Where the machine will write, beside its own folder. A machine that lives and
-            writes to one of them too shares its user, because each must be able to write there.
+        folders: Folders outside its own that the machine will write to. Machines that write to the
+            same folder share a user, because each of them must be able to write there.
 
     Raises:
         IsolationError: All of them are in use.
@@ -42,12 +42,12 @@ def take_user(folders: Iterable[Path] = ()) -> tuple[int, int]:
             f"a user for the machine cannot be taken, because {str(_FOLDER)!r} cannot be written "
             f"to ({error.strerror}); make /run writable"
         ) from None
-    # Anywhere among them, so that one just freed is seldom taken at once.
+    # Start anywhere, so that a user that was just freed is seldom reused at once.
     start = secrets.randbelow(len(MACHINE_UIDS))
     order = [*MACHINE_UIDS[start:], *MACHINE_UIDS[:start]]
     order[:0] = [status.st_uid for status in found if status.st_uid in MACHINE_UIDS]
     try:
-        # Two at once could both see a lock free that one of them is about to have.
+        # Otherwise two processes could both see a lock as free.
         fcntl.flock(everyone, fcntl.LOCK_EX)
         for uid in order:
             fd = _open(str(uid))

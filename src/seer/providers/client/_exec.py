@@ -25,21 +25,21 @@ async def run_to_end(
     on_output: OnOutput | None,
     capture_limit: int,
 ) -> ExecResult:
-    """Start a command and wait for its end; `Machine.exec` says what for.
+    """Start a command and wait for its end; see `Machine.exec`.
 
     Args:
-        spawn: Starts it.
+        spawn: Starts the command.
         argv: Its arguments, for errors.
-        stdin: What it is fed.
+        stdin: Its standard input.
         timeout: Seconds after which it is killed.
-        on_output: Gets all it prints.
+        on_output: Called with its output.
         capture_limit: How much of each stream is kept.
 
     Raises:
-        SandboxLostError: The machine is gone, or does not start it.
+        SandboxLostError: The machine is gone, or does not start the command.
     """
     try:
-        # A machine that does not even start a command within its time is not one any more.
+        # A machine that does not even start a command in this time counts as lost.
         async with asyncio.timeout(None if timeout is None else timeout + _START_PATIENCE):
             process = await spawn()
     except TimeoutError:
@@ -81,7 +81,7 @@ async def run_to_end(
 
 
 class _Capture:
-    """The first bytes of a stream, and whether there were more."""
+    """The first bytes of a stream, and whether it was longer."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -106,5 +106,5 @@ async def _feed(process: Process, data: bytes) -> None:
         await process.write(data)
         await process.close_stdin()
     except SandboxStateError:
-        # A command need not read all of its input before it ends.
+        # A command may end before it has read all of its input.
         logger.debug("a command ended before it had read its input")

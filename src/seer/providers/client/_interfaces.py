@@ -1,6 +1,6 @@
-"""The interfaces of what a machine gives out: byte streams, listening sockets, processes.
+"""The interfaces of a machine's byte streams, listening sockets and processes.
 
-Each belongs to one machine and goes with it. What a machine itself must do is in `_base`.
+Each belongs to one machine and ends with it. `_base` has the interface of the machine itself.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ class Channel(ABC):
         """Read at most `n` bytes; `b""` at the end.
 
         Raises:
-            SandboxLostError: The machine, or the way to it, is gone.
+            SandboxLostError: The machine, or the connection to it, is gone.
         """
 
     @abstractmethod
@@ -28,7 +28,7 @@ class Channel(ABC):
         """Write all of `data`, waiting while the other side is slow.
 
         Raises:
-            SandboxLostError: The machine, or the way to it, is gone.
+            SandboxLostError: The machine, or the connection to it, is gone.
         """
 
     @abstractmethod
@@ -37,10 +37,9 @@ class Channel(ABC):
 
 
 class Listener(ABC):
-    """Accepts what programs in the machine connect to one Unix socket: an async iterator.
+    """Accepts connections that programs in the machine make to one Unix socket. Iterate it.
 
-    Use it as an async context manager: the socket is there once it is entered, and is removed on
-    the way out.
+    Use it as an async context manager: entering creates the socket, leaving removes it.
     """
 
     def __aiter__(self) -> Self:
@@ -76,14 +75,14 @@ class Process(ABC):
     def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
         """What it prints, as it prints it; ends when both streams are closed.
 
-        They are closed for it once the command itself has ended and all it had printed is
-        delivered: what it left in the background lives on, but is not waited for. A command that
-        prints more than a buffer's worth waits for its reader. Iterate once.
+        They are closed once the command itself has ended and its output is delivered. Programs that
+        it left in the background live on, but are not waited for. A command that prints more than a
+        buffer holds waits for its reader. Iterate only once.
         """
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
-        """Feed its standard input, waiting while the command is slow to take it.
+        """Write to its standard input, waiting while the command is slow to read.
 
         Raises:
             SandboxStateError: It was started without standard input, or has ended.
@@ -108,12 +107,12 @@ class Process(ABC):
 
     @abstractmethod
     async def kill(self) -> None:
-        """Kill it and everything it started, also what has left its session.
+        """Kill it and everything it started, even in other sessions.
 
-        What it had printed until then can still be read. Harmless once it has ended.
+        Its output up to then can still be read. Harmless once it has ended.
 
         Raises:
-            SandboxLostError: The machine is gone, or does not obey.
+            SandboxLostError: The machine is gone, or does not respond.
         """
 
     @abstractmethod
@@ -122,10 +121,10 @@ class Process(ABC):
 
     @abstractmethod
     async def release(self) -> None:
-        """Let it live on: from here it ends by itself or with its machine.
+        """Let it outlive this object: it then ends by itself or with its machine.
 
-        What it prints from now on is lost, and nothing more can be done with this object. Used
-        with `Machine.detach`, for services that outlive their controller.
+        Its further output is lost, and this object can no longer be used. Used with
+        `Machine.detach`, for services that outlive their controller.
 
         Raises:
             SandboxStateError: It has ended.
@@ -134,17 +133,17 @@ class Process(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of it: if it still runs, it is killed with everything it started."""
+        """Close it. If it still runs, it is killed with everything it started."""
 
 
 class HostSocket:
     """A socket of a machine, as a file of this host."""
 
     relayed = False
-    """Whether bytes are passed on: no descriptors go through, and the line may break."""
+    """Whether it is a relay: it passes no descriptors, and its connection may break."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     async def close(self) -> None:
-        """Close it; what it leads to stays. Closing twice is harmless."""
+        """Close it; the machine's own socket stays. Closing twice is harmless."""

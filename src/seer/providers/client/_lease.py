@@ -1,7 +1,7 @@
 """A controller's hold on a machine: the lease, pauses, the end, and the reasons for it.
 
-All of it goes through the machine's keeper, who decides. What is done in the machine goes through
-its steward; see `_steward`.
+All of it goes through the machine's keeper. Commands, files and sockets go through the machine's
+steward; see `_steward`.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 _STATUS_PERIOD = 0.05
 _REASON_TIMEOUT = 3.0
-"""Seconds to wait for the keeper's word when a connection to the steward ended."""
+"""Seconds to wait for the keeper's reason when a connection to the steward ended."""
 _END_TIMEOUT = 60.0
 
 
@@ -107,7 +107,7 @@ class Lease:
         self._last_use = time.monotonic()
 
     async def check_usable(self) -> None:
-        """Refuse what the machine would never answer.
+        """Refuse to use a machine that cannot answer.
 
         Raises:
             SandboxPausedError: It is paused; asked again, because others may hold it too.
@@ -146,7 +146,7 @@ class Lease:
             )
 
     async def resume(self) -> None:
-        """Let a paused machine go on."""
+        """Continue a paused machine."""
         await self._ask_and_wait("resume")
         self._last_use = time.monotonic()
 
@@ -165,7 +165,7 @@ class Lease:
         return answer
 
     async def detach(self) -> None:
-        """Give the machine a lifetime of its own: it outlives this controller."""
+        """Let the machine outlive this controller."""
         try:
             await self._keeper.request("detach")
         except SandboxLostError:

@@ -37,15 +37,15 @@ class Route(ABC):
 
     @abstractmethod
     async def why_ended(self) -> str | None:
-        """How the machine ended, from what its host wrote down; None if nothing says it."""
+        """How the machine ended, from its host's records; None if they do not say."""
 
     def explain(self, error: SandboxLostError) -> SandboxLostError:
-        """The error for a lost machine, with what this route knows of its host."""
+        """The error for a lost machine, with what this route knows about its host."""
         return error
 
     @abstractmethod
     async def close(self) -> None:
-        """Release what led to the machine, which has ended."""
+        """Close the route to a machine that has ended."""
 
 
 class SupervisedMachine(Machine):
@@ -122,7 +122,7 @@ class SupervisedMachine(Machine):
 
     @property
     def paused(self) -> bool:
-        """Whether it was paused, as far as this controller has heard."""
+        """Whether it is paused, as far as this controller knows."""
         return self._lease.paused
 
     async def pause(self) -> None:
@@ -130,11 +130,11 @@ class SupervisedMachine(Machine):
         await self._lease.pause()
 
     async def resume(self) -> None:
-        """Let a paused machine go on."""
+        """Continue a paused machine."""
         await self._lease.resume()
 
     async def detach(self) -> None:
-        """Give the machine a lifetime of its own: it outlives this controller."""
+        """Let the machine outlive this controller."""
         await self._lease.detach()
 
     async def terminate(self) -> None:
@@ -142,7 +142,7 @@ class SupervisedMachine(Machine):
         await self._lease.terminate()
 
     async def ended(self) -> str:
-        """Wait for its end; the reason, as far as it is known."""
+        """Wait for its end. Returns the reason, if it is known."""
         await self._lease.ended.wait()
         return await self._lease.reason()
 
@@ -223,7 +223,7 @@ class SupervisedMachine(Machine):
         return target
 
     def _locate(self, path: str) -> tuple[Seen, str] | None:
-        """The mount that a path of the machine lies in, and where in it."""
+        """The mount that holds a path of the machine, and the rest of the path."""
         whole = os.path.normpath(os.path.join(self.layout.workdir, path))  # noqa: PTH118
         for mount in self._record.mounts:
             if whole == mount.seen or whole.startswith(mount.seen + "/"):

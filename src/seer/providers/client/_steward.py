@@ -1,7 +1,7 @@
-"""The controller's client of a steward: commands, files and sockets of one machine.
+"""The controller's client for a steward: commands, files and sockets of one machine.
 
-Each operation has a connection of its own. How to open one differs between providers, so the client
-gets a function for it. `_lease` has the machine's lifetime.
+Each operation has its own connection. Providers open connections in different ways, so the client
+gets a function for it. `_lease` handles the machine's lifetime.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Dial = Callable[[], Awaitable[Connection]]
 Abort = Callable[[int], Awaitable[None]]
 """Kills the process of the machine that serves a connection."""
 CheckLimits = Callable[[], Awaitable[None]]
-"""Looks whether the machine is past a limit, and raises why it was ended if so."""
+"""Checks whether the machine is over a limit, and raises the reason of its end if so."""
 _UNBIND_PATIENCE = 5.0
 _KINDS: frozenset[FileKind] = frozenset({"file", "folder", "link", "socket", "other"})
 
@@ -130,7 +130,7 @@ class StewardClient:
             async with self._operation("abort", {"server": server}) as connection:
                 await connection.expect_ok()
         except RemoteFileError:
-            return  # it has ended by itself
+            return  # it has ended already
 
     # --- files --------------------------------------------------------------------------------
 
@@ -300,9 +300,9 @@ def _file_status(fields: "wire.Message") -> FileStatus:
 
 
 _HELD = 1024 * 1024
-"""Output that is kept for a reader who is not reading; then the command waits."""
+"""Bytes of output that are buffered while nobody reads; then the command waits."""
 _GRACE = 10.0
-"""Seconds in which a steward must obey a kill before its server is killed instead."""
+"""Seconds in which a steward must carry out a kill before its server process is killed."""
 
 
 class StewardProcess(Process):
@@ -497,7 +497,7 @@ class StewardProcess(Process):
         await self.close()
 
     async def close(self) -> None:
-        """Let go of it: if it still runs, it is killed with everything it started."""
+        """Close it. If it still runs, it is killed with everything it started."""
         self._connection.close()
         self._pump.cancel()
         await asyncio.gather(self._pump, return_exceptions=True)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def being_made() -> Generator[None]:
-    """Keep sweeps away from folders that have no lock yet; hold it from `mkdir` to the lock."""
+    """Keep sweeps from removing a folder that has no lock yet. Hold it from `mkdir` to the lock."""
     with _births() as births:
         fcntl.flock(births, fcntl.LOCK_SH)
         yield

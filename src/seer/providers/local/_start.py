@@ -1,7 +1,7 @@
 """Start a machine on this host: its folder, its jail's launch, and the keeper that spawns it.
 
-Everything that processes of the machine must know travels in memory files and inherited
-descriptors, so nothing secret stands on a command line or in a file.
+Processes of the machine get their settings in memory files and inherited descriptors, so no secret
+is on a command line or in a file.
 """
 
 import fcntl
@@ -69,19 +69,19 @@ _KEEPER = "from seer_machine.keeper import main; main()"
 
 @dataclass(frozen=True, kw_only=True)
 class StartedKeeper:
-    """A machine whose keeper was spawned; whether its steward comes up is not known yet."""
+    """A machine whose keeper was spawned. Its steward may still fail to start."""
 
     folder: Path
     record: LocalRecord
     control: socket.socket
-    """The controller's line to the keeper."""
+    """The controller's connection to the keeper."""
     ready: int
-    """Reads as the steward's version once it serves; ends early when it never will."""
+    """A pipe: the steward writes its version when it is ready. It ends early if the start fails."""
     spawned: subprocess.Popen[bytes]
 
 
 def start_keeper(spec: MachineSpec) -> StartedKeeper:
-    """Make a machine's folder and spawn its keeper, who spawns the jail. Blocks.
+    """Make a machine's folder and spawn its keeper, which spawns the jail. Blocks.
 
     Raises:
         ProviderError: The spec cannot be met.
@@ -120,7 +120,7 @@ def _choose(spec: MachineSpec) -> Backend:
 
 
 class _Descriptor:
-    """Closes a descriptor on the way out."""
+    """Closes a descriptor when it is left."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -141,7 +141,7 @@ def _spawn(
     undo: ExitStack,
     lock: int,
 ) -> StartedKeeper:
-    """Spawn the keeper; `opened` closes in any case, `undo` only where this fails."""
+    """Spawn the keeper. `opened` is always closed, `undo` only if this fails."""
 
     def keep(fd: int) -> int:
         return opened.enter_context(_Descriptor(_high(fd))).fd
@@ -305,7 +305,7 @@ def _limits(spec: MachineSpec, *, grouped: bool) -> Limits:
         disk=spec.disk,
         file_size=spec.disk,
         cpu_seconds=int(spec.timeout * cores) + 1 if spec.timeout else _CPU_SECONDS * cores,
-        # Where no control group counts it, memory that no process has mapped is not seen.
+        # Without a control group, nothing counts memory that no process has mapped.
         memory_files=grouped or spec.serves or spec.memory is None,
         share=0.5 if spec.serves else 0.25,
         keep_cores=spec.cpus is not None,
@@ -358,7 +358,7 @@ def _spawn_keeper(folder: Path, settings: int, passed: list[int]) -> subprocess.
 
 
 def _interpreter() -> str:
-    # A virtual environment's interpreter first looks for its configuration and its packages.
+    # Not the virtual environment's: that one first searches for its configuration and packages.
     base: object = getattr(sys, "_base_executable", None)
     return base if isinstance(base, str) and base else sys.executable
 
@@ -372,7 +372,7 @@ def _fill(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
 
 
 def _high(fd: int) -> int:
-    """The same under a number that a jail's shell does not use for itself."""
+    """The same descriptor under a number that a jail's shell does not use."""
     if fd > 9:
         return fd
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
@@ -432,7 +432,7 @@ def _written(spec: MachineSpec) -> list[Path]:
 
 
 def _owners(folders: Sequence[Path]) -> "list[wire.Encodable]":
-    """Whose each folder is, so that it can be given back when the machine has ended."""
+    """The owner of each folder, to return it when the machine has ended."""
     owners: list[wire.Encodable] = []
     for folder in folders:
         found = folder.stat()
@@ -472,7 +472,7 @@ def _jail_network(spec: MachineSpec) -> JailNetwork:
 
 
 def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
-    """The variables that show the GPUs asked for; None when there is none to show."""
+    """The variables that select the machine's GPUs; None if it has none."""
     if spec.gpu is None:
         return None
     if spec.devices is not None:
@@ -481,11 +481,11 @@ def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
 
 
 def _with_devices(spec: MachineSpec) -> MachineSpec:
-    """The spec with the GPUs that it gets; without any where there are none and none will do.
+    """The spec with the GPUs that it gets. Without a GPU if the host has none and that is allowed.
 
     Raises:
         HostUnsuitableError: This host does not have what was asked for.
-        CapacityError: It has, but it is in use.
+        CapacityError: This host has it, but it is in use.
     """
     assert spec.gpu is not None, "a machine without a GPU needs no choice"
     there, taken = _gpus.devices(), _gpus.taken()
@@ -498,9 +498,9 @@ def _with_devices(spec: MachineSpec) -> MachineSpec:
             raise
         if not there:
             cores = os.cpu_count() or 1
-            logger.warning("%s; going on with its CPU (%d cores)", error, cores)
+            logger.warning("%s; using its CPU instead (%d cores)", error, cores)
             return replace(spec, gpu=None)
-        logger.warning("%s; that is used", error)
+        logger.warning("%s; using that instead", error)
         chosen = choose_gpus(min(spec.gpu_count, len(there)), any_kind=True)
         spec = replace(spec, gpu=chosen[0].name)
     numbers = tuple(device.index for device in chosen)
@@ -528,7 +528,7 @@ def check_gpus(spec: MachineSpec) -> None:
 
 
 def check(spec: MachineSpec) -> None:
-    """Refuse what can never work, and say what is there where less is there than asked for.
+    """Refuse what can never work, and warn if the host has fewer CPUs than requested.
 
     Raises:
         ProviderError: A number is out of range.

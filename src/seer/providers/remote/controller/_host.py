@@ -1,4 +1,4 @@
-"""One host elsewhere, as its controller knows it: first contact, requests, files, machines."""
+"""One remote host, as its controller uses it: first contact, requests, files, machines."""
 
 import asyncio
 import dataclasses
@@ -56,11 +56,11 @@ _PLAIN = frozenset(
         "SecretMissingError",
     }
 )
-"""Errors of a host that are raised here as what they are; each is made from its message."""
+"""Errors of a host that are raised here with the same class; each is made from its message."""
 
 
 class RemoteHost(Host):
-    """A host, once there is a link to it."""
+    """A host that can be reached through a link."""
 
     def __init__(
         self,
@@ -76,19 +76,19 @@ class RemoteHost(Host):
         environment: Mapping[str, str] | None = None,
         devices: Sequence[int] | None = None,
     ) -> None:
-        """Describe it; nothing is sent before the first request.
+        """Describe the host. Nothing is sent before the first request.
 
         Args:
-            link: The way there.
+            link: The connection to it.
             provider: The provider's name.
-            place: What follows the `@` in ids of its machines.
-            root: Where everything of Seer's goes; empty for `~/.seer`.
+            place: The part after the `@` in the ids of its machines.
+            root: Seer's folder on the host; empty for `~/.seer`.
             python: The interpreter to use; empty to look for one.
             price: US dollars per second.
             share_gpus: Whether a machine may get a GPU that is in use.
             launcher: A command of the host that machines are started with.
             environment: Variables for what prepares packages and models there.
-            devices: The GPUs of machines there, where something else counts them.
+            devices: The GPUs of its machines, if something else allocates them.
         """
         self.link = link
         self.provider = provider
@@ -183,18 +183,18 @@ class RemoteHost(Host):
         return await self._ask("ended", machine_id)
 
     def name_loss(self, error: SandboxLostError) -> SandboxLostError:
-        """The error for a machine that is lost; one that says more where the host knows more."""
+        """The error for a lost machine. A host that knows more may return a better one."""
         return error
 
     def may_detach(self) -> None:
-        """Refuse where a machine cannot have a lifetime of its own.
+        """Refuse if machines of this host cannot outlive their controller.
 
         Raises:
-            SandboxStateError: It ends with this process in any case.
+            SandboxStateError: They always end with this process.
         """
 
     def may_pause(self) -> None:
-        """Refuse where stopping a machine's processes would be of no use.
+        """Refuse if pausing machines of this host has no benefit.
 
         Raises:
             PauseUnsupportedError: The message says what its provider can do instead.
@@ -227,7 +227,7 @@ class RemoteHost(Host):
         return await self._ask("run", module, request=whole, on_message=on_message)
 
     async def push(self, folder: Path) -> Path:
-        """Copy a folder there, unless the same content is there already."""
+        """Copy a folder to the host, unless the same content is there already."""
         name = await asyncio.to_thread(digest, folder)
         found = await self._ask("has", name)
         if found is None:
@@ -235,7 +235,7 @@ class RemoteHost(Host):
         return Path(found)
 
     async def release(self) -> None:
-        """Let the host go; one that is not rented simply stays."""
+        """Release the host. A host that is not rented needs nothing."""
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class RemoteHost(Host):
         stdin: AsyncIterator[bytes] | None = None,
         on_message: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> Any:
-        """Have `operations.py` do an operation; its answer."""
+        """Run an operation of `operations.py` on the host, and return its answer."""
         program = await self._ready()
         answer: dict[str, Any] = {}
         rest = b""
@@ -268,7 +268,7 @@ class RemoteHost(Host):
                 [*program, operation, *arguments], stdin=fed, on_stdout=on_stdout
             )
         except ValueError as error:
-            raise ProviderError(f"{self.name}: what came back is no answer: {error}") from None
+            raise ProviderError(f"{self.name}: the answer is not valid JSON: {error}") from None
         if "ok" in answer:
             return answer["ok"]
         if "error" in answer:
@@ -286,7 +286,7 @@ class RemoteHost(Host):
         return kind(f"{self.name}: {what} failed with exit code {ran.exit_code}: {words}")
 
     async def _ready(self) -> list[str]:
-        """The command line that runs `operations.py`; the first time, the code archive is sent."""
+        """The command line that runs `operations.py`. The first call sends the code archive."""
         async with self._preparing:
             if self._program is None:
                 python, root, name = await self._contact()
@@ -343,7 +343,7 @@ def _walk(folder: Path) -> list[Path]:
 
 
 async def _tar(folder: Path) -> AsyncIterator[bytes]:
-    """The folder as a tar, in parts."""
+    """The folder as a tar stream."""
     for path in _walk(folder):
         name = path.relative_to(folder).as_posix()
         entry = await asyncio.to_thread(_entry, path, name)

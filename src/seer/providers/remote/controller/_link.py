@@ -1,8 +1,8 @@
-"""A link: what a provider must be able to do with a host elsewhere.
+"""A link: what a provider must be able to do with a remote host.
 
-It has the provider's credentials and encrypts; the layers above know of neither. It may break at
-any time: `Session` keeps what must survive a broken connection. Every method connects first if
-there is no connection.
+It holds the credentials of the provider and encrypts; the layers above need not know how. It may
+break at any time: `Session` keeps what must survive a broken connection. Every method connects
+first if there is no connection.
 """
 
 from abc import ABC, abstractmethod
@@ -24,21 +24,21 @@ class Wire(ABC):
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Send `data`, or as much of it as the wire lives to carry."""
+        """Send `data`. If the wire breaks, a part of it may be lost."""
 
     @abstractmethod
     def close(self) -> None:
-        """Hang up. Closing twice is harmless."""
+        """Close the wire. Closing twice is harmless."""
 
 
 class Link(ABC):
-    """The way to one host."""
+    """The connection to one host."""
 
     name: str
     """What people call the host, for messages."""
     pump: tuple[str, ...] = ()
     """A program of the host that, given a socket's path, connects it with its standard input and
-    output; it says an empty line first. Known once the code archive is there."""
+    output; it prints an empty line first. Known once the code archive is there."""
 
     @abstractmethod
     async def run(
@@ -48,12 +48,12 @@ class Link(ABC):
         stdin: bytes | AsyncIterable[bytes] = b"",
         on_stdout: Callable[[bytes], None] | None = None,
     ) -> Ran:
-        """Run a program on the host to its end. Cancelling ends it, or at least its input.
+        """Run a program on the host to its end. Cancelling ends the program, or at least its input.
 
         Args:
-            argv: The program and its arguments, none of them secret: others may see them.
+            argv: The program and its arguments. Other users may see them, so they hold no secrets.
             stdin: What it reads.
-            on_stdout: Called with what it prints as it comes, which is then not kept.
+            on_stdout: Called with its output as it arrives; `Ran.stdout` is then empty.
 
         Raises:
             HostUnreachableError: There is no connection to the host, or it broke.
@@ -68,8 +68,8 @@ class Link(ABC):
 
         Args:
             path: The socket.
-            on_data: Called on the loop with what comes.
-            on_end: Called once, when nothing more will come, for any reason.
+            on_data: Called on the event loop with the data that arrives.
+            on_end: Called once when the stream has ended, for any reason.
 
         Raises:
             HostUnreachableError: There is no connection to the host.
@@ -78,7 +78,7 @@ class Link(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Let go of the connection; the next use makes a new one. Closing twice is harmless."""
+        """Close the connection. The next use opens a new one. Closing twice is harmless."""
 
 
 async def chunks(data: bytes | AsyncIterable[bytes], size: int = 1 << 20) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""A machine on a host elsewhere: a keeper and a steward, at the far end of a session's streams."""
+"""A machine on a remote host: its keeper and steward are reached through a session's streams."""
 
 import asyncio
 import contextlib
@@ -42,12 +42,12 @@ class RemoteRoute(Route):
         )
 
     def explain(self, error: SandboxLostError) -> SandboxLostError:
-        """The error, with what the host knows of the loss."""
+        """The error, with what the host knows about the loss."""
         return self._host.name_loss(error)
 
     async def why_ended(self) -> str | None:
         """How the machine ended, from its host."""
-        # The process that cleans up after a keeper may take a moment to write down why.
+        # The process that cleans up after a keeper may need a moment to record the reason.
         for pause in _PAUSES:
             unreachable = self._session.failure is not None
             with contextlib.suppress(SeerError, TimeoutError):
@@ -66,7 +66,7 @@ class RemoteRoute(Route):
 
 
 class RemoteMachine(SupervisedMachine):
-    """A machine on a host elsewhere."""
+    """A machine on a remote host."""
 
     def __init__(
         self,
@@ -95,14 +95,14 @@ class RemoteMachine(SupervisedMachine):
         hold: bool,
         gates: Mapping[str, Path] | None = None,
     ) -> "RemoteMachine":
-        """Come to a machine through its session server.
+        """Connect to a machine through its session server.
 
         Args:
             host: Where it runs.
             record: What it is.
             session_socket: The session server's socket.
-            hold: Whether it must be taken over; one that was just started is held already.
-            gates: Sockets of this host that programs in the machine can reach by name.
+            hold: Whether to take over the machine; a new machine is held already.
+            gates: Sockets of this host that programs in the machine can reach, by name.
 
         Raises:
             HostUnreachableError: The connection broke.
@@ -132,12 +132,12 @@ class RemoteMachine(SupervisedMachine):
         return {**super().about(), "host": self._host.name, "price": self._host.price}
 
     async def detach(self) -> None:
-        """Give the machine a lifetime of its own, if its host can."""
+        """Let the machine outlive this controller, if its host allows it."""
         self._host.may_detach()
         await super().detach()
 
     async def pause(self) -> None:
-        """Stop all that runs in the machine and keep its memory, if its host has use for that."""
+        """Stop everything in the machine and keep its memory, if its host supports that."""
         self._host.may_pause()
         await super().pause()
 
@@ -149,8 +149,8 @@ class RemoteMachine(SupervisedMachine):
             if self._session.connected:
                 raise
             raise SandboxLostError(
-                f"sandbox {self.id!r}: {self._host.name} cannot be reached; the sandbox ends by "
-                f"itself when its lease of {self._record.lease:g} s is over"
+                f"sandbox {self.id!r}: {self._host.name} cannot be reached; the sandbox ends "
+                f"itself when its lease of {self._record.lease:g} s has expired"
             ) from error
         await self._host.machine_ended()
 

@@ -1,4 +1,4 @@
-"""Start, find and list in terms of hosts: what every provider of machines elsewhere is.
+"""Start, find and list machines in terms of hosts: the base of every remote provider.
 
 A provider says which host a new machine gets (`_acquire`), where one of a known id is (`_host_at`)
 and which hosts there are (`_places`).
@@ -21,14 +21,14 @@ _LIST_PATIENCE = 20.0
 
 
 class RemoteProvider(Provider):
-    """A provider whose machines run on hosts elsewhere."""
+    """A provider whose machines run on other hosts."""
 
     @abstractmethod
     async def _acquire(self, spec: MachineSpec) -> RemoteHost:
-        """The host for a machine like this, rented if need be.
+        """The host for such a machine, rented if necessary.
 
         Raises:
-            ProviderError: There is none to be had.
+            ProviderError: No host is available.
         """
 
     @abstractmethod

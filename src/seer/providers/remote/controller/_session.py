@@ -1,8 +1,8 @@
-"""The controller's end of a session server: streams that survive broken connections.
+"""The controller's end of a session: streams to a machine that survive broken connections.
 
-A session has one wire at a time. When it breaks, or nothing is heard on it for some beats, another
-is dialled; meanwhile what is written waits. Only when that has not worked for `lease` seconds, or
-the session server has forgotten the session, do the streams end.
+A session has one wire at a time. When the wire breaks, or stays silent for several beats, the
+session connects again; until then, written data waits. The streams end only if that fails for
+`lease` seconds, or if the session server no longer knows the session.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ _ATTEMPT = 10.0
 """Seconds that one attempt at a new wire may take."""
 _FIRST_PAUSES = (0.1, 0.5)
 _BRIEF = 0.5
-"""The same for the last one."""
+"""The same for the last attempt."""
 
 
 def _now() -> float:
-    """Seconds of a clock that goes on while the computer sleeps, where there is one."""
+    """Seconds on a clock that also runs while the computer sleeps, if there is one."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -46,8 +46,8 @@ class Session:
         """Describe it; `start` makes the first wire.
 
         Args:
-            link: The way to the host.
-            path: The session server's socket there.
+            link: The connection to the host.
+            path: The session server's socket on the host.
             lease: Seconds for which session server and controller wait for each other.
             gates: Sockets of this host that streams from the machine may lead to, by name.
         """
@@ -67,15 +67,15 @@ class Session:
         self._heard_at = 0.0
         self._keeping: asyncio.Task[None] | None = None
         self.over: SandboxLostError | None = None
-        """Why there are no streams any more; None while there are."""
+        """Why the streams have ended; None while they are open."""
         self.failure: SandboxLostError | None = None
-        """The same, where it was not this side that closed the session."""
+        """The same, if the session was not closed by this side."""
         self.cuts = 0
-        """How often a new wire took over from one that broke."""
+        """How often a new wire replaced a broken one."""
 
     @property
     def connected(self) -> bool:
-        """Whether there is a wire just now."""
+        """Whether there is a wire now."""
         return self._wire is not None
 
     async def start(self) -> None:
@@ -129,7 +129,7 @@ class Session:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
     def _admit(self, number: int, name: str) -> None:
-        """Pass a connection that a program in the machine made on to a gate of this host."""
+        """Forward a connection from a program in the machine to a gate of this host."""
         reader, writer = self._stream(number, asyncio.StreamReaderProtocol)
         far = StreamChannel(reader, writer, _hung_up)
         task = asyncio.create_task(self._pass_on(far, name))
@@ -147,7 +147,7 @@ class Session:
         await relay(far, StreamChannel(reader, writer, _hung_up))
 
     async def close(self) -> None:
-        """End the session now: the session server closes its streams and waits no longer."""
+        """End the session. The session server closes its streams at once."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -162,12 +162,12 @@ class Session:
     # --- the wire -----------------------------------------------------------------------------
 
     async def _connect(self, *, new: bool, within: float = _ATTEMPT) -> None:
-        """Dial, and resume where the last wire broke.
+        """Connect, and resume where the last wire broke.
 
         Raises:
-            HostUnreachableError: It did not work, but may at another time.
+            HostUnreachableError: It failed, but may work later.
             FileNotFoundError: The session server is gone.
-            SandboxLostError: The session server does not know this session any more.
+            SandboxLostError: The session server no longer knows this session.
         """
         attempt = _Attempt(self)
         try:
@@ -199,7 +199,7 @@ class Session:
         except frames.FrameError as error:
             attempt.close()
             raise SandboxLostError(
-                f"the machine's session server has lost count: {error}"
+                f"the machine's session server lost part of the session: {error}"
             ) from None
         self._attempt, self._wire = attempt, wire
         self._cut.clear()
@@ -215,7 +215,7 @@ class Session:
             attempt.close()
 
     async def _keep(self) -> None:
-        """Send signs of life, and replace the wire when it breaks."""
+        """Send heartbeats, and replace the wire when it breaks."""
         while True:
             try:
                 async with asyncio.timeout(self._beat):
@@ -250,7 +250,7 @@ class Session:
                     ) from None
                 logger.debug("%s: %s", self._link.name, error)
             except FileNotFoundError:
-                # Asked twice: a link that is about to break may say so too.
+                # Tried twice: a link that is about to break may report the same.
                 if gone:
                     raise SandboxLostError("the machine has ended") from None
                 gone = True
@@ -287,7 +287,7 @@ class Session:
             return
         stream = self._streams.get(number)
         if stream is not None:
-            # One that is closed on this side may still be spoken to for a moment.
+            # Frames for a stream that this side has closed may still arrive.
             stream.take(kind, payload)
 
     def ended(self, attempt: "_Attempt") -> None:
@@ -307,7 +307,7 @@ async def _hung_up() -> SandboxLostError:
 
 
 class _Attempt:
-    """One wire: until its first answer a promise, then a source of frames."""
+    """One wire: first the attempt to attach, then a source of frames."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

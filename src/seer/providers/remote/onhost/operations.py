@@ -1,10 +1,10 @@
-"""One operation of a controller, run on a host elsewhere.
+"""One operation of a controller, run on a remote host.
 
     python -I -c "... main()" ROOT OPERATION [ARGUMENT]
 
-Everything of Seer's on the host lies under ROOT. The request is JSON on standard input, the answer
-JSON lines on standard output, the last of them `{"ok": ...}` or `{"error": ...}`. The machines
-that it starts outlive it: their keepers and porters are processes of their own.
+ROOT is Seer's folder on the host. The request is JSON on standard input. The answer is JSON lines
+on standard output, of which the last is `{"ok": ...}` or `{"error": ...}`. The machines that it
+starts outlive it: their keepers and session servers are separate processes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _start() -> dict[str, object]:
         return launch_elsewhere(request, _own_command("launched"))
     lifeline = os.environ.get("SEER_LIFELINE")
     spec = replace(read_spec(request["spec"]), lifeline=int(lifeline) if lifeline else None)
-    # Where something else counts the GPUs, it has chosen already.
+    # If something else allocates the GPUs, it has chosen already.
     given: list[int] | None = request.get("devices")
     if spec.gpu is not None and given is not None:
         spec = replace(spec, devices=tuple(given))
@@ -104,7 +104,7 @@ def _start() -> dict[str, object]:
     try:
         _say({"ok": answer})
     except BrokenPipeError:
-        # The process that wanted it is gone.
+        # The controller that asked for the machine is gone.
         asyncio.run(_end(str(answer["id"])))
     os._exit(0)
 
@@ -115,7 +115,7 @@ def _own_command(operation: str) -> list[str]:
 
 
 def _launched() -> None:
-    """On a node, under a launcher: which GPUs there are to use is the launcher's decision."""
+    """On a node, under a launcher, which has chosen the GPUs."""
 
     async def start_machine(request: Mapping[str, Any]) -> dict[str, object]:
         spec = read_spec(request["spec"])
@@ -142,7 +142,7 @@ async def _hand_over(
     request: Mapping[str, Any],
     gates: Mapping[str, socket.socket],
 ) -> dict[str, object]:
-    """Leave a session server with the machine, which holds it until its controller comes."""
+    """Start a session server, which holds the machine until its controller connects."""
     control = os.dup(started.control.fileno())
     try:
         extra = {"price": request["price"]}
@@ -190,7 +190,7 @@ def _listening(
             gate = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             with address(path) as where:
                 gate.bind(where)
-            # The folder is closed to others; in the jail the socket is all there is of it.
+            # Others cannot enter the folder; the jail sees only the socket.
             path.chmod(0o666)
             gate.listen(512)
             gates[name] = gate
@@ -243,7 +243,7 @@ def _find(machine_id: str) -> dict[str, object]:
     except (OSError, ValueError):
         known = how_it_ended(machine_id)
         if known is None:
-            raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs there") from None
+            raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs on this host") from None
         raise SandboxNotFoundError(f"sandbox {machine_id!r} is not running: {known[0]}") from None
     if not is_served(folder):
         _spawn_session_server(folder, -1, record.lease)

@@ -1,4 +1,4 @@
-"""Connects standard input and output with a Unix socket: a stream where forwarding is forbidden.
+"""Connects standard input and output with a Unix socket, where forwarding is forbidden.
 
 Run on the host as `pump PATH`. When one side ends, the other is closed.
 """

@@ -26,14 +26,14 @@ from . import frames
 from .frames import Reliable, Splitter
 
 _FIRST_ATTACH = 15.0
-"""Seconds in which the controller that started a machine must come for it."""
+"""Seconds in which the controller that started a machine must connect."""
 _READ = 256 * 1024
 _LAST_WORDS = 5.0
 _LINGER = 5.0
 _BEATS = 4
-"""Signs of life that may be missed before a wire counts as cut."""
+"""Heartbeats that may be missed before a wire counts as broken."""
 _TARGETS = {b"keeper": b"keeper.sock", b"steward": b"steward.sock", b"watch": b"keeper.sock"}
-"""`watch` asks the keeper something without becoming the line that holds a new machine."""
+"""`watch` connects to the keeper without taking over the connection that holds a new machine."""
 _MOST_SESSIONS = 64
 _MOST_STREAMS = 8192
 _READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
@@ -58,7 +58,7 @@ class _Stream:
         self.may_send = frames.WINDOW
         self.waiting = bytearray()
         self.owed = 0
-        """Bytes written to the socket for which no credit was given yet."""
+        """Bytes written to the socket for which no credit was sent yet."""
         self.read_ended = False
         self.write_ends = False
         self.closes_at: float | None = None
@@ -72,7 +72,7 @@ class _Stream:
 
 
 class _Session:
-    """What one controller has here."""
+    """One controller's streams."""
 
     def __init__(self, beat: float) -> None:
         self.reliable = Reliable()
@@ -83,7 +83,7 @@ class _Session:
 
 
 class _Wire:
-    """A connection of a controller, for as long as it lasts."""
+    """One connection from a controller."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
@@ -95,7 +95,7 @@ class _Wire:
 
 
 class SessionServer:
-    """The loop and all it looks after."""
+    """The event loop, and all sessions, wires and streams."""
 
     def __init__(
         self, listener: int, control: int, lease: float, folder: bytes, gates: dict[int, str]
@@ -124,7 +124,7 @@ class SessionServer:
         self._ended_at: float | None = None
 
     def run(self) -> None:
-        """Serve until the machine has ended and its last words are sent."""
+        """Serve until the machine has ended and its last data are sent."""
         tick = 0.0
         while not self._is_over():
             for fd, events in self._epoll.poll(0.25):
@@ -151,7 +151,7 @@ class SessionServer:
         return not (unsaid or unread) or time.monotonic() > self._ended_at + _LAST_WORDS
 
     def _judge(self, now: float) -> None:
-        """Do what is due without anybody asking for it."""
+        """Send heartbeats, and close what has timed out."""
         if self._control is not None and now > self._born_at + min(self._lease, _FIRST_ATTACH):
             self._control.close()
             self._control = None
@@ -176,7 +176,7 @@ class SessionServer:
         except BlockingIOError:
             return
         except OSError:
-            pass  # as good as the end
+            pass  # the same as the end
         self._epoll.unregister(self._watch.fileno())
         self._ended_at = time.monotonic()
 
@@ -193,7 +193,7 @@ class SessionServer:
         return connected
 
     def _watch_fd(self, fd: int, events: int) -> None:
-        """Ask to be told of these events, in as few system calls as can be."""
+        """Watch for these events, with as few system calls as possible."""
         known = self._watched.get(fd)
         if known is None:
             self._epoll.register(fd, events)
@@ -273,7 +273,7 @@ class SessionServer:
             self._post(wire, frames.attached(known=False, received=0))
             return
         if session.wire is not None:
-            # The controller knows better than we do that the old one is dead.
+            # The controller connects again only when the old wire is dead.
             self._cut(session.wire)
         lacking = session.reliable.resume(received)
         session.wire, wire.session = wire, session
@@ -333,7 +333,7 @@ class SessionServer:
         self._watch_fd(stream.fd, stream.interest)
 
     def _admit(self, gate: socket.socket, name: str) -> None:
-        """Pass a connection from the machine on to a controller; to any that can be heard."""
+        """Forward a connection from the machine to a controller, preferably a connected one."""
         try:
             connected, _ = gate.accept()
         except OSError:
@@ -379,7 +379,7 @@ class SessionServer:
             return
         if stream.read_ended or stream.may_send <= 0:
             if events & (select.EPOLLHUP | select.EPOLLERR) and not stream.may_send > 0:
-                # The other side is gone; what it said waits for credit, so stop hearing of it.
+                # The other side is gone, but its data wait for credit: stop watching until then.
                 self._unwatch(stream.fd)
             elif events & (select.EPOLLHUP | select.EPOLLERR):
                 self._close(session, stream, errno.EPIPE)

@@ -1,4 +1,4 @@
-"""A machine's spec as plain data, on its way to another host."""
+"""A machine's spec as plain data, to send it to another host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seer.providers._spec import MachineSpec
 
 
 def read_spec(given: Mapping[str, Any]) -> MachineSpec:
-    """A spec from what `write_spec` made of it."""
+    """Read what `write_spec` has written."""
     values = dict(given)
     values["mounts"] = tuple(
         Mount(Path(source), target, writable=writable)
@@ -26,7 +26,7 @@ def read_spec(given: Mapping[str, Any]) -> MachineSpec:
 
 
 def write_spec(spec: MachineSpec) -> dict[str, object]:
-    """A spec as plain data. It leaves out what means nothing on another host."""
+    """A spec as plain data, without the fields that have no meaning on another host."""
     left_out = {"gates", "relayed", "options", "host", "devices", "lifeline", "kept_secrets"}
     values: dict[str, object] = {
         field.name: getattr(spec, field.name)
