@@ -6,7 +6,8 @@ loaded on first use, because this package is imported where start-up time counts
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from .interface._budget import Budget
     from .interface._expose import expose, get_model_path, keep, list_configured_models

@@ -7,7 +7,8 @@ use, because the server shares a module of this package and has no use for the r
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from ._deadline import deadline
     from ._gate import Gate, connect

@@ -9,6 +9,7 @@ and asynchronous calls behave alike.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from ...errors import (
     CallLostError,
@@ -19,7 +20,6 @@ from ...errors import (
 )
 from ._remote import Starting, error_from
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._responses import Response
 

@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 from collections import deque
+from typing import TYPE_CHECKING
 
 from ...errors import GateBusyError, ProtocolError
 from ..wire._descriptors import LOST, SPACE, close_all, received, rights
@@ -19,7 +20,6 @@ from ._drive import Wait, drive
 from ._mappings import Mapping
 from ._responses import Response, ResponseReader
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

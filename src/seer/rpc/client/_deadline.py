@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from _contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 

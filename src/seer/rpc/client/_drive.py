@@ -7,8 +7,8 @@ on. A driver waits and resumes it: `drive` blocks the calling thread, `adrive` a
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Generator

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...errors import GateError, ProtocolError
 from ..values._codec import (
     _dump,  # pyright: ignore[reportPrivateUsage]
@@ -20,7 +22,6 @@ from ._link import Link
 from ._remote import error_from
 from ._requests import Arguments
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
     from typing import Any

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from typing import TYPE_CHECKING
 
 from ...errors import HandleError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -14,6 +14,7 @@ import os
 import weakref
 from _contextvars import ContextVar
 from collections import deque
+from typing import TYPE_CHECKING
 
 from ...errors import GateBusyError, GateError, InterfaceDiedError, ProtocolError
 from ..values._codec import decode
@@ -26,7 +27,6 @@ from ._deadline import current, deadline
 from ._drive import Wait, drive
 from ._requests import Arguments
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable

@@ -13,10 +13,10 @@ import mmap
 import os
 import struct
 import weakref
+from typing import TYPE_CHECKING
 
 from ..wire._protocol import Piece, WireError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections import deque
     from typing import Any

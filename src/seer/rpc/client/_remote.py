@@ -8,6 +8,7 @@ exceptions of that name, so that `except ValueError` works.
 from __future__ import annotations
 
 import builtins
+from typing import TYPE_CHECKING
 
 from ...errors import (
     ArgumentError,
@@ -28,7 +29,6 @@ from ...errors import (
 )
 from ..values._codec import parse_json
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..wire._protocol import FRAMES_TYPE, INLINE_ALIGN, Piece, aligned, format_pieces
 from ._mappings import sealed_memfd
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

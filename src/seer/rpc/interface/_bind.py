@@ -6,10 +6,11 @@ messages say more, and defaults are left to the function.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from seer.errors import ArgumentError
 from seer.rpc.values._convert import EXACT, Compiler, Mismatch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

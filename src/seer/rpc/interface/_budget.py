@@ -8,10 +8,10 @@ three: that of the whole interface, that of its function, that of its caller.
 from __future__ import annotations
 
 from _thread import allocate_lock
+from typing import TYPE_CHECKING
 
 from seer.errors import BudgetExceededError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

@@ -6,6 +6,8 @@ interface's start-up time.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from seer.rpc.values._annotations import Parser, annotation_note, resolve
 from seer.rpc.values._convert import Compiler, Mismatch
 from seer.rpc.values._hints import ANY, Hint, UnsupportedHintError, literal_hint
@@ -15,7 +17,6 @@ from seer.rpc.values._types import SERVER_DEFAULT, default_text, describe_classe
 from ._expose import unwrap
 from ._schema import Function, Parameter
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any

@@ -11,6 +11,7 @@ a package of its own, so that such modules belong to it alone and are read again
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from seer.errors import ServeError
 from seer.rpc.values._annotations import Parser
@@ -21,7 +22,6 @@ from ._describe import Problem, describe_functions
 from ._expose import CONTEXT, Context, enter, expose, get_model_path, list_configured_models
 from ._schema import Schema
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType

@@ -8,13 +8,14 @@ can become part of generated code.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from seer.rpc.values._hints import Hint, UnsupportedHintError
 from seer.rpc.values._types import TypeDef, check_default, check_name
 
 from ._bind import Binder
 from ._options import Options
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, Literal

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from seer.errors import ProtocolError
 from seer.rpc.server._calls import Call, Caller
@@ -14,7 +15,6 @@ from seer.rpc.values._handles import Handle, HandleTable
 from seer.rpc.wire._descriptors import duplicates
 from seer.rpc.wire._protocol import FRAMES_TYPE, format_pieces
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget
 from seer.rpc.server._calls import Caller
@@ -24,7 +25,6 @@ from seer.rpc.server._results import Results
 from ._errors import with_traceback
 from ._link import RAN
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

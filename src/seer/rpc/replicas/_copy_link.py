@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
 from seer.rpc.server._channel import framed
 from seer.rpc.server._lanes import MAX_THREADS
@@ -10,7 +11,6 @@ from seer.rpc.server._socket import NonBlockingSocket
 
 from ._link import Link
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from itertools import count
+from typing import TYPE_CHECKING
 
 from seer.errors import (
     CallCancelledError,
@@ -30,7 +31,6 @@ from ._calls import FrontCall, FrontCaller
 from ._copy_link import CopyLink, lane_of, room_of
 from ._waiting import ANYWHERE, Waiting
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from queue import SimpleQueue
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from seer.errors import BudgetExceededError
 from seer.rpc.server._calls import DONE
@@ -20,7 +21,6 @@ from seer.rpc.wire._protocol import WireError
 
 from ._errors import split_error
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

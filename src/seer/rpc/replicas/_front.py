@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import resource
 import socket
+from typing import TYPE_CHECKING
 
 from seer.errors import GateError
 from seer.rpc.interface._budget import Budget
@@ -25,7 +26,6 @@ from ._calls import FrontCall, FrontCaller, at_front
 from ._dispatch import Dispatch
 from ._forwarding import Forwarding
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from errno import ECONNRESET
+from typing import TYPE_CHECKING
 
 from seer.rpc.client._responses import Response, ResponseReader
 from seer.rpc.server._socket import NonBlockingSocket
@@ -15,7 +16,6 @@ from seer.rpc.wire._chunks import ChunkReader
 from seer.rpc.wire._descriptors import LOST, SPACE, close_all, received
 from seer.rpc.wire._protocol import WireError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Protocol

@@ -12,12 +12,12 @@ import select
 import socket
 import time
 from itertools import count
+from typing import TYPE_CHECKING
 
 from seer.rpc.server._child import OVERDUE, Child, new_epoch
 from seer.rpc.server._exit_report import ExitReport
 from seer.rpc.server._shared import Shared
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable, Mapping

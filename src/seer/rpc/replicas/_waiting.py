@@ -8,10 +8,10 @@ waits for itself, and does not push back those in the other.
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from seer.rpc.server._calls import DONE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._calls import FrontCall, FrontCaller
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from inspect import isasyncgen
+from typing import TYPE_CHECKING
 
 from seer.errors import GateError
 
@@ -14,7 +15,6 @@ from ._failures import Stopped
 from ._queue import FairQueue
 from ._streams import LOOK_AGAIN, Pace
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any

@@ -11,6 +11,7 @@ arguments in it.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from seer.errors import GateError, ResultError
 from seer.rpc.values._codec import encode
@@ -19,7 +20,6 @@ from ._failures import Stopped
 from ._queue import FairQueue
 from ._shared import MAIN_MARK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

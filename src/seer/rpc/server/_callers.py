@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.wire._protocol import CANNOT_PASS
@@ -17,7 +18,6 @@ from ._failures import error_text
 from ._replies import plain_message
 from ._shared import FIRST_CALLER
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._config import ServerConfig
     from ._gate import Gate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from _thread import allocate_lock
+from typing import TYPE_CHECKING
 
 from seer.errors import (
     BudgetExceededError,
@@ -18,7 +19,6 @@ from seer.rpc.wire._protocol import KEEP_ALIVE
 from ._results import Results
 from ._shared import first_place
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol

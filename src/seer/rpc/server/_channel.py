@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import struct
 import time
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._descriptors import SPACE, received, rights
 from seer.rpc.wire._protocol import CANNOT_PASS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Any

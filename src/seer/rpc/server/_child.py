@@ -7,10 +7,10 @@ import select
 import signal
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from ._channel import Channel
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

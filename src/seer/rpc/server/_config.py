@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget
 from seer.rpc.wire._memory import DEFAULT_ALLOWANCE
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 

@@ -8,6 +8,7 @@ off.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._descriptors import LOST, SPACE, close_all, received
 from seer.rpc.wire._http import HeadCache, Request, WireError
@@ -15,7 +16,6 @@ from seer.rpc.wire._protocol import MAX_DESCRIPTORS, MAX_HEAD
 
 from ._socket import NonBlockingSocket
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Protocol

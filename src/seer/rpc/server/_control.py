@@ -7,6 +7,7 @@ import os
 import select
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.wire._http import Request, head_prefix
@@ -27,7 +28,6 @@ from ._http_server import HttpConnection, Poller
 from ._listen import listen
 from ._shared import FIRST_CALLER, FIRST_FUNCTION
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from seer.errors import (
     ArgumentError,
@@ -34,7 +35,6 @@ from ._replies import Reply
 from ._shared import MAIN_MARK, Marks
 from ._streams import STREAM_END, Streamer
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Protocol

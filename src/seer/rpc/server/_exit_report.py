@@ -6,12 +6,12 @@ Read from what it shared with the supervisor, since it cannot be asked any more.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget, Meter, Tally
 
 from ._shared import FETCH_METER, FIRST_CALLER, FIRST_FUNCTION
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._shared import Running, Shared
 

@@ -10,6 +10,7 @@ import builtins
 import json
 import sys
 from json.encoder import encode_basestring_ascii as _quoted
+from typing import TYPE_CHECKING
 
 from seer.errors import (
     ArgumentError,
@@ -30,7 +31,6 @@ from seer.rpc.interface._load import network_advice
 
 from ._replies import Reply
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType

@@ -7,8 +7,8 @@ a copy of a caller's connection it would keep that open, and the caller would wa
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._loop import Loop
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from seer.errors import (
     BudgetExceededError,
@@ -33,7 +34,6 @@ from ._request_buffers import RequestBuffers
 from ._routes import ROUTES
 from ._streams import finish_stream
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -12,6 +12,7 @@ import select
 import signal
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.interface._options import Options
@@ -21,7 +22,6 @@ from ._entries import Entry
 from ._follows import Follow
 from ._shared import FETCH_METER
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._http import Request, WireError, parse_request
 from seer.rpc.wire._protocol import MAX_HEAD
@@ -17,7 +18,6 @@ from ._failures import error_text
 from ._replies import plain_message
 from ._socket import NonBlockingSocket
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable

@@ -11,11 +11,11 @@ import signal
 import threading
 from _thread import allocate_lock, get_ident
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from ._failures import Stopped
 from ._queue import FairQueue
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -18,8 +18,8 @@ import threading
 import time
 from _thread import allocate_lock, get_ident
 from collections import deque
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
     from typing import Any

@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import threading
+from typing import TYPE_CHECKING
 from weakref import ref
 
 from seer.errors import ServeError
@@ -30,7 +31,6 @@ from ._loop import Loop
 from ._queue import FairQueue
 from ._shared import MAIN_MARK
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from _thread import allocate_lock
 from collections import deque
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Hashable
     from typing import Any

@@ -16,13 +16,13 @@ import threading
 import time
 from collections import deque
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._chunks import split_chunk
 
 from ._failures import uses_gpu
 from ._follows import LineWriter, followers, remove_folder
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._http import response_head
 from seer.rpc.wire._protocol import (
@@ -24,7 +25,6 @@ from seer.rpc.wire._protocol import (
     format_pieces,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import mmap
 import os
+from typing import TYPE_CHECKING
 
 from seer.errors import ProtocolError
 from seer.rpc.wire._memory import map_sealed
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

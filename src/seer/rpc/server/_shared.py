@@ -10,10 +10,10 @@ from __future__ import annotations
 import mmap
 from queue import Empty, SimpleQueue
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import WIDTH
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

@@ -12,11 +12,11 @@ import select
 import socket
 from _thread import allocate_lock
 from collections import deque
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._descriptors import close_all, rights
 from seer.rpc.wire._protocol import CANNOT_PASS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Protocol

@@ -11,13 +11,13 @@ import os
 import select
 import socket
 from collections import deque
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._http import head_prefix
 
 from ._http_server import HttpConnection, Poller
 from ._listen import listen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

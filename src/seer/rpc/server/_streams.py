@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import TYPE_CHECKING
 
 from seer.errors import CallCancelledError, GateError
 from seer.rpc.values._codec import encode
@@ -18,7 +19,6 @@ from seer.rpc.wire._protocol import INLINE_ALIGN, STREAM_TYPE, aligned
 from ._calls import DONE, QUEUED
 from ._replies import Reply
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import Any

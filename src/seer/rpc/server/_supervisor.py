@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import time
+from typing import TYPE_CHECKING
 
 from seer.rpc.wire._http import Request
 from seer.rpc.wire._protocol import CANNOT_PASS
@@ -26,7 +27,6 @@ from ._http_server import HttpConnection, Poller
 from ._shared import FIRST_CALLER, METERS, Shared
 from ._sockets import CallerSockets
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol

@@ -7,11 +7,11 @@ here: an annotation that names one has loaded it. The same holds for `typing`.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ._hints import ANY, CONTAINERS, SIMPLE, Hint, UnsupportedHintError, literal_hint
 from ._kinds import KINDS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import sys
+from typing import TYPE_CHECKING
 
 from ...errors import ProtocolError
 from ._pack import TAG, UNKNOWN, Unsendable, known_class
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

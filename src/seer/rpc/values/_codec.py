@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import json.encoder
+from typing import TYPE_CHECKING
 
 from ...errors import (
     ArgumentError,
@@ -41,7 +42,6 @@ from ._pack import (
 )
 from ._unpack import Unpacker, deeper_than
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any

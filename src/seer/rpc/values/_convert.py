@@ -15,11 +15,12 @@ images, integral floats for ints, and the text of JSON keys for dict keys.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._hints import Hint
 from ._kinds import BY_NAME
 from ._pack import raw_floats, short, type_name
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any

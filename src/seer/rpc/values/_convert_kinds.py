@@ -10,12 +10,12 @@ otherwise.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ...errors import ProtocolError
 from ._convert import Mismatch, open_handle
 from ._kinds import BY_NAME
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -7,10 +7,10 @@ import sys
 from _thread import allocate_lock
 from collections import deque
 from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING
 
 from seer.errors import ArgumentError, HandleError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Generic

@@ -7,9 +7,10 @@ values are converted by it in `_convert`, how classes named in hints look in `_t
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._kinds import KINDS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

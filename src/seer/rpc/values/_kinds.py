@@ -15,8 +15,8 @@ No library is imported here: a value or a hint of such a kind has loaded its lib
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -16,10 +16,10 @@ import math
 import struct
 import sys
 import warnings
+from typing import TYPE_CHECKING
 
 from ._kinds import KINDS, TAG
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

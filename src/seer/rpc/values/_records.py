@@ -12,12 +12,12 @@ msgspec's validation) becomes part of the message.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ._convert import Compiler, Mismatch
 from ._pack import is_literal
 from ._types import Field, TypeDef
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -11,9 +11,10 @@ server does not check results by that hint, so a value that does not fit it is h
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._pack import SERVER_DEFAULT
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any

@@ -12,11 +12,11 @@ server's code. How the server builds the real classes is in `_convert`.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ._hints import ANY, Hint, UnsupportedHintError
 from ._pack import enum_value, is_literal
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Literal
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 import struct
+from typing import TYPE_CHECKING
 
 from ...errors import ProtocolError
 from ._kinds import KINDS, TAG
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any

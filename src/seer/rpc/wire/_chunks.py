@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 from ._protocol import INLINE_ALIGN, WireError, aligned
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import array
 import os
 import socket
+from typing import TYPE_CHECKING
 
 from ._protocol import MAX_DESCRIPTORS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 

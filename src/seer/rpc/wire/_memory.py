@@ -25,10 +25,10 @@ import threading
 import time
 from _thread import allocate_lock
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from seer.errors import ProtocolError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 

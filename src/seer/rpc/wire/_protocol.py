@@ -7,8 +7,8 @@ This module is pure: it knows bytes and descriptors' numbers, no sockets and no 
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
