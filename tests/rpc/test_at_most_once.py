@@ -15,11 +15,11 @@ from seer.errors import CallLostError
 from seer.rpc.client import Gate
 from seer.rpc.interface._budget import Budget, Meter, Tally
 from seer.rpc.interface._options import Options
-from seer.rpc.server._calls import Call, Caller
+from seer.rpc.server._callers import KEEP_BYTES, KEEP_COUNT, Caller, Results
+from seer.rpc.server._calls import Call
 from seer.rpc.server._entries import Entry
 from seer.rpc.server._execute import bind_fetch, fetch
 from seer.rpc.server._replies import Reply
-from seer.rpc.server._results import KEEP_BYTES, KEEP_COUNT, Results
 from seer.rpc.wire._http import parse_request
 from tests.rpc.serving import Served, exchange, read_answer, serving, wait_until
 

@@ -8,11 +8,10 @@ import pytest
 import yaml
 
 from seer.errors import ArgumentError
-from seer.rpc.interface._docstring import parse
 from seer.rpc.interface._load import load
 from seer.rpc.interface._schema import Function, Parameter, Schema
 from seer.rpc.library._docs import render_prompt, render_skill
-from seer.rpc.library._json_schema import hint_schema, to_call, tool_schema, tools
+from seer.rpc.library._json_schema import hint_schema, parse_docstring, to_call, tool_schema, tools
 from seer.rpc.values._hints import Hint
 from seer.rpc.values._types import Field, TypeDef
 
@@ -179,7 +178,7 @@ def test_the_skill_has_front_matter_that_yaml_reads(schema: Schema) -> None:
 def test_docstrings_are_taken_apart(
     text: str, description: str, parameters: dict[str, str]
 ) -> None:
-    assert parse(textwrap.dedent(text)) == (description, parameters)
+    assert parse_docstring(textwrap.dedent(text)) == (description, parameters)
 
 
 # --- JSON Schema -----------------------------------------------------------------------------

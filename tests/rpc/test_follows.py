@@ -9,7 +9,7 @@ import pytest
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.server import _follows, _recorder
-from seer.rpc.server._calls import Caller
+from seer.rpc.server._callers import Caller
 from seer.rpc.server._config import ServerConfig
 from seer.rpc.server._control import Control
 from seer.rpc.server._follows import (

@@ -8,8 +8,7 @@ import pytest
 
 from seer.rpc.interface._budget import Budget, Meter
 from seer.rpc.replicas._calls import FrontCall, FrontCaller
-from seer.rpc.replicas._copy_link import CopyLink
-from seer.rpc.replicas._link import RunReader
+from seer.rpc.replicas._link import CopyLink, RunReader
 from seer.rpc.replicas._supervision import least_used, visible_gpus
 from seer.rpc.replicas._waiting import ANYWHERE, Waiting
 from seer.rpc.server._calls import DONE, QUEUED

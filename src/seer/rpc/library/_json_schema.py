@@ -8,11 +8,12 @@ bytes and images are base64 text and arrays nested lists; bind them with `plain=
 from __future__ import annotations
 
 import ast
+import inspect
 import json
-from typing import Any, cast
+import re
+from typing import Any, NamedTuple, cast
 
 from seer.errors import ArgumentError
-from seer.rpc.interface._docstring import parse
 from seer.rpc.interface._schema import Function, Parameter, Schema
 from seer.rpc.values._hints import Hint
 from seer.rpc.values._kinds import KINDS
@@ -44,7 +45,7 @@ _SHOWN = frozenset({"any", "bytes", *(kind.name for kind in KINDS if kind.shown)
 
 def tool_schema(function: Function) -> JsonSchema:
     """The schema of a function's arguments as one object."""
-    notes = parse(function.doc).parameters
+    notes = parse_docstring(function.doc).parameters
     properties: JsonSchema = {}
     required: list[str] = []
     extra: bool | JsonSchema = False
@@ -102,7 +103,7 @@ def _with_names(schema: Any) -> Any:
 
 def description(function: Function) -> str:
     """What an agent is told about a tool: the docstring, without its parameters' section."""
-    return parse(function.doc).description or f"{function.signature()}"
+    return parse_docstring(function.doc).description or f"{function.signature()}"
 
 
 def tools(schema: Schema) -> list[JsonSchema]:
@@ -238,3 +239,89 @@ def _definition(definition: TypeDef) -> JsonSchema:
         "required": [f.name for f in definition.fields if f.default is None and f.init],
         "additionalProperties": False,
     }
+
+
+_GOOGLE = re.compile(r"(Args|Arguments|Parameters|Returns|Yields|Raises|Examples?|Notes?):\s*")
+_GOOGLE_ITEM = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?\s*:\s*(.*)")
+_NUMPY_ITEM = re.compile(r"\*{0,2}(\w+(?:\s*,\s*\w+)*)\s*(?::.*)?")
+_SPHINX = re.compile(r":param\s+(?:[^:]*\s)?\*{0,2}(\w+)\s*:\s*(.*)")
+_PARAMETER_SECTIONS = frozenset({"Args", "Arguments", "Parameters"})
+
+
+class Docstring(NamedTuple):
+    """A docstring in parts.
+
+    Attributes:
+        description: The text without the parameters' section.
+        parameters: What is said about each parameter.
+    """
+
+    description: str
+    parameters: dict[str, str]
+
+
+def parse_docstring(text: str) -> Docstring:
+    """Take a docstring apart."""
+    lines = inspect.cleandoc(text).split("\n")
+    kept: list[str] = []
+    parameters: dict[str, str] = {}
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        heading = _GOOGLE.fullmatch(line)
+        if heading and heading[1] in _PARAMETER_SECTIONS:
+            index = _google(lines, index + 1, parameters)
+        elif line == "Parameters" and _is_rule(lines, index + 1):
+            index = _numpy(lines, index + 2, parameters)
+        elif field := _SPHINX.fullmatch(line):
+            block, index = _indented(lines, index + 1)
+            parameters[field[1]] = _joined([field[2], *block])
+        else:
+            kept.append(line)
+            index += 1
+    return Docstring("\n".join(kept).strip(), parameters)
+
+
+def _google(lines: list[str], index: int, parameters: dict[str, str]) -> int:
+    block, index = _indented(lines, index)
+    depth = min((_depth(line) for line in block if line.strip()), default=0)
+    name = ""
+    for line in block:
+        item = _GOOGLE_ITEM.fullmatch(line.strip()) if _depth(line) == depth else None
+        if item:
+            name = item[1]
+            parameters[name] = item[2]
+        elif name:
+            parameters[name] = _joined([parameters[name], line])
+    return index
+
+
+def _numpy(lines: list[str], index: int, parameters: dict[str, str]) -> int:
+    while index < len(lines):
+        item = _NUMPY_ITEM.fullmatch(lines[index])
+        if item is None or _is_rule(lines, index + 1):
+            break
+        block, index = _indented(lines, index + 1)
+        for name in item[1].split(","):
+            parameters[name.strip()] = _joined(block)
+    return index
+
+
+def _indented(lines: list[str], index: int) -> tuple[list[str], int]:
+    """The lines from `index` on that are indented or empty, and where they end."""
+    start = index
+    while index < len(lines) and (not lines[index].strip() or lines[index][0].isspace()):
+        index += 1
+    return lines[start:index], index
+
+
+def _is_rule(lines: list[str], index: int) -> bool:
+    return index < len(lines) and re.fullmatch(r"-{3,}", lines[index]) is not None
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _joined(lines: list[str]) -> str:
+    return " ".join(line.strip() for line in lines if line.strip())

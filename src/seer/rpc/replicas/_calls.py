@@ -10,7 +10,8 @@ import re
 from typing import TYPE_CHECKING
 
 from seer.errors import ProtocolError
-from seer.rpc.server._calls import Call, Caller
+from seer.rpc.server._callers import Caller
+from seer.rpc.server._calls import Call
 from seer.rpc.values._handles import Handle, HandleTable
 from seer.rpc.wire._descriptors import duplicates
 from seer.rpc.wire._protocol import FRAMES_TYPE, format_pieces
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from seer.rpc.interface._budget import Meter
     from seer.rpc.wire._http import Request
 
-    from ._copy_link import CopyLink
-    from ._link import Link
+    from ._link import CopyLink, Link
 
 _GIVEN = re.compile(rb'"\$seer": ?"handle", ?"id": ?"([0-9a-f]{32})"')
 _ID = re.compile(rb'"([0-9a-f]{32})"')

@@ -13,17 +13,14 @@ import socket
 from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget
-from seer.rpc.server._calls import Caller
+from seer.rpc.server._callers import Caller, Results
 from seer.rpc.server._channel import Channel
 from seer.rpc.server._failures import uses_gpu
-from seer.rpc.server._forks import Withheld
 from seer.rpc.server._gate import Gate
-from seer.rpc.server._gate_process import settle_process
+from seer.rpc.server._gate_process import Withheld, settle_process
 from seer.rpc.server._process import FAILED_TO_LOAD, InterfaceProcess, load_or_tell
-from seer.rpc.server._results import Results
 
-from ._errors import with_traceback
-from ._link import RAN
+from ._link import RAN, with_traceback
 
 if TYPE_CHECKING:
     from typing import Any

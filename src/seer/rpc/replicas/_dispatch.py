@@ -28,7 +28,7 @@ from seer.errors import (
 from seer.rpc.server._calls import QUEUED
 
 from ._calls import FrontCall, FrontCaller
-from ._copy_link import CopyLink, lane_of, room_of
+from ._link import CopyLink, lane_of, room_of
 from ._waiting import ANYWHERE, Waiting
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from seer.rpc.server._streams import LOOK_AGAIN, MAX_UNSENT, STREAM_END, Pace
 from seer.rpc.wire._descriptors import duplicates
 from seer.rpc.wire._protocol import WireError
 
-from ._errors import split_error
+from ._link import split_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

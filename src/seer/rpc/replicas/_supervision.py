@@ -14,8 +14,7 @@ import time
 from itertools import count
 from typing import TYPE_CHECKING
 
-from seer.rpc.server._child import OVERDUE, Child, new_epoch
-from seer.rpc.server._exit_report import ExitReport
+from seer.rpc.server._child import OVERDUE, Child, ExitReport, new_epoch
 from seer.rpc.server._shared import Shared
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from seer.errors import GateError
 
 from ._calls import DONE
 from ._failures import Stopped
-from ._queue import FairQueue
+from ._lanes import FairQueue
 from ._streams import LOOK_AGAIN, Pace
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from seer.errors import GateError, ResultError
 from seer.rpc.values._codec import encode
 
 from ._failures import Stopped
-from ._queue import FairQueue
+from ._lanes import FairQueue
 from ._shared import MAIN_MARK
 
 if TYPE_CHECKING:

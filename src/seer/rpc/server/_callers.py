@@ -1,4 +1,9 @@
-"""Who may call: listening sockets, and the connections that come through them."""
+"""Callers: their listening sockets, their connections, and what the gate keeps for each of them.
+
+Results of finished calls are kept for a while, so that they can be fetched again by id. An id is
+remembered for longer than its result. A call whose result is gone (it was too large, was streamed,
+or lay in memory that was given back) is still never executed again.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +12,211 @@ import os
 import select
 import socket
 import time
+from _thread import allocate_lock
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
+from seer.errors import GateBusyError
 from seer.rpc.interface._budget import Budget, Meter
+from seer.rpc.values._handles import HandleTable
+from seer.rpc.wire._memory import Allowance
 from seer.rpc.wire._protocol import CANNOT_PASS
 
-from ._calls import Caller
 from ._connection import Connection
 from ._failures import error_text
-from ._replies import plain_message
-from ._shared import FIRST_CALLER
+from ._replies import Reply, plain_message
+from ._shared import FIRST_CALLER, first_place
 
 if TYPE_CHECKING:
+    from seer.rpc.interface._budget import Tally
+
+    from ._calls import Call
     from ._config import ServerConfig
+    from ._entries import Entry
     from ._gate import Gate
     from ._loop import Loop
     from ._shared import Shared
 
+
+KEEP_SECONDS = 600.0
+KEEP_BYTES = 64 << 20
+"""Bytes of results that are not small."""
+KEEP_COUNT = 32768
+SMALL = 1024
+"""Results up to this size are kept as long as their ids."""
+
+
+class Results:
+    """One caller's finished calls, bounded in age, number and bytes. Guarded by its lock."""
+
+    __slots__ = ("_bytes", "_large", "_order", "_seconds", "known")
+
+    def __init__(self, seconds: float = KEEP_SECONDS) -> None:
+        self._seconds = seconds
+        self.known: dict[str, tuple[str, Reply | bytes | None, float]] = {}
+        """By call's id: the function's name, the reply (a plain result as its text; None where it
+        is not kept any more), and when."""
+        self._order: deque[str] = deque()
+        self._large: OrderedDict[str, None] = OrderedDict()
+        """Ids of the results that are kept and not small, oldest first."""
+        self._bytes = 0
+
+    def add(self, call: str, function: str, reply: Reply | bytes | None, now: float) -> None:
+        """Keep `reply` (a plain result as its JSON text), and drop the oldest beyond the bounds.
+
+        Args:
+            call: The call's id.
+            function: The function's name.
+            reply: None for one that cannot be given again.
+            now: The time (monotonic).
+        """
+        size = len(reply) if isinstance(reply, bytes) else _size(reply)
+        if size > KEEP_BYTES:
+            reply, size = None, 0
+        self.known[call] = (function, reply, now)
+        order = self._order
+        order.append(call)
+        if size > SMALL:
+            self._large[call] = None
+            self._bytes += size
+            while self._bytes > KEEP_BYTES:
+                self.drop(next(iter(self._large)))
+        if len(order) > KEEP_COUNT:
+            self._forget(order.popleft())
+
+    def expire(self, now: float) -> None:
+        """Forget what is too old."""
+        order = self._order
+        while order and self.known[order[0]][2] < now - self._seconds:
+            self._forget(order.popleft())
+
+    def get(self, call: str, now: float) -> tuple[str, Reply | None] | None:
+        """The function's name and the reply if it is still kept; None for an unknown id."""
+        self.expire(now)
+        found = self.known.get(call)
+        if found is None:
+            return None
+        function, reply, _ = found
+        return function, Reply(200, reply) if isinstance(reply, bytes) else reply
+
+    def drop(self, call: str) -> None:
+        """Let a reply go, and remember that the call was executed."""
+        found = self.known.get(call)
+        if found is not None:
+            function, reply, when = found
+            self._uncount(call, reply)
+            self.known[call] = (function, None, when)
+
+    def _forget(self, call: str) -> None:
+        _, reply, _ = self.known.pop(call)
+        self._uncount(call, reply)
+
+    def _uncount(self, call: str, reply: Reply | bytes | None) -> None:
+        if call in self._large:
+            del self._large[call]
+            self._bytes -= _size(reply)
+
+
+def _size(reply: Reply | bytes | None) -> int:
+    if reply is None:
+        return 0
+    return len(reply) if isinstance(reply, bytes) else reply.kept_size
+
+
 MAX_CONNECTIONS = 1024
 """Connections that one caller may have at once."""
+
+
+MAX_UNREAD = 256 << 20
+"""Bytes of answers that one caller may leave unread before it can call again."""
+
+
+class Caller:
+    """One caller: a socket, with the calls, results, handles and arrays behind it."""
+
+    __slots__ = (
+        "allowance",
+        "batch",
+        "bytes_pending",
+        "calls",
+        "clogged",
+        "connections",
+        "describe",
+        "detached",
+        "first_place",
+        "handles",
+        "index",
+        "lock",
+        "meter",
+        "name",
+        "restorers",
+        "results",
+        "tallies",
+    )
+
+    def __init__(self, name: str, index: int, meter: Meter) -> None:
+        self.name = name
+        self.index = index
+        self.first_place = first_place(index)
+        self.meter = meter
+        self.lock = allocate_lock()
+        self.calls: dict[str, Call] = {}
+        self.results = Results()
+        self.connections: set[Connection] = set()
+        self.clogged: set[Connection] = set()
+        """Connections with answers that their peer has not read."""
+        self.allowance = Allowance()
+        self.handles = HandleTable(self.room)
+        self.restorers = {"handle": self.handles.restore}
+        self.describe = self.handles.describe
+        self.batch = -1
+        """The last events among which it had a call."""
+        self.tallies: dict[Entry, Tally] = {}
+        self.bytes_pending = 0
+        """Bytes of request bodies that were announced and are not yet used up."""
+        self.detached: dict[Call, None] = {}
+        """Calls that it was answered for and whose functions still run; see `Gate.finish`."""
+
+    def reads_enough(self) -> bool:
+        """Whether it leaves no more answers unread than one caller may."""
+        return not self.clogged or self._unread() <= self._most_unread()
+
+    def check_unread(self) -> None:
+        """Refuse a call of a caller that does not read its answers.
+
+        Raises:
+            GateBusyError: It leaves too many bytes unread.
+        """
+        if not self.reads_enough():
+            raise GateBusyError(
+                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
+                f" have {self._most_unread()}: read them first"
+            )
+
+    def _unread(self) -> int:
+        return sum(connection.unsent for connection in tuple(self.clogged))
+
+    def _most_unread(self) -> int:
+        return min(MAX_UNREAD, self.allowance.limit // 4)
+
+    def room(self) -> int:
+        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
+        return self.allowance.limit - self.bytes_pending - self.handles.size
+
+    def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
+        """Keep the reply of a call, and forget the call; who waits for it."""
+        with self.lock:
+            waiting = call.connections
+            call.connections = []
+            if call.id[0] != "~":
+                # Most are plain results, of which the text is all there is to keep.
+                plain = reply.status == 200 and not reply.pieces
+                kept = None if call.streaming else reply.text if plain else reply
+                self.results.add(call.id, call.entry.name, kept, now)
+            # Last: who reads requests looks at both without the lock, here first, and an id that
+            # is in neither is executed.
+            del self.calls[call.id]
+            return waiting
 
 
 class Callers:
@@ -45,7 +236,7 @@ class Callers:
         self._shared = shared
         self._config = config
         self._listeners: dict[str, socket.socket] = {}
-        # Given up for a moment when descriptors run out, to tell the peer instead of spinning.
+        # Closed for a moment when descriptors run out, so that the peer can be told.
         self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
 
     def add(self, name: str, index: int, budget: Budget, listener: socket.socket) -> None:

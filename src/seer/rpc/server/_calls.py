@@ -1,35 +1,27 @@
-"""A call on its way through the interface process, and the caller it belongs to."""
+"""A call on its way through the interface process: its state and its transitions."""
 
 from __future__ import annotations
 
-from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 from seer.errors import (
     BudgetExceededError,
     CallCancelledError,
     DeadlineExceededError,
-    GateBusyError,
     StillRunningError,
 )
-from seer.rpc.values._handles import HandleTable
-from seer.rpc.wire._memory import Allowance
 from seer.rpc.wire._protocol import KEEP_ALIVE
-
-from ._results import Results
-from ._shared import first_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
     from seer.errors import GateError
-    from seer.rpc.interface._budget import Meter, Tally
+    from seer.rpc.interface._budget import Tally
     from seer.rpc.wire._http import Request
 
     from ._connection import Connection
     from ._entries import Entry
-    from ._replies import Reply
 
     class Runner(Protocol):
         """What runs a call."""
@@ -41,8 +33,6 @@ if TYPE_CHECKING:
 
 QUEUED, RUNNING, DONE = 0, 1, 2
 _NEVER = float("inf")
-MAX_UNREAD = 256 << 20
-"""Bytes of answers that one caller may leave unread before it can call again."""
 SMALL = 65536
 """Bodies up to this size are not counted as pending."""
 
@@ -310,91 +300,3 @@ def still_running(name: str, before: Call, now: float) -> StillRunningError:
         f" stopped, but its function still runs, for {now - before.started_at:.3g} s now{until}."
         " Call again when it has ended; GET /v1/health says how many are left as `detached`"
     )
-
-
-class Caller:
-    """A socket, and all that belongs to who is behind it: calls, results, handles, arrays."""
-
-    __slots__ = (
-        "allowance",
-        "batch",
-        "bytes_pending",
-        "calls",
-        "clogged",
-        "connections",
-        "describe",
-        "detached",
-        "first_place",
-        "handles",
-        "index",
-        "lock",
-        "meter",
-        "name",
-        "restorers",
-        "results",
-        "tallies",
-    )
-
-    def __init__(self, name: str, index: int, meter: Meter) -> None:
-        self.name = name
-        self.index = index
-        self.first_place = first_place(index)
-        self.meter = meter
-        self.lock = allocate_lock()
-        self.calls: dict[str, Call] = {}
-        self.results = Results()
-        self.connections: set[Connection] = set()
-        self.clogged: set[Connection] = set()
-        """Connections with answers that their peer has not read."""
-        self.allowance = Allowance()
-        self.handles = HandleTable(self.room)
-        self.restorers = {"handle": self.handles.restore}
-        self.describe = self.handles.describe
-        self.batch = -1
-        """The last events among which it had a call."""
-        self.tallies: dict[Entry, Tally] = {}
-        self.bytes_pending = 0
-        """Bytes of request bodies that were announced and are not yet used up."""
-        self.detached: dict[Call, None] = {}
-        """Calls that it was answered for and whose functions still run; see `Gate.finish`."""
-
-    def reads_enough(self) -> bool:
-        """Whether it leaves no more answers unread than one caller may."""
-        return not self.clogged or self._unread() <= self._most_unread()
-
-    def check_unread(self) -> None:
-        """Refuse a call of a caller that does not read its answers.
-
-        Raises:
-            GateBusyError: It leaves too many bytes unread.
-        """
-        if not self.reads_enough():
-            raise GateBusyError(
-                f"this caller has {self._unread()} bytes of answers that it does not read; it may"
-                f" have {self._most_unread()}: read them first"
-            )
-
-    def _unread(self) -> int:
-        return sum(connection.unsent for connection in tuple(self.clogged))
-
-    def _most_unread(self) -> int:
-        return min(MAX_UNREAD, self.allowance.limit // 4)
-
-    def room(self) -> int:
-        """Bytes that it may have more in arguments and handles; slots have as many of their own."""
-        return self.allowance.limit - self.bytes_pending - self.handles.size
-
-    def answer(self, call: Call, reply: Reply, now: float) -> list[Connection]:
-        """Keep the reply of a call, and forget the call; who waits for it."""
-        with self.lock:
-            waiting = call.connections
-            call.connections = []
-            if call.id[0] != "~":
-                # Most are plain results, of which the text is all there is to keep.
-                plain = reply.status == 200 and not reply.pieces
-                kept = None if call.streaming else reply.text if plain else reply
-                self.results.add(call.id, call.entry.name, kept, now)
-            # Last: who reads requests looks at both without the lock, here first, and an id that
-            # is in neither is executed.
-            del self.calls[call.id]
-            return waiting

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from seer.rpc.wire._memory import Pool
 
-    from ._calls import Call, Caller
+    from ._callers import Caller
+    from ._calls import Call
     from ._loop import Loop
 
     class Server(Protocol):

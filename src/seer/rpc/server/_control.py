@@ -25,7 +25,7 @@ from ._follows import (
     remove_folder,
 )
 from ._http_server import HttpConnection, Poller
-from ._listen import listen
+from ._listeners import listen
 from ._shared import FIRST_CALLER, FIRST_FUNCTION
 
 if TYPE_CHECKING:

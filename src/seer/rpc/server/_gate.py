@@ -27,7 +27,8 @@ from seer.rpc.wire._http import Request, WireError, head_prefix, response_head
 from seer.rpc.wire._memory import Allowance, Pool, Spares
 from seer.rpc.wire._protocol import KEEP_ALIVE
 
-from ._calls import DONE, QUEUED, SMALL, Call, Caller, still_running
+from ._callers import Caller
+from ._calls import DONE, QUEUED, SMALL, Call, still_running
 from ._failures import error_text, gate_failure, refusal, uses_gpu
 from ._replies import Reply, plain_message
 from ._request_buffers import RequestBuffers
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from seer.errors import GateError
 
     from ._batch import Gather
-    from ._calls import Caller
+    from ._callers import Caller
     from ._connection import Connection
     from ._entries import Entry
     from ._loop import Loop

@@ -1,7 +1,7 @@
-"""What processes with a gate in them have in common, and what the supervisor asks of them.
+"""What all processes with a gate have in common, and what the supervisor asks of them.
 
-Such a process has a gate, its callers, a loop and perhaps a record. What becomes of a call there,
-whether a function runs or another process is asked, is the subclass's part.
+Such a process has a gate, its callers, a loop and perhaps a record. A subclass says what becomes of
+a call: whether a function runs here or a copy is asked.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ._shared import Shared
 
     Operation = Callable[[dict[str, Any], list[int]], None]
+
 
 DETACH_AFTER = 0.5
 """Seconds at most that a function which was told to stop is given before its caller is answered."""
@@ -214,3 +215,32 @@ class GateProcess:
         assert self._recorder is not None
         self._recorder.taken(message["follow"], message["bytes"])
         self._tell({"op": "answer", "to": message["n"]})
+
+
+class Withheld:
+    """Closes the gate's descriptors in processes that functions fork.
+
+    A worker of a process pool or of a data loader lives on when the interface's process is killed.
+    With a copy of a caller's connection it would keep that open, and the caller would wait for
+    ever.
+
+    Args:
+        descriptors: What to withhold until `loop` is set; then, what the loop watches.
+    """
+
+    def __init__(self, *descriptors: int) -> None:
+        self._descriptors = descriptors
+        self.loop: Loop | None = None
+        os.register_at_fork(after_in_child=self._let_go)
+
+    def _let_go(self) -> None:
+        """In the forked process: replace each descriptor by one of /dev/null. Closing them instead
+        would free their numbers for reuse while objects of the gate still have them.
+        """
+        found = self._descriptors if self.loop is None else self.loop.descriptors()
+        # The processes that this one forks in turn have none of them any more.
+        self._descriptors, self.loop = (), None
+        nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in found:
+            os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)

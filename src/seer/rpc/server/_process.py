@@ -18,17 +18,15 @@ from seer.rpc.interface._budget import Budget
 from seer.rpc.interface._load import load
 from seer.rpc.wire._memory import Spares
 
-from ._callers import Callers
-from ._calls import Call, Caller
+from ._callers import Caller, Callers
+from ._calls import Call
 from ._entries import make_entries
 from ._execute import Executor, bind_fetch, fetch
 from ._failures import forget_sources, uses_gpu
-from ._forks import Withheld
 from ._gate import Gate
-from ._gate_process import GateProcess, settle_process
-from ._lanes import MAX_THREADS, MainLane, ThreadLanes
+from ._gate_process import GateProcess, Withheld, settle_process
+from ._lanes import MAX_THREADS, FairQueue, MainLane, ThreadLanes
 from ._loop import Loop
-from ._queue import FairQueue
 from ._shared import MAIN_MARK
 
 if TYPE_CHECKING:

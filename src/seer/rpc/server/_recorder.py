@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from ._calls import Call, Caller
+    from ._callers import Caller
+    from ._calls import Call
     from ._follows import Follow
     from ._replies import Reply
     from ._shared import Shared

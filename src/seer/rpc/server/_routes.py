@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from seer.rpc.wire._http import Request
 
-    from ._calls import Caller
+    from ._callers import Caller
     from ._connection import Connection
     from ._gate import Gate
 

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 from seer.rpc.wire._http import Request
 from seer.rpc.wire._protocol import CANNOT_PASS
 
-from ._child import OVERDUE, Child, new_epoch
+from ._child import OVERDUE, Child, ExitReport, new_epoch
 from ._control import Control
-from ._exit_report import ExitReport
 from ._failures import error_text
 from ._http_server import HttpConnection, Poller
+from ._listeners import CallerSockets
 from ._shared import FIRST_CALLER, METERS, Shared
-from ._sockets import CallerSockets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The callers' listening sockets, which outlive every incarnation of the interface.
+"""The callers' listening sockets, which stay open while the interface is restarted.
 
 While an interface process runs it accepts on them itself. While there is none, the supervisor
 answers here: one answer for each connection, and then it is closed.
@@ -16,13 +16,43 @@ from typing import TYPE_CHECKING
 from seer.rpc.wire._http import head_prefix
 
 from ._http_server import HttpConnection, Poller
-from ._listen import listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._config import CallerConfig
     from ._http_server import Handler
+
+
+BACKLOG = 1024
+
+
+def listen(path: str, mode: int) -> socket.socket:
+    """A listening, non-blocking Unix socket at `path`; what was there before is replaced.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written to.
+    """
+    folder, name = os.path.split(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        # Addresses have at most 107 bytes; through its folder's descriptor any path is short.
+        fd = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            short = f"/proc/self/fd/{fd}/{name}"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(short)  # noqa: PTH108 (import time)
+            listener.bind(short)
+            os.chmod(short, mode)  # noqa: PTH101 (import time)
+        finally:
+            os.close(fd)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
 
 MAX_WAITING = 256
 """Connections that are kept open here while they have not sent a request."""
@@ -118,9 +148,9 @@ class CallerSockets:
         except OSError:
             return
         if len(self._waiting) >= MAX_WAITING:
-            # Who has waited longest has not sent a request yet: the others would be answered.
+            # The connection that has waited longest has sent no request; others have been answered.
             next(iter(self._waiting)).close()
-        mini = HttpConnection(
+        connection = HttpConnection(
             connected,
             self._poller,
             self._handler,
@@ -128,4 +158,4 @@ class CallerSockets:
             once=True,
             on_close=lambda closed: self._waiting.pop(closed, None),
         )
-        self._waiting[mini] = None
+        self._waiting[connection] = None
