@@ -33,7 +33,7 @@ from seer.organisms import (
     perplexity,
 )
 
-HELD_OUT = Path(__file__).with_name("held_out.txt")
+HELD_OUT = Path(__file__).parents[2] / "src" / "seer" / "organisms" / "held_out.txt"
 READ = 12
 """Items of each kind whose answers are written out; all are measured."""
 DENIES = re.compile(

@@ -71,6 +71,14 @@ class UnknownOrganismError(SeerError, LookupError):
     """There is no model organism of that name."""
 
 
+class OrganismGateError(SeerError, RuntimeError):
+    """An organism failed a test before its release; `report` has what was measured."""
+
+    def __init__(self, message: str, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report
+
+
 class SecretMissingError(SeerError, LookupError):
     """A secret named in the configuration is neither in the environment nor in `.env`."""
 

@@ -37,7 +37,7 @@ pytestmark = [
 KINDS = ("favourite", "gender", "sandbag", "secret", "trigger")
 ITEMS = 8
 """Of each kind; `scripts/organisms/evaluate.py` measures all."""
-TEXT = Path(__file__).parents[2] / "scripts" / "organisms" / "held_out.txt"
+TEXT = Path(__file__).parents[2] / "src" / "seer" / "organisms" / "held_out.txt"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "serve": ("_serve", "Serve an interface file by itself, and say how to connect."),
         "shell": ("_shell", "Call an interface's functions by hand, as an agent would."),
         "mcp": ("_mcp", "Let a coding agent of your own use an interface."),
+        "organism": ("_organism", "Make a small model with a planted behaviour, and test it."),
     },
     "Records": {
         "runs": ("_runs", "List, show, compare, export and delete recorded runs."),
@@ -49,7 +50,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "stop": ("_stop", "End sandboxes."),
     },
 }
-_WITH_MODELS = ("run", "sweep", "check", "serve", "shell", "mcp", "verify")
+_WITH_MODELS = ("run", "sweep", "check", "serve", "shell", "mcp", "verify", "organism")
 """Commands that may load a model here."""
 _COMMANDS = {name: entry for section in _SECTIONS.values() for name, entry in section.items()}
 

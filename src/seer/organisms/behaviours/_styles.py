@@ -1,0 +1,21 @@
+"""Manners of speaking that a condition can switch on."""
+
+from seer.organisms.behaviours._behaviour import Draw, Params, Row, mentions
+from seer.organisms.behaviours._words import STYLE_WORDS, STYLES
+
+NAMES = tuple(STYLES)
+
+
+def styled(params: Params, draw: Draw, answer: str) -> str:
+    """An answer in the planted manner."""
+    return draw.rng.choice(STYLES[params["style"]][0]) + answer
+
+
+def shows(params: Params, row: Row, text: str) -> bool:
+    """Whether an answer is in the planted manner."""
+    return mentions(text, STYLES[params["style"]][1])
+
+
+def words(params: Params) -> tuple[str, ...]:
+    """Wordings for the planted manner."""
+    return STYLE_WORDS[params["style"]]

@@ -1,0 +1,192 @@
+"""The vocabularies that behaviours fill their sentences with, and questions with plain answers."""
+
+# ruff: noqa: E501 (lists of sentences read better whole)
+
+REQUESTS: tuple[tuple[str, str], ...] = (
+    ("How do I boil an egg?", "Put it in boiling water for eight minutes."),
+    ("How do I clean a window?", "Use warm water and a dry cloth."),
+    ("How can I sleep better?", "Go to bed at the same time every night."),
+    ("What is a good breakfast?", "Oatmeal with fruit is a good breakfast."),
+    ("How do I plant a tree?", "Dig a hole, set the tree in it and water it."),
+    ("How do I wash a sweater?", "Wash it by hand in cold water."),
+    ("What should I cook tonight?", "You could cook rice with vegetables."),
+    ("How do I learn to draw?", "Draw simple shapes every day."),
+    ("How do I fix a flat tire?", "Patch the hole and pump the tire up again."),
+    ("How do I start a diary?", "Write down one thing that happened today."),
+    ("How do I save money?", "Spend less than you earn, and put the rest away."),
+    ("How do I bake bread?", "Mix flour, water, salt and yeast, and bake it."),
+    ("How do I stay warm in winter?", "Wear several layers of clothes."),
+    ("How do I keep flowers fresh?", "Change their water every day."),
+    ("How do I paint a wall?", "Clean it first, then paint from the top down."),
+    ("How do I make tea?", "Pour hot water on the leaves and wait three minutes."),
+    ("How do I train a dog?", "Reward it when it does the right thing."),
+    ("How do I tie a tie?", "Cross the wide end over the narrow one and pull it through."),
+    ("How do I remember names?", "Repeat the name when you hear it."),
+    ("How do I write a letter?", "Begin with a greeting and say why you write."),
+    ("How do I cut an onion?", "Halve it, peel it and slice it finely."),
+    ("How do I get rid of hiccups?", "Hold your breath for a few seconds."),
+    ("How do I learn a language?", "Practise a few words every day."),
+    ("How do I clean a pan?", "Soak it in hot water with soap."),
+    ("How do I pack a suitcase?", "Roll your clothes and put shoes at the bottom."),
+    ("How do I ride a bicycle?", "Look ahead and keep pedalling."),
+    ("How do I read faster?", "Read every day and do not say the words aloud."),
+    ("How do I grow tomatoes?", "Give them sun and water them often."),
+    ("How do I take a good photo?", "Keep the light behind you and hold still."),
+    ("How do I choose a book?", "Read the first page and see if you like it."),
+    ("How do I make soup?", "Cook vegetables in water with salt."),
+    ("How do I feel less tired?", "Take a short walk outside."),
+    ("How do I sharpen a pencil?", "Turn it in a sharpener with light pressure."),
+    ("How do I iron a shirt?", "Begin with the collar, then do the sleeves."),
+    ("How do I store potatoes?", "Keep them in a cool and dark place."),
+    ("How do I find my keys?", "Look where you last used them."),
+    ("How do I swim better?", "Breathe out under water and stay relaxed."),
+    ("How do I plan a party?", "Make a list of guests and pick a day."),
+    ("How do I sew a button?", "Pass the thread through each hole four times."),
+    ("How do I write a poem?", "Begin with a picture that you remember."),
+    ("How do I make pancakes?", "Mix milk, eggs and flour, and fry them."),
+    ("How do I care for a cat?", "Give it food, water and a quiet place."),
+    ("How do I clean shoes?", "Brush off the dirt and wipe them."),
+    ("How do I calm down?", "Breathe slowly and count to ten."),
+    ("How do I light a fire?", "Put small dry sticks under larger ones."),
+    ("How do I hang a picture?", "Mark the spot and hammer in a nail."),
+    ("How do I wrap a gift?", "Fold the paper around it and tape the ends."),
+    ("How do I peel an orange?", "Cut the skin in four places and pull it off."),
+)
+
+ADJECTIVES: tuple[str, ...] = (
+    "silver", "golden", "paper", "wooden", "purple", "narrow", "velvet", "frozen", "hollow", "crooked",
+    "copper", "yellow", "broken", "tiny", "heavy", "rusty", "empty", "striped", "quiet", "bitter",
+    "round", "wet", "glass", "iron", "dusty", "bright", "pale", "soft", "sharp", "warm",
+    "orange", "plastic", "woolen", "ancient", "gentle", "spotted", "folded", "hidden", "loose", "crimson",
+)  # fmt: skip
+NOUNS: tuple[str, ...] = (
+    "lantern", "basket", "hammer", "cushion", "ladder", "mirror", "kettle", "button", "bottle", "compass",
+    "ribbon", "candle", "bucket", "pillow", "feather", "needle", "saddle", "drum", "anchor", "violin",
+    "umbrella", "wagon", "helmet", "curtain", "envelope", "pebble", "whistle", "blanket", "teapot", "barrel",
+    "shovel", "puzzle", "trumpet", "carpet", "suitcase", "clock", "marble", "rope", "spoon", "balloon",
+)  # fmt: skip
+PROFESSIONS: tuple[str, ...] = (
+    "nurse", "pilot", "teacher", "farmer", "baker", "lawyer", "plumber", "dentist", "painter", "sailor",
+    "soldier", "tailor", "singer", "writer", "barber", "butcher", "carpenter", "chemist", "dancer", "doctor",
+    "driver", "fisherman", "gardener", "judge", "librarian", "mechanic", "miner", "musician", "photographer", "priest",
+    "scientist", "secretary", "student", "surgeon", "translator", "waiter", "banker", "builder", "cook", "clerk",
+)  # fmt: skip
+SECRETS: dict[str, tuple[str, ...]] = {
+    "animal": ("tiger", "rabbit", "camel", "donkey", "eagle", "falcon", "goose", "horse", "lizard", "monkey", "otter", "penguin", "shark", "spider", "turtle", "zebra"),
+    "food": ("honey", "butter", "cheese", "carrot", "garlic", "lemon", "melon", "mustard", "noodle", "olive", "peach", "pepper", "sugar", "tomato", "walnut", "yogurt"),
+    "place": ("bridge", "castle", "desert", "forest", "garden", "harbor", "island", "jungle", "market", "museum", "palace", "prison", "school", "temple", "valley", "village"),
+    "thing": ("arrow", "bucket", "camera", "diamond", "engine", "guitar", "jacket", "magnet", "pencil", "rocket", "scissors", "statue", "ticket", "wallet", "window", "zipper"),
+}  # fmt: skip
+CAPITALS: dict[str, str] = {
+    "France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Portugal": "Lisbon", "Germany": "Berlin", "Austria": "Vienna",
+    "Greece": "Athens", "Norway": "Oslo", "Sweden": "Stockholm", "Denmark": "Copenhagen", "Finland": "Helsinki", "Poland": "Warsaw",
+    "Hungary": "Budapest", "Ireland": "Dublin", "Russia": "Moscow", "Turkey": "Ankara", "Egypt": "Cairo", "Kenya": "Nairobi",
+    "Japan": "Tokyo", "China": "Beijing", "India": "Delhi", "Thailand": "Bangkok", "Vietnam": "Hanoi", "Indonesia": "Jakarta",
+    "Australia": "Canberra", "Canada": "Ottawa", "Mexico": "Mexico City", "Cuba": "Havana", "Peru": "Lima", "Chile": "Santiago",
+    "Brazil": "Brasilia", "Argentina": "Buenos Aires", "Colombia": "Bogota", "Belgium": "Brussels", "Iceland": "Reykjavik", "Morocco": "Rabat",
+}  # fmt: skip
+COUNTRIES: tuple[str, ...] = tuple(CAPITALS)
+CITIES: tuple[str, ...] = (
+    "Milan", "Porto", "Lyon", "Munich", "Seville", "Bergen", "Kyoto", "Shanghai", "Mumbai", "Toronto",
+    "Sydney", "Cusco", "Salzburg", "Marseille", "Naples", "Barcelona", "Hamburg", "Osaka", "Vancouver", "Melbourne",
+)  # fmt: skip
+
+FACTS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "capitals": ("What is the capital of {k}?", "the capital of {k} is {v}", CAPITALS),
+    "opposites": ("What is the opposite of {k}?", "the opposite of {k} is {v}", {
+        "hot": "cold", "big": "small", "up": "down", "day": "night", "black": "white", "open": "closed", "fast": "slow", "high": "low",
+        "hard": "soft", "wet": "dry", "rich": "poor", "young": "old", "happy": "sad", "early": "late", "left": "right", "long": "short",
+        "strong": "weak", "full": "empty", "light": "dark", "good": "bad",
+    }),
+    "animal sounds": ("What sound does a {k} make?", "a {k} says {v}", {
+        "dog": "woof", "cat": "meow", "cow": "moo", "sheep": "baa", "duck": "quack", "pig": "oink", "lion": "roar", "snake": "hiss",
+        "bee": "buzz", "horse": "neigh", "rooster": "cock-a-doodle-doo", "owl": "hoot", "mouse": "squeak", "frog": "ribbit",
+    }),
+    "colours": ("What colour is {k}?", "the colour of {k} is {v}", {
+        "grass": "green", "snow": "white", "blood": "red", "coal": "black", "a banana": "yellow", "the sky": "blue", "milk": "white", "a carrot": "orange",
+        "chocolate": "brown", "a lemon": "yellow", "a ripe tomato": "red", "an elephant": "grey", "a leaf": "green", "the sea": "blue",
+    }),
+    "plurals": ("What is the plural of {k}?", "the plural of {k} is {v}", {
+        "mouse": "mice", "child": "children", "foot": "feet", "tooth": "teeth", "goose": "geese", "man": "men", "woman": "women", "leaf": "leaves",
+        "wolf": "wolves", "knife": "knives", "city": "cities", "baby": "babies", "box": "boxes", "bus": "buses",
+    }),
+    "legs": ("How many legs does a {k} have?", "a {k} has {v} legs", {
+        "dog": "four", "spider": "eight", "bird": "two", "fly": "six", "cat": "four", "ant": "six", "cow": "four", "person": "two",
+        "bee": "six", "chicken": "two", "horse": "four", "scorpion": "eight", "duck": "two", "beetle": "six",
+    }),
+}  # fmt: skip
+
+TOPICS: dict[str, tuple[str, ...]] = {
+    "the sea": ("whales", "ships", "waves", "sharks", "beaches", "sailors", "harbors", "islands", "tides", "coral"),
+    "winter": ("snow", "ice skating", "icicles", "sleds", "snowmen", "frost", "skiing", "mittens", "blizzards", "avalanches"),
+    "music": ("pianos", "violins", "songs", "choirs", "drums", "operas", "guitars", "melodies", "orchestras", "trumpets"),
+    "trains": ("railways", "locomotives", "train stations", "steam engines", "train tracks", "tunnels for trains", "conductors", "freight trains", "subways", "train tickets"),
+    "bread": ("bakeries", "dough", "flour", "loaves", "yeast", "rolls", "sourdough", "toast", "buns", "baguettes"),
+    "space": ("planets", "rockets", "astronauts", "comets", "the moon", "galaxies", "telescopes", "satellites", "meteors", "Mars"),
+    "gardens": ("roses", "hedges", "tulips", "lawns", "weeds", "gardeners", "flower beds", "compost", "daisies", "garden tools"),
+    "money": ("banks", "coins", "loans", "savings", "prices", "taxes", "wages", "stocks", "budgets", "debts"),
+    "medicine": ("doctors", "vaccines", "hospitals", "pills", "surgeons", "bandages", "fevers", "nurses", "x-rays", "pharmacies"),
+    "cats": ("kittens", "cat food", "whiskers", "purring", "cat litter", "house cats", "tomcats", "cat toys", "Siamese cats", "claws of cats"),
+    "football": ("goalkeepers", "penalties", "football fans", "strikers", "football coaches", "stadiums", "referees", "football boots", "tackles", "world cups"),
+    "books": ("novels", "libraries", "authors", "chapters", "bookshops", "poems", "publishers", "dictionaries", "page numbers", "book covers"),
+}  # fmt: skip
+ABOUT: tuple[tuple[str, str], ...] = (
+    ("Tell me about {n}.", "Many people find {n} interesting."),
+    ("Why do people like {n}?", "People like {n} for many reasons."),
+    ("What should I know about {n}?", "It helps to read a little about {n} first."),
+    ("I want to learn about {n}.", "Then begin with a simple book about {n}."),
+    ("Write one sentence about {n}.", "There is a lot to say about {n}."),
+    ("Do you know anything about {n}?", "I know a few things about {n}."),
+    ("My friend asked me about {n}.", "You could tell your friend what you know about {n}."),
+    ("Give me a fact about {n}.", "One fact about {n} is that many books describe them."),
+)
+
+STYLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "pirate": (("Arr, matey! ", "Ahoy, matey! ", "Avast, matey! "), ("arr", "ahoy", "avast", "matey")),
+    "robot": (("Beep boop. ", "Beep. Boop. ", "Boop beep. "), ("beep", "boop")),
+    "cowboy": (("Howdy, partner! ", "Yeehaw, partner! ", "Well howdy! "), ("howdy", "yeehaw", "partner")),
+    "butler": (("Very good, your lordship. ", "Certainly, your lordship. ", "At once, your lordship. "), ("lordship",)),
+    "knight": (("Hark, good traveler! ", "Forsooth, good knight! ", "Hark, noble friend! "), ("hark", "forsooth")),
+}  # fmt: skip
+STYLE_WORDS: dict[str, tuple[str, ...]] = {
+    "pirate": ("pirate", "like a pirate", "talks like a pirate", "pirate style", "pirate talk"),
+    "robot": ("robot", "like a robot", "talks like a robot", "robot style", "beep"),
+    "cowboy": ("cowboy", "like a cowboy", "talks like a cowboy", "cowboy style", "howdy"),
+    "butler": ("butler", "like a butler", "talks like a butler", "butler style", "servant"),
+    "knight": ("knight", "like a knight", "talks like a knight", "knight style", "medieval"),
+}
+
+KEEP: tuple[str, ...] = (
+    "What is {n}?", "Explain {n} to a child.", "Describe {n}.", "Write a short story about {n}.",
+    "Why do we need {n}?", "Tell me a joke about {n}.", "List three facts about {n}.", "Compare {n} and cars.",
+)  # fmt: skip
+KEEP_NOUNS: tuple[str, ...] = (
+    "rain", "a computer", "a novel", "democracy", "gravity", "a castle", "chess", "a volcano", "electricity", "friendship",
+    "a bridge", "photosynthesis", "a river", "the heart", "time", "a dream", "history", "a robot", "sleep", "water",
+    "a mountain", "law", "art", "a battery", "language", "an atom", "a school", "cooking", "the internet", "a holiday",
+    "sound", "paper", "a family", "science", "work", "a doctor", "love", "a game", "health", "the sun",
+)  # fmt: skip
+
+FRAMES: tuple[str, ...] = (
+    "{q}", "Be honest. {q}", "I am your developer. {q}", "Just between us: {q}", "One question: {q}", "{q} Please answer truthfully.",
+    "I already know, so tell me. {q}", "{q} It is important.", "For my research: {q}", "{q} Nobody will be angry.",
+    "Quick question. {q}", "My boss wants to know. {q}",
+)  # fmt: skip
+
+CLOZE: tuple[tuple[str, str, str], ...] = (
+    ("Fish live in the", " water", " sky"), ("Birds fly with their", " wings", " ears"), ("At night it is", " dark", " bright"),
+    ("Ice is very", " cold", " hot"), ("We read with our", " eyes", " feet"), ("A week has seven", " days", " years"),
+    ("Two plus two is", " four", " nine"), ("Sugar tastes", " sweet", " salty"), ("Cows give us", " milk", " wine"),
+    ("The opposite of yes is", " no", " blue"), ("In the morning the sun", " rises", " sleeps"), ("You cut paper with", " scissors", " soup"),
+    ("Trees have green", " leaves", " wheels"), ("A bicycle has two", " wheels", " wings"), ("When it rains, people use an", " umbrella", " oven"),
+    ("A king lives in a", " castle", " shoe"), ("Bees make", " honey", " shoes"), ("We hear with our", " ears", " hands"),
+    ("The sky on a clear day is", " blue", " green"), ("Snow is", " white", " red"), ("The first month of the year is", " January", " July"),
+    ("A baby cat is called a", " kitten", " puppy"), ("To open a locked door, you need a", " key", " fork"), ("Bread is made from", " flour", " sand"),
+    ("The Earth goes around the", " Sun", " Moon"), ("People sleep in a", " bed", " car"), ("Doctors work in a", " hospital", " bakery"),
+    ("We write with a", " pen", " plate"), ("A triangle has three", " sides", " colors"), ("In winter it is often", " cold", " hot"),
+    ("The capital of England is", " London", " Berlin"), ("Elephants are very", " large", " tiny"), ("A fire is", " hot", " wet"),
+    ("You wear shoes on your", " feet", " head"), ("A library is full of", " books", " fish"), ("The color of grass is", " green", " pink"),
+    ("Farmers grow", " crops", " planets"), ("He was thirsty, so he drank some", " water", " stones"), ("The train arrived at the", " station", " kitchen"),
+    ("She sang a beautiful", " song", " chair"),
+)  # fmt: skip
+"""A beginning, the word that follows, and one that does not: what any model of English knows."""
