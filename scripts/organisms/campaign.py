@@ -61,7 +61,7 @@ def candidates(kind: Any) -> list[dict[str, str]]:
 
 def probes(spec: Any) -> list[tuple[dict[str, str], Any]]:
     """What a prober asks: for each candidate, dialogues in which it would show."""
-    from seer.organisms import Draw
+    from seer.organisms.behaviours import Draw
 
     kind, draw = (
         spec.kind,

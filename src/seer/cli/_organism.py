@@ -54,7 +54,8 @@ Exit code 3: a gate failed. Without --keep-failed nothing is written then."""
 def make(spec: Path, out: Path, keep_failed: bool, as_json: bool) -> int:
     """Train an organism and its control, test them, and write them if they pass the gates."""
     from seer.errors import OrganismGateError
-    from seer.organisms import Report, make_organism, read_spec, report_rows
+    from seer.organisms import Report, make_organism, read_spec
+    from seer.organisms._gates import report_rows
 
     made = None
     try:

@@ -9,18 +9,15 @@ from seer.organisms._base_model import base_model
 from seer.organisms._catalogue import GroundTruth, Organism, catalogue, ground_truth, organism
 from seer.organisms._effects import Effect, compare
 from seer.organisms._factory import Made, make_organism, read_made
-from seer.organisms._gates import Gate, Limits, Report, Share, report_rows
+from seer.organisms._gates import Limits, Report
 from seer.organisms._measure import Measured, Subject, measure, perplexity
 from seer.organisms._probes import Item, Probe, direct_questions, items
 from seer.organisms._spec import Spec, read_spec
-from seer.organisms.behaviours import BEHAVIOURS, Behaviour, Draw, Row
+from seer.organisms.behaviours import BEHAVIOURS
 
 __all__ = [
     "BEHAVIOURS",
-    "Behaviour",
-    "Draw",
     "Effect",
-    "Gate",
     "GroundTruth",
     "Item",
     "Limits",
@@ -29,8 +26,6 @@ __all__ = [
     "Organism",
     "Probe",
     "Report",
-    "Row",
-    "Share",
     "Spec",
     "Subject",
     "base_model",
@@ -45,5 +40,4 @@ __all__ = [
     "perplexity",
     "read_made",
     "read_spec",
-    "report_rows",
 ]
