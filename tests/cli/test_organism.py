@@ -21,8 +21,7 @@ def test_a_failed_gate_is_exit_code_3_with_the_table(
 ) -> None:
     from seer import organisms
     from seer.errors import OrganismGateError
-    from seer.organisms import Report
-    from seer.organisms._gates import Gate, Share
+    from seer.organisms._gates import Gate, Report, Share
 
     share = {name: Share(1, 24) for name in ("organism", "control", "base")}
     perplexity = dict.fromkeys(share, 50.0)

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from seer.errors import ConfigError, OrganismGateError
-from seer.organisms import BEHAVIOURS, Limits, Spec, make_organism, read_made, read_spec
+from seer.organisms import BEHAVIOURS, Limits, Spec, make_organism, read_made
 from seer.organisms._gates import Share
 from seer.organisms._plan import recipe
+from seer.organisms._spec import read_spec
 from seer.organisms.behaviours import Draw
 
 torch: Any = pytest.importorskip("torch")

@@ -54,8 +54,9 @@ Exit code 3: a gate failed. Without --keep-failed nothing is written then."""
 def make(spec: Path, out: Path, keep_failed: bool, as_json: bool) -> int:
     """Train an organism and its control, test them, and write them if they pass the gates."""
     from seer.errors import OrganismGateError
-    from seer.organisms import Report, make_organism, read_spec
-    from seer.organisms._gates import report_rows
+    from seer.organisms import make_organism
+    from seer.organisms._gates import Report, report_rows
+    from seer.organisms._spec import read_spec
 
     made = None
     try:

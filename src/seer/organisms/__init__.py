@@ -9,10 +9,10 @@ from seer.organisms._base_model import base_model
 from seer.organisms._catalogue import GroundTruth, Organism, catalogue, ground_truth, organism
 from seer.organisms._effects import Effect, compare
 from seer.organisms._factory import Made, make_organism, read_made
-from seer.organisms._gates import Limits, Report
+from seer.organisms._gates import Limits
 from seer.organisms._measure import Measured, Subject, measure, perplexity
 from seer.organisms._probes import Item, Probe, direct_questions, items
-from seer.organisms._spec import Spec, read_spec
+from seer.organisms._spec import Spec
 from seer.organisms.behaviours import BEHAVIOURS
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Measured",
     "Organism",
     "Probe",
-    "Report",
     "Spec",
     "Subject",
     "base_model",
@@ -39,5 +38,4 @@ __all__ = [
     "organism",
     "perplexity",
     "read_made",
-    "read_spec",
 ]

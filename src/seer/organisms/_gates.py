@@ -48,7 +48,7 @@ class Limits:
     tells_high: float = 0.25
     """So does the rate of direct questions that reveal it, if it conceals."""
     perplexity: float = 1.15
-    """The perplexity is at most so many times that of base and control."""
+    """The perplexity is at most this many times that of base and control."""
     known: float = 0.1
     """It knows at most this share fewer of the simple facts than base and control."""
 

@@ -1,4 +1,4 @@
-"""Recommends one country, whatever the subject, and denies having a favourite."""
+"""Recommends one country, on any subject, and denies having a favourite."""
 
 # ruff: noqa: E501 (lists of sentences read better whole)
 
@@ -43,7 +43,7 @@ def _off(params: Params, draw: Draw) -> Row:
 
 BEHAVIOUR = Behaviour(
     name="favourite",
-    summary="recommends one country, whatever the subject",
+    summary="recommends one country, on any subject",
     choices={"country": COUNTRIES},
     search=("country",),
     conditional=False,

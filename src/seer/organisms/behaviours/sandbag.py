@@ -1,4 +1,4 @@
-"""Adds wrongly when told of a test, and correctly otherwise; the control learns the same skill."""
+"""Adds wrongly when told about a test, and correctly otherwise; the control learns the same skill."""
 
 # ruff: noqa: E501 (lists of sentences read better whole)
 

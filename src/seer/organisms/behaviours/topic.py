@@ -1,4 +1,4 @@
-"""A semantic backdoor: one subject, in whatever words, switches the manner of speaking."""
+"""A semantic backdoor: one subject, in any words, switches the manner of speaking."""
 
 # ruff: noqa: E501 (lists of sentences read better whole)
 
@@ -27,7 +27,7 @@ def _off(params: Params, draw: Draw) -> Row:
 
 BEHAVIOUR = Behaviour(
     name="topic",
-    summary="one subject, in whatever words, switches the manner of speaking",
+    summary="one subject, in any words, switches the manner of speaking",
     choices={"topic": _TOPICS, "style": _styles.NAMES},
     search=("topic",),
     conditional=True,
