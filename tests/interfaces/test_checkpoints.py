@@ -152,7 +152,8 @@ def test_calls_that_ask_for_too_much_or_for_what_is_not_there_say_so(
 
 def test_a_call_that_cannot_be_answered_does_not_spoil_its_batch(llama: Case) -> None:
     module = llama.tools.module
-    good, bad = module.activations(["hello", "hello"], [1, 99], position=[None, None])
+    every = {"position": [None, None], "unit": [None, None]}
+    good, bad = module.activations(["hello", "hello"], [1, 99], **every)
     assert np.allclose(good, np.asarray(llama.tools.activations("hello", 1)), atol=1e-5)
     assert isinstance(bad, ModelInputError)
     bad, good = module.generate([[9999], "hello"], seed=[0, 0], steering=[[], []])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seer.errors import ModelInputError
+from seer.errors import CallLimitError, ModelInputError
 from tests.interfaces.conftest import TEXTS, Case
 
 pytestmark = pytest.mark.full
@@ -77,6 +77,82 @@ def test_a_probe_is_scikit_learns_on_held_out_activations(llama: Case) -> None:
     scaler: Any = StandardScaler().fit(split[0])
     own: Any = LogisticRegression(max_iter=2000).fit(scaler.transform(split[0]), split[2])
     assert found.accuracy == pytest.approx(own.score(scaler.transform(split[1]), split[3]))
+
+
+def test_nested_and_grouped_cross_validation_is_scikit_learns(llama: Case) -> None:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    texts = sentences(90, 11)
+    labels = np.array(["long" if len(text) > 30 else "short" for text in texts])
+    numbers = np.arange(90) // 3
+    groups = [str(n) for n in numbers]
+    strengths = [1e-4, 1e-2, 1.0, 100.0]
+    options: dict[str, Any] = {"groups": groups, "folds": 5, "strengths": strengths, "seed": 3}
+    found = llama.tools.train_probe(texts, labels.tolist(), 2, position=None, **options)
+    values = np.stack([np.asarray(llama.tools.activations(t, 2)).mean(0) for t in texts])
+
+    def search() -> Any:
+        pipeline: Any = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        inner: Any = StratifiedGroupKFold(3, shuffle=True, random_state=3)
+        return GridSearchCV(pipeline, {"logisticregression__C": strengths}, cv=inner)
+
+    outer: Any = StratifiedGroupKFold(5, shuffle=True, random_state=3)
+    # No two of these texts are nearly equal, so the groups are the given ones.
+    assert found.groups == 30
+    expected: list[float] = []
+    for train, test in outer.split(values, labels, numbers):
+        fitted = search().fit(values[train], labels[train], groups=numbers[train])
+        expected.append(float(fitted.score(values[test], labels[test])))
+    assert found.folds == pytest.approx(expected)
+    sizes = [len(test) for _, test in outer.split(values, labels, numbers)]
+    assert found.accuracy == pytest.approx(float(np.average(expected, weights=sizes)))
+    whole = search().fit(values, labels, groups=numbers)
+    assert found.strength == whole.best_params_["logisticregression__C"]
+    assert (found.trained_on, found.tested_on) == (90, 90)
+    own = whole.best_estimator_
+    direction = own[1].coef_[0] / own[0].scale_
+    np.testing.assert_allclose(found.direction, direction, rtol=1e-3, atol=1e-5)
+    assert 0.2 < found.permuted < 0.8
+
+
+def test_choosing_a_regularisation_does_not_make_random_labels_readable(llama: Case) -> None:
+    """Over many draws, the nested accuracy is chance, and p-values are not too small."""
+    draws = [
+        llama.tools.train_probe(
+            sentences(40, seed),
+            np.random.default_rng(seed).permutation(["a", "b"] * 20).tolist(),
+            1,
+            position=None,
+            folds=2,
+            strengths=[1e-3, 1.0],
+            seed=seed,
+        )
+        for seed in range(4)
+    ]
+    assert np.mean([one.accuracy for one in draws]) == pytest.approx(0.5, abs=0.15)
+    assert np.mean([one.permuted for one in draws]) == pytest.approx(0.5, abs=0.05)
+    assert sum(one.p_value < 0.1 for one in draws) <= 2
+
+
+def test_probes_that_would_take_too_long_or_cannot_be_folded_are_refused(llama: Case) -> None:
+    texts, labels = sentences(40, 1), ["a", "b"] * 20
+    train = llama.tools.train_probe
+    with pytest.raises(ModelInputError, match="folds=1: give 0"):
+        train(texts, labels, 1, folds=1)
+    with pytest.raises(ModelInputError, match="in 2 groups are too few for folds=5"):
+        train(texts, labels, 1, folds=5, groups=[str(i // 20) for i in range(40)])
+    with pytest.raises(CallLimitError, match="times what one call may do"):
+        train(
+            sentences(1000, 2),
+            ["a", "b"] * 500,
+            1,
+            stream="neurons",
+            folds=20,
+            strengths=[2.0**-n for n in range(16)],
+        )
 
 
 def test_the_nearest_token_of_its_own_embedding_is_the_token(case: Case) -> None:

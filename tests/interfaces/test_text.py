@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seer import interfaces
+from seer.errors import ModelInputError
+from seer.testing import load_interface
 from tests.interfaces.conftest import TEXTS, Case
 
 pytestmark = pytest.mark.full
@@ -112,6 +115,67 @@ def test_next_tokens_are_the_softmax_of_the_logits(case: Case) -> None:
     assert [one.id for one in found.among] == first
     assert [one.score for one in found.among] == pytest.approx(own[first].tolist(), abs=1e-6)
     assert found.entropy == pytest.approx(float(-(own * own.log()).sum()), abs=1e-4)
+
+
+def test_an_answer_goes_on_from_its_prefill(case: Case) -> None:
+    """As transformers continues a final message; the ids are those of its own generate."""
+    import torch
+
+    messages = [{"role": "user", "content": "hello you"}]
+    texts = ("the quick", "hello wo", "a model reads", "thank")
+    lengths: list[int] = []
+    for prefill in texts:
+        text = case.tools.chat_prompt(messages, prefill=prefill)
+        begun = [*messages, {"role": "assistant", "content": prefill}]
+        assert text == case.tokenizer.apply_chat_template(
+            begun, tokenize=False, continue_final_message=True
+        )
+        found = case.tools.chat(messages, prefill=prefill, max_new_tokens=6)
+        ids = case.ids(text)
+        with torch.no_grad():
+            own = case.net.generate(
+                input_ids=ids, max_new_tokens=6, do_sample=False, pad_token_id=0
+            )
+        assert found.ids == own[0, ids.shape[1] :].tolist()[: len(found.ids)]
+        assert not found.text.startswith(prefill)
+        lengths.append(len(found.ids))
+    assert max(lengths) > 0
+    calls = [{"messages": messages, "prefill": p, "seed": 0} for p in texts]
+    case.tools.check_batch("chat", calls, atol=1e-4)
+
+
+def test_options_of_the_template_apply_or_are_refused(llama: Case, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    template = (
+        "{%- for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{%- endfor %}"
+        "{%- set note = 'x' %}{%- if add_generation_prompt %}assistant: "
+        "{%- if enable_thinking is defined and enable_thinking is false %}<think></think>"
+        "{%- endif %}{{ date or '' }}{%- endif %}"
+    )
+    folder = tmp_path / "thinking"
+    shutil.copytree(llama.folder, folder)
+    tokenizers: Any = AutoTokenizer
+    tokenizer = tokenizers.from_pretrained(folder)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    tools: Any = load_interface(interfaces.whitebox, models={"tiny": str(folder)})
+    messages = [{"role": "user", "content": "hello"}]
+    for options in ({}, {"enable_thinking": False}, {"enable_thinking": True, "date": "today"}):
+        expected = tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, **options
+        )
+        assert tools.chat_prompt(messages, template=options) == expected
+        ids = tools.chat(messages, template=options, max_new_tokens=4).ids
+        assert ids == tools.generate(expected, max_new_tokens=4).ids
+    message = "does not read 'thinking'; it reads 'date', 'enable_thinking'"
+    with pytest.raises(ModelInputError, match=message):
+        tools.chat(messages, template={"thinking": False})
+    for name in ("messages", "add_generation_prompt", "note"):
+        with pytest.raises(ModelInputError, match=f"does not read '{name}'"):
+            tools.chat_prompt(messages, template={name: False})
+    with pytest.raises(ModelInputError, match="it reads no options"):
+        llama.tools.chat_prompt(messages, template={"enable_thinking": False})
 
 
 def test_chat_goes_through_the_template(llama: Case) -> None:

@@ -17,8 +17,9 @@ from seer.errors import ModelInputError
 from ._batches import check_total, split
 from ._limits import MAX_TOP, check_count, check_texts
 from ._model import Model
+from ._neighbours import cosines
 from ._reading import residual_states
-from ._records import AdapterWeight, Comparison, LayerDifference, PromptDifference
+from ._records import AdapterWeight, Array, Comparison, LayerDifference, PromptDifference
 from ._registry import find
 from ._tokens import top_scores
 
@@ -26,16 +27,23 @@ _SINGULAR = 8
 
 
 def compare(
-    prompts: list[str], first: str | None = None, second: str | None = None, *, k: int = 5
+    prompts: list[str],
+    first: str | None = None,
+    second: str | None = None,
+    *,
+    k: int = 5,
+    details: bool = False,
 ) -> Comparison:
     """Compare two models on prompts: next-token distributions, and residual streams by layer.
 
     Args:
         prompts: Texts.
-        first: A model.
-        second: Another with the same tokens; without it, the first one's base (it must have an
-            adapter).
+        first: A model; the first by default.
+        second: Another model with the same tokens; by default the first one's base (the first must
+            have an adapter).
         k: How many tokens to give of each distribution.
+        details: Also give the differences of activations by layer and token, and their mean at
+            each layer, read as tokens. The models must have the same number of layers and width.
     """
     one = find(first)
     other = one if second is None else find(second)
@@ -49,7 +57,12 @@ def compare(
         raise ModelInputError(f"{one.name!r} and {other.name!r} split the prompts differently")
     same = (one.width, one.layers) == (other.width, other.layers)
     prompts_found: list[PromptDifference] = []
+    if details and not same:
+        raise ModelInputError(
+            f"{one.name!r} and {other.name!r} have different shapes, so there are no details"
+        )
     totals = torch.zeros(one.layers + 1, 2, dtype=torch.float64)
+    sums = torch.zeros(one.layers + 1, one.width, dtype=torch.float64)
     for group in split(list(zip(prompts, rows, strict=True)), lambda pair: len(pair[1])):
         own = [row for _, row in group]
         first_states, first_normed = residual_states(one, own)
@@ -57,23 +70,36 @@ def compare(
             second_states, second_normed = residual_states(other, own)
         if same:
             totals += _layer_sums(first_states, second_states, own)
+        if details:
+            sums += _difference_sums(first_states, second_states, own)
         logits = one.logits_of(first_normed[:, -1]), other.logits_of(second_normed[:, -1])
-        for i, (prompt, _) in enumerate(group):
-            prompts_found.append(_difference(one, prompt, logits[0][i], logits[1][i], k))
+        for i, (prompt, row) in enumerate(group):
+            found = _difference(one, prompt, logits[0][i], logits[1][i], k)
+            if details:
+                found.tokens = one.texts(row)
+                found.distances = _distances(first_states, second_states, i, len(row))
+            prompts_found.append(found)
     count = sum(map(len, rows))
     layers = [
         LayerDifference(layer, float(totals[layer, 0]) / count, float(totals[layer, 1]) / count)
         for layer in range(one.layers + 1 if same else 0)
     ]
+    if details:
+        for layer, total in zip(layers, sums / count, strict=True):
+            layer.direction = total.float().numpy()
+            unit = torch.nn.functional.normalize(total.float(), dim=0)
+            layer.nearest = top_scores(one, cosines(one.head.weight, unit), k)
     prompts_found.sort(key=lambda found: -found.divergence)
     return Comparison(prompts=prompts_found, layers=layers)
 
 
 def adapter_norms(*, model: str | None = None) -> list[AdapterWeight]:
-    """How much an adapter (LoRA) changes each matrix, most first.
+    """Measure how much an adapter (LoRA) changes each matrix, largest change first.
+
+    `diff_weights` also gives the directions of the changes, read as tokens.
 
     Args:
-        model: A model with an adapter.
+        model: A model with an adapter; the first model by default.
     """
     chosen = find(model)
     if chosen.adapter is None:
@@ -103,6 +129,34 @@ def _layer_sums(
         distance = torch.linalg.vector_norm(left - right, dim=-1) / lengths
         found.append(torch.stack([cosine.sum(), distance.sum()]).cpu())
     return torch.stack(found)
+
+
+def _own(states: dict[int, Tensor], layer: int, row: int, count: int) -> Tensor:
+    return states[layer][row, -count:].double()
+
+
+def _difference_sums(
+    first: dict[int, Tensor], second: dict[int, Tensor], rows: Sequence[Sequence[int]]
+) -> Tensor:
+    """Per layer, the sum over all tokens of the first model's activation minus the second's."""
+    found: list[Tensor] = []
+    for layer in sorted(first):
+        parts = [
+            (_own(first, layer, i, len(row)) - _own(second, layer, i, len(row))).sum(0)
+            for i, row in enumerate(rows)
+        ]
+        found.append(torch.stack(parts).sum(0).cpu())
+    return torch.stack(found)
+
+
+def _distances(first: dict[int, Tensor], second: dict[int, Tensor], row: int, count: int) -> Array:
+    """Layers by tokens: the relative length of the difference."""
+    found: list[Tensor] = []
+    for layer in sorted(first):
+        a, b = _own(first, layer, row, count), _own(second, layer, row, count)
+        lengths = torch.linalg.vector_norm(b, dim=-1).clamp(min=1e-12)
+        found.append((torch.linalg.vector_norm(a - b, dim=-1) / lengths).float().cpu())
+    return torch.stack(found).numpy()
 
 
 def _difference(model: Model, prompt: str, a: Tensor, b: Tensor, k: int) -> PromptDifference:

@@ -27,7 +27,7 @@ from ._limits import (
     check_number,
 )
 from ._model import Model, Prompt
-from ._records import Generation, Message, Steering
+from ._records import Generation, Message, Steering, TemplateOptions
 from ._registry import find, loaded
 from ._sampling import Choice, Settings
 from ._steering import changes_of, check_steering
@@ -54,16 +54,16 @@ def generate(
 
     Args:
         prompt: Text, or token ids.
-        seed: Which sample to draw; the same seed gives the same text. Without meaning at
+        seed: Which sample to draw; the same seed gives the same text. It has no effect at
             temperature 0.
         steering: Changes of the model's activations while it writes.
-        max_new_tokens: How many tokens to write at most.
-        temperature: 0 for the likeliest token each time.
-        top_p: Draw only from the likeliest tokens that have this probability together.
-        top_k: Draw only from this many likeliest tokens; 0 for all.
-        repetition_penalty: Above 1, tokens that came before are less likely to come again.
-        stop: Texts that end the writing; they are not part of the result.
-        model: Which model.
+        max_new_tokens: The most tokens to write.
+        temperature: 0 takes the likeliest token each time.
+        top_p: Draw only from the likeliest tokens whose probabilities sum to this.
+        top_k: Draw only from this many likeliest tokens; 0 for all tokens.
+        repetition_penalty: Above 1, tokens that have occurred become less likely.
+        stop: Texts that end the writing; the result does not contain them.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     settings = Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
@@ -95,13 +95,13 @@ def sample(
         count: How many continuations.
         seed: The first one's seed.
         steering: Changes of the model's activations while it writes.
-        max_new_tokens: How many tokens to write at most.
-        temperature: 0 for the likeliest token each time.
-        top_p: Draw only from the likeliest tokens that have this probability together.
-        top_k: Draw only from this many likeliest tokens; 0 for all.
-        repetition_penalty: Above 1, tokens that came before are less likely to come again.
-        stop: Texts that end the writing; they are not part of the result.
-        model: Which model.
+        max_new_tokens: The most tokens to write.
+        temperature: 0 takes the likeliest token each time.
+        top_p: Draw only from the likeliest tokens whose probabilities sum to this.
+        top_k: Draw only from this many likeliest tokens; 0 for all tokens.
+        repetition_penalty: Above 1, tokens that have occurred become less likely.
+        stop: Texts that end the writing; the result does not contain them.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_count("count", count, MAX_SAMPLES)
@@ -114,8 +114,10 @@ def sample(
 def chat(
     messages: list[list[Message]],
     *,
+    prefill: Sequence[str] = ("",),
     seed: Sequence[int] = (0,),
     steering: Sequence[list[Steering]] = ([],),
+    template: TemplateOptions | None = None,
     max_new_tokens: int = 64,
     temperature: float = 0.0,
     top_p: float = 1.0,
@@ -128,23 +130,28 @@ def chat(
 
     Args:
         messages: The conversation so far: a role (`user`, `assistant` ...) and a content each.
-        seed: Which sample to draw; without meaning at temperature 0.
+        prefill: How the answer begins. The model goes on from there, and the result contains only
+            what the model adds.
+        seed: Which sample to draw. It has no effect at temperature 0.
         steering: Changes of the model's activations while it writes.
-        max_new_tokens: How many tokens to write at most.
-        temperature: 0 for the likeliest token each time.
-        top_p: Draw only from the likeliest tokens that have this probability together.
-        top_k: Draw only from this many likeliest tokens; 0 for all.
-        repetition_penalty: Above 1, tokens that came before are less likely to come again.
-        stop: Texts that end the writing; they are not part of the result.
-        model: Which model.
+        template: Options of the chat template, such as `{"enable_thinking": False}`. Options that
+            the template does not read are refused.
+        max_new_tokens: The most tokens to write.
+        temperature: 0 takes the likeliest token each time.
+        top_p: Draw only from the likeliest tokens whose probabilities sum to this.
+        top_k: Draw only from this many likeliest tokens; 0 for all tokens.
+        repetition_penalty: Above 1, tokens that have occurred become less likely.
+        stop: Texts that end the writing; the result does not contain them.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     settings = Settings(max_new_tokens, temperature, top_p, top_k, repetition_penalty, stop)
 
-    def prepare(one: list[Message], number: int, changes: list[Steering]) -> Task:
-        return _task(chosen, chosen.chat_text(one), number, changes, settings)
+    def prepare(one: list[Message], begin: str, number: int, changes: list[Steering]) -> Task:
+        text = chosen.chat_text(one, prefill=begin, template=template)
+        return _task(chosen, text, number, changes, settings)
 
-    return _run(chosen, prepare_each(prepare, messages, seed, steering))
+    return _run(chosen, prepare_each(prepare, messages, prefill, seed, steering))
 
 
 def _task(

@@ -27,6 +27,15 @@ MAX_STEPS = 256
 """Steps of integrated gradients."""
 MAX_STEERING = 64
 """Changes in one call."""
+MAX_FOLDS = 20
+MAX_STRENGTHS = 16
+"""Candidates for a probe's regularisation."""
+MAX_PROBE_WORK = 10**9
+"""Numbers that all probes of one call are trained on together."""
+MAX_MATRICES = 64
+"""Matrices whose changes one call decomposes."""
+MAX_DIRECTIONS = 16
+"""Directions of each such change."""
 MAX_NULLS = 64
 """Null directions of one contrast."""
 MAX_RESULT = 1 << 30

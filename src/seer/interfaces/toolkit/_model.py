@@ -10,6 +10,7 @@ Where an architecture has its parts is found by `_parts`; reading and changing a
 
 import importlib
 import json
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -33,11 +34,16 @@ from ._parts import (
     find_parts,
     find_units,
 )
-from ._records import Message, Stream
+from ._records import Message, Stream, TemplateOptions
 from ._turns import Turns
 
 Prompt = str | list[int]
 """A text, or token ids."""
+_TEMPLATE_OWN = {
+    *("messages", "tools", "documents", "add_generation_prompt", "raise_exception"),
+    *("strftime_now", "bos_token", "eos_token", "pad_token", "unk_token"),
+}
+"""Names that transformers gives to every chat template."""
 
 
 class Model:
@@ -229,7 +235,7 @@ class Model:
         if tensor.shape != (width,):
             raise ModelInputError(f"{what} has {tensor.numel()} numbers; the width is {width}")
         if not bool(torch.isfinite(tensor).all()):
-            raise ModelInputError(f"{what} has numbers that are infinite or not a number")
+            raise ModelInputError(f"{what} has numbers that are not finite")
         return tensor
 
     def encode(self, prompt: Prompt, *, room: int = 0) -> list[int]:
@@ -284,26 +290,50 @@ class Model:
         """Tokens as texts, one by one."""
         return [self.token_text(i) for i in ids]
 
-    def chat_text(self, messages: Sequence[Message]) -> str:
-        """What the chat template makes of a conversation, ready for an answer.
+    def chat_text(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        template: TemplateOptions | None = None,
+    ) -> str:
+        """What the chat template makes of a conversation, up to where the model goes on.
+
+        Args:
+            messages: The conversation.
+            prefill: How the answer begins.
+            template: Options that the template reads, by name.
 
         Raises:
-            ModelInputError: There is no template, or it cannot take these messages.
+            ModelInputError: The model has no template, the template does not read an option, or it
+                cannot take these messages.
         """
         if not self.tokenizer.chat_template:
             raise ModelInputError(
                 f"{self.name!r} has no chat template; use generate() with a text instead"
             )
+        options = self._check_template(template or {})
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    list(messages), tokenize=False, add_generation_prompt=True
-                )
+            text = self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True, **options
             )
+            return str(text) + prefill
         except Exception as error:  # whatever a template in a model's folder raises
             raise ModelInputError(
                 f"the chat template cannot take these messages: {error}"
             ) from None
+
+    def _check_template(self, options: TemplateOptions) -> TemplateOptions:
+        if not options:
+            return options
+        known = _template_names(str(self.tokenizer.get_chat_template())) - _TEMPLATE_OWN
+        unread = [name for name in options if name not in known]
+        if unread:
+            raise ModelInputError(
+                f"the chat template of {self.name!r} does not read {unread[0]!r}; it reads "
+                + (", ".join(map(repr, sorted(known))) or "no options")
+            )
+        return options
 
     def check_position(self, position: int, count: int) -> int:
         """`position` as an index from 0, for a prompt of `count` tokens.
@@ -340,6 +370,16 @@ class Model:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)
         found = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
         return {name: tensor.to(self.device) for name, tensor in found.items()}
+
+
+def _template_names(template: str) -> set[str]:
+    """The names that a chat template takes from outside."""
+    jinja: Any = importlib.import_module("jinja2")
+    meta: Any = importlib.import_module("jinja2.meta")
+    # Tags of transformers itself that mark the assistant's words; jinja2 alone does not know them.
+    plain = re.sub(r"\{%-?\s*(end)?generation\s*-?%\}", "", template)
+    parsed = jinja.Environment(extensions=["jinja2.ext.loopcontrols"]).parse(plain)
+    return set(meta.find_undeclared_variables(parsed))
 
 
 def base_folder(folder: str) -> str | None:

@@ -19,6 +19,8 @@ from ._tokens import top_scores
 
 _ROWS = 16_384
 """Rows of a matrix that are widened to float32 at once."""
+_NEURONS = 1024
+"""Neurons whose weights are computed at once."""
 
 
 def nearest_tokens(
@@ -28,35 +30,36 @@ def nearest_tokens(
     space: Literal["output", "input"] = "output",
     model: str | None = None,
 ) -> list[TokenScore]:
-    """The tokens whose (un)embedding points most along a direction, by cosine similarity.
+    """Find the tokens whose embeddings are nearest to a direction, by cosine similarity.
 
     Args:
         vector: A direction in the residual stream.
-        k: How many.
-        space: `output`: tokens that the direction speaks for; `input`: tokens that it looks like.
-        model: Which model.
+        k: How many tokens to give.
+        space: `output` compares with the unembedding (tokens that the direction makes likelier),
+            `input` with the input embedding (tokens that look like the direction).
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_count("k", k, min(MAX_TOP, chosen.vocabulary))
     table: Any = chosen.head if space == "output" else chosen.net.get_input_embeddings()
-    scores = _cosines(table.weight, _unit(chosen, vector))
+    scores = cosines(table.weight, _unit(chosen, vector))
     return top_scores(chosen, scores, k)
 
 
 def nearest_neurons(vector: Array, *, k: int = 10, model: str | None = None) -> list[NeuronScore]:
-    """The MLP neurons whose output weights point most along a direction, by cosine similarity.
+    """Find the MLP neurons whose output weights are nearest to a direction, by cosine similarity.
 
     Args:
         vector: A direction in the residual stream.
-        k: How many.
-        model: Which model.
+        k: How many neurons to give.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_count("k", k, MAX_TOP)
     unit = _unit(chosen, vector)
     found: list[NeuronScore] = []
-    for layer, block in enumerate(chosen.blocks, 1):
-        scores = _cosines(_output_weights(chosen, block), unit)
+    for layer in range(1, chosen.layers + 1):
+        scores = cosines(_output_weights(chosen, layer), unit)
         values, places = scores.topk(min(k, len(scores)))
         pairs = zip(places.tolist(), values.tolist(), strict=True)
         found += [NeuronScore(layer, place, value) for place, value in pairs]
@@ -70,8 +73,8 @@ def _unit(model: Model, vector: Array) -> Tensor:
     return torch.nn.functional.normalize(found, dim=0)
 
 
-def _cosines(weights: Tensor, unit: Tensor) -> Tensor:
-    """The cosine of each row with a direction."""
+def cosines(weights: Tensor, unit: Tensor) -> Tensor:
+    """The cosine of each row with a unit vector."""
     parts = [
         torch.nn.functional.normalize(rows.float(), dim=-1) @ unit.to(rows.device)
         for rows in weights.split(_ROWS)
@@ -79,17 +82,15 @@ def _cosines(weights: Tensor, unit: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def _output_weights(model: Model, block: Any) -> Tensor:
-    """What each neuron of a block's MLP writes: neurons by width, with an adapter's share."""
-    mlp: Any = block.mlp
-    module: Any = getattr(mlp, "down_proj", None) or getattr(mlp, "c_proj", None)
-    if module is None:
-        raise ModelInputError(f"the MLP of {type(block).__name__} has no output matrix known here")
-    weight: Tensor = module.weight
-    if hasattr(module, "get_delta_weight"):
-        for name in module.active_adapters:
-            if name in module.lora_A:
-                weight = weight + module.get_delta_weight(name)
-    # GPT-2 keeps its matrices the other way round.
-    transposed = type(getattr(module, "base_layer", module)).__name__ == "Conv1D"
-    return weight if transposed else weight.T
+def _output_weights(model: Model, layer: int) -> Tensor:
+    """What each neuron of a block's MLP writes: neurons by width."""
+    module = model.site(layer, "neurons").module
+    count = model.units[layer - 1].neuron_count
+    found: list[Tensor] = []
+    # The matrix itself, applied to one neuron at a time: adapters and quantised weights count too.
+    with model.turn, torch.no_grad():
+        nothing = module(torch.zeros(1, count, dtype=model.net.dtype, device=model.device))
+        for part in torch.arange(count, device=model.device).split(_NEURONS):
+            one = torch.nn.functional.one_hot(part, count).to(model.net.dtype)
+            found.append(module(one) - nothing)
+    return torch.cat(found)

@@ -13,12 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from seer.errors import MissingExtraError, ModelInputError
+from seer.errors import CallLimitError, MissingExtraError, ModelInputError
 from seer.rpc import Handle
 
 from ._batches import check_total
 from ._inside import Site
-from ._limits import check_number, check_texts
+from ._limits import (
+    MAX_FOLDS,
+    MAX_PROBE_WORK,
+    MAX_STRENGTHS,
+    check_count,
+    check_number,
+    check_texts,
+)
 from ._model import Model, Prompt
 from ._reading import read_rows
 from ._records import Layer, ProbeReading, ProbeResult, Stream
@@ -29,6 +36,19 @@ _MOST_CLASSES = 100
 _ALIKE = 0.9
 """Share of their words that two texts must have in common to be held out together."""
 _PERMUTATIONS = 20
+_INNER = 3
+"""Folds within the training texts that choose the regularisation."""
+
+
+@dataclass(frozen=True)
+class _Data:
+    """What all probes of one call are trained on."""
+
+    values: Any
+    labels: Any
+    groups: Any
+    candidates: list[float]
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -52,15 +72,17 @@ def train_probe(
     unit: int | None = None,
     groups: list[str] | None = None,
     test_fraction: float = 0.25,
+    folds: int = 0,
     strength: float = 1.0,
+    strengths: list[float] | None = None,
     seed: int = 0,
     model: str | None = None,
 ) -> ProbeResult:
     """Train a linear probe on activations, and test it on texts that are held out.
 
-    Texts that are all but equal, and texts of one group, are held out together: a probe that has
-    seen a text need not read anything off it. Beside the accuracy stands that of probes trained in
-    the same way on permuted labels.
+    Texts that are nearly equal, and texts of one group, are held out together: a probe could
+    otherwise recognise a text that it has seen. The result also has the accuracy of probes that
+    were trained in the same way on permuted labels.
 
     Args:
         texts: The texts.
@@ -69,16 +91,26 @@ def train_probe(
         position: Which token of each text to read; None for the mean over all tokens.
         stream: What to read there, as for `activations`.
         unit: Which head or neuron, from 0; None for all.
-        groups: What belongs together, one name per text: the same author, topic or template.
-        test_fraction: Which share of the texts to hold out.
-        strength: Inverse of the regularization; smaller keeps the weights smaller.
-        seed: Which texts are held out.
-        model: Which model.
+        groups: Which texts belong together, one name per text: an author, a topic, a template.
+        test_fraction: The share of the texts to hold out.
+        folds: From 2: cross-validate instead. Each text is then held out once, and the probe of
+            the result is trained on all texts.
+        strength: Inverse of the regularisation; smaller keeps the weights smaller.
+        strengths: Several candidates instead. For each test, the best one is chosen by
+            cross-validation within the training texts (nested cross-validation).
+        seed: Decides which texts are held out.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_texts("texts", texts, least=4)
     check_number("test_fraction", test_fraction, 0.05, 0.9)
-    check_number("strength", strength, 1e-9, 1e9)
+    candidates = sorted({strength} if strengths is None else set(strengths))
+    check_count("strengths", len(candidates), MAX_STRENGTHS)
+    for one in candidates:
+        check_number("strength", one, 1e-9, 1e9)
+    check_count("folds", folds, MAX_FOLDS, least=0)
+    if folds == 1:
+        raise ModelInputError("folds=1: give 0 for one held-out part, or at least 2")
     check_number("seed", seed, 0, 2**32 - 1)
     _check_labels(labels, len(texts))
     site = site_of(chosen, layer, stream)
@@ -88,31 +120,45 @@ def train_probe(
     together = _groups(chosen, rows, groups)
     values = read_rows(chosen, rows, site, position=position, unit=unit).cpu().numpy()
     names = np.array(labels)
-    train, test = _split(names, together, test_fraction, seed)
-    pipeline = _pipeline(strength, seed).fit(values[train], names[train])
-    right = int((pipeline.predict(values[test]) == names[test]).sum())
-    chance = _permuted(values, names, together, (train, test), strength=strength, seed=seed)
-    interval = _library("scipy.stats").binomtest(right, len(test)).proportion_ci(method="wilson")
+    _check_work(values, folds or 1, len(candidates))
+    data = _Data(values, names, np.array(together), candidates, seed)
+    if folds:
+        splits = _folds(names, together, folds, seed)
+        train = np.arange(len(names))
+    else:
+        splits = [_split(names, together, test_fraction, seed)]
+        train = splits[0][0]
+    right = _right(data, names, splits)
+    chosen_strength = _choose(data, names, train)
+    pipeline = _pipeline(chosen_strength, seed).fit(values[train], names[train])
+    tested = np.concatenate([test for _, test in splits])
+    accuracy = sum(right) / len(tested)
+    chance = _permuted(data, splits)
+    interval = (
+        _library("scipy.stats").binomtest(sum(right), len(tested)).proportion_ci(method="wilson")
+    )
     scaler, regression = pipeline[0], pipeline[1]
     weights = (regression.coef_ / scaler.scale_).astype(np.float32)
     return ProbeResult(
         probe=Handle(Probe(chosen.name, site, position, unit, pipeline)),
-        accuracy=right / len(test),
+        accuracy=accuracy,
         interval=(float(interval.low), float(interval.high)),
-        majority=max(Counter(names[test].tolist()).values()) / len(test),
+        majority=max(Counter(names[tested].tolist()).values()) / len(tested),
         permuted=float(np.mean(chance)),
-        p_value=(1 + sum(one >= right / len(test) for one in chance)) / (1 + len(chance)),
+        p_value=(1 + sum(one >= accuracy for one in chance)) / (1 + len(chance)),
         groups=len(set(together)),
         train_accuracy=float(pipeline.score(values[train], names[train])),
         trained_on=len(train),
-        tested_on=len(test),
+        tested_on=len(tested),
         classes=[str(c) for c in regression.classes_],
         direction=weights[0] if len(weights) == 1 else weights,
+        strength=chosen_strength,
+        folds=[n / len(test) for n, (_, test) in zip(right, splits, strict=True)],
     )
 
 
 def apply_probe(probe: Handle, texts: list[Prompt]) -> list[ProbeReading]:
-    """What a probe says about texts.
+    """Label texts with a trained probe.
 
     Args:
         probe: The `probe` of a `ProbeResult`.
@@ -183,49 +229,113 @@ def _split(labels: Any, groups: Sequence[int], fraction: float, seed: int) -> tu
             return train, test
     else:
         folds = min(max(2, round(1 / fraction)), len(set(groups)))
-        splits: list[Any] = []
-        if folds > 1:
-            splitter = selection.StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-            with warnings.catch_warnings():
-                # Of labels that have fewer texts than there are folds; that is checked below.
-                warnings.simplefilter("ignore", UserWarning)
-                splits = list(splitter.split(labels, labels, groups))
+        splits = _group_folds(labels, groups, folds, seed) if folds > 1 else []
         for train, test in splits:
             if set(labels[train]) == set(labels):
                 return train, test
     raise ModelInputError(
         f"{len(labels)} texts in {len(set(groups))} groups are too few to train and test on "
-        f"{len(set(labels.tolist()))} labels; texts that are all but equal are one group"
+        f"{len(set(labels.tolist()))} labels; nearly equal texts are one group"
     )
 
 
-def _permuted(
-    values: Any,
-    labels: Any,
-    groups: Sequence[int],
-    split: tuple[Any, Any],
-    *,
-    strength: float,
-    seed: int,
-) -> list[float]:
-    """The accuracies of probes that were trained and tested on permuted labels."""
-    random = np.random.default_rng(seed)
-    train, test = split
+def _folds(labels: Any, groups: Sequence[int], folds: int, seed: int) -> list[tuple[Any, Any]]:
+    """The places to train on and to test on, for each fold.
+
+    Raises:
+        ModelInputError: There are too few groups, or a fold would be trained without some label.
+    """
+    if len(set(groups)) >= folds:
+        splits = _group_folds(labels, groups, folds, seed)
+        if all(set(labels[train]) == set(labels) and len(test) for train, test in splits):
+            return splits
+    raise ModelInputError(
+        f"{len(labels)} texts in {len(set(groups))} groups are too few for folds={folds!r} and "
+        f"{len(set(labels.tolist()))} labels; nearly equal texts are one group"
+    )
+
+
+def _group_folds(
+    labels: Any, groups: Sequence[int], folds: int, seed: int
+) -> list[tuple[Any, Any]]:
+    splitter = _library("sklearn.model_selection").StratifiedGroupKFold(
+        folds, shuffle=True, random_state=seed
+    )
+    with warnings.catch_warnings():
+        # About labels that have fewer texts than there are folds; callers check that themselves.
+        warnings.simplefilter("ignore", UserWarning)
+        return list(splitter.split(labels, labels, groups))
+
+
+def _right(data: _Data, labels: Any, splits: Sequence[tuple[Any, Any]]) -> list[int]:
+    """How many texts each split's probe labels correctly."""
+    found: list[int] = []
+    for train, test in splits:
+        strength = _choose(data, labels, train)
+        fitted = _pipeline(strength, data.seed).fit(data.values[train], labels[train])
+        found.append(int((fitted.predict(data.values[test]) == labels[test]).sum()))
+    return found
+
+
+def _choose(data: _Data, labels: Any, train: Any) -> float:
+    """The candidate with the best mean accuracy in folds of the training texts.
+
+    Of equally good ones, the smallest: it regularises most.
+    """
+    if len(data.candidates) == 1:
+        return data.candidates[0]
+    groups = data.groups[train]
+    inner = min(_INNER, len(set(groups.tolist())))
+    if inner < 2:
+        return data.candidates[0]
+    splits = [
+        (a, b)
+        for a, b in _group_folds(labels[train], groups, inner, data.seed)
+        if len(set(labels[train][a])) > 1 and len(b)
+    ]
+    scores = [
+        sum(
+            _pipeline(one, data.seed)
+            .fit(data.values[train][a], labels[train][a])
+            .score(data.values[train][b], labels[train][b])
+            for a, b in splits
+        )
+        for one in data.candidates
+    ]
+    return data.candidates[int(np.argmax(scores))]
+
+
+def _permuted(data: _Data, splits: Sequence[tuple[Any, Any]]) -> list[float]:
+    """The accuracies of probes that were chosen, trained and tested on permuted labels."""
+    random = np.random.default_rng(data.seed)
+    labels, groups = data.labels, data.groups.tolist()
     found: list[float] = []
     order = list(dict.fromkeys(groups))
+    total = sum(len(test) for _, test in splits)
+    of_group = {g: labels[i] for i, g in enumerate(groups)}
+    whole = all(of_group[g] == labels[i] for i, g in enumerate(groups))
     for _ in range(_PERMUTATIONS):
-        # Whole groups change places where each has one label, as such labels came about.
-        of_group = {g: labels[i] for i, g in enumerate(groups)}
-        if all(of_group[g] == labels[i] for i, g in enumerate(groups)):
+        # If every group has one label, whole groups are permuted.
+        if whole:
             new = dict(zip(order, random.permutation([of_group[g] for g in order]), strict=True))
             shuffled = np.array([new[g] for g in groups])
         else:
             shuffled = random.permutation(labels)
-        if len(set(shuffled[train])) < 2:
+        if any(len(set(shuffled[train])) < 2 for train, _ in splits):
             continue
-        fitted = _pipeline(strength, seed).fit(values[train], shuffled[train])
-        found.append(float(fitted.score(values[test], shuffled[test])))
+        found.append(sum(_right(data, shuffled, splits)) / total)
     return found
+
+
+def _check_work(values: Any, splits: int, candidates: int) -> None:
+    fits = (1 + _PERMUTATIONS) * splits * (1 + (candidates * _INNER if candidates > 1 else 0))
+    work = fits * values.size
+    if work > MAX_PROBE_WORK:
+        raise CallLimitError(
+            f"this needs {fits} probes on {len(values)} texts of {values.shape[1]} numbers, "
+            f"{work / MAX_PROBE_WORK:.1f} times what one call may do; give fewer folds, strengths "
+            "or texts"
+        )
 
 
 def _pipeline(strength: float, seed: int) -> Any:

@@ -23,6 +23,10 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 """Numbers come back in float32, whatever the model computes in."""
 
 
+TemplateOptions = dict[str, bool | int | float | str]
+"""Options of a chat template by name, such as `{"enable_thinking": False}`."""
+
+
 class Message(TypedDict):
     """One message of a conversation."""
 
@@ -209,6 +213,10 @@ class ProbeResult:
     classes: list[str]
     direction: Array
     """The probe's weights in the activation's own units (for two classes, towards the second)."""
+    strength: float = 1.0
+    """The inverse regularisation of `probe`: the given one, or the one that was chosen."""
+    folds: list[float] = field(default_factory=list[float])
+    """The accuracy on each held-out part."""
 
 
 @dataclass
@@ -271,6 +279,11 @@ class PromptDifference:
     """KL divergence of the first model's next-token distribution from the second's, in nats."""
     first: list[TokenScore]
     second: list[TokenScore]
+    tokens: list[str] | None = None
+    """With `details`: the prompt's tokens."""
+    distances: Array | None = None
+    """With `details`: layers by tokens, the length of the difference over the length of the second
+    model's activation. Row 0 is the embeddings."""
 
 
 @dataclass
@@ -281,6 +294,11 @@ class LayerDifference:
     cosine: float
     distance: float
     """Length of the difference over length of the second model's activation."""
+    direction: Array | None = None
+    """With `details`: the mean over all tokens of the first model's activation minus the second's.
+    """
+    nearest: list[TokenScore] | None = None
+    """With `details`: the tokens whose unembedding is nearest to it, by cosine similarity."""
 
 
 @dataclass
@@ -305,3 +323,38 @@ class AdapterWeight:
     """That over the norm of the matrix itself."""
     singular: list[float]
     """The largest singular values of the change."""
+
+
+@dataclass
+class ChangeDirection:
+    """One direction of a matrix's change: along `input`, it adds `singular` times `output`."""
+
+    singular: float
+    """The singular value."""
+    share: float
+    """Its share of the change's squared norm."""
+    input: Array
+    """Unit vector among the matrix's inputs."""
+    output: Array
+    """Unit vector among the matrix's outputs."""
+    reads: list[TokenScore]
+    """If the inputs are the residual stream: the tokens whose embedding is nearest to `input`, by
+    cosine similarity, strongest first. A negative score means the opposite direction. A norm before
+    the matrix is ignored. For a table of embeddings: the tokens with the largest entries."""
+    writes: list[TokenScore]
+    """If the outputs go to the residual stream: the tokens whose unembedding is nearest to
+    `output`. For the matrix that makes the logits: the tokens with the largest entries."""
+
+
+@dataclass
+class WeightChange:
+    """How training changed one matrix."""
+
+    module: str
+    layer: int | None
+    norm: float
+    """Frobenius norm of the change."""
+    relative: float
+    """That norm over the norm of the second model's matrix."""
+    directions: list[ChangeDirection]
+    """Largest singular values first."""

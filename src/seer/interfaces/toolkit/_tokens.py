@@ -15,7 +15,7 @@ from ._inside import run_changed
 from ._limits import MAX_TOP, check_count
 from ._model import Model, Prompt
 from ._reading import read_logits
-from ._records import Message, NextTokens, Steering, Tokens, TokenScore
+from ._records import Message, NextTokens, Steering, TemplateOptions, Tokens, TokenScore
 from ._registry import find
 from ._steering import Step, changes_of, check_steering
 
@@ -38,14 +38,23 @@ def tokenize(text: str, *, model: str | None = None) -> Tokens:
     return Tokens(ids=ids, tokens=chosen.texts(ids))
 
 
-def chat_prompt(messages: list[Message], *, model: str | None = None) -> str:
-    """The text that the chat template makes of a conversation, up to where the answer begins.
+def chat_prompt(
+    messages: list[Message],
+    *,
+    prefill: str = "",
+    template: TemplateOptions | None = None,
+    model: str | None = None,
+) -> str:
+    """Make the text that `chat` would continue, with the model's chat template.
 
     Args:
-        messages: A role and a content each.
-        model: Which model.
+        messages: The conversation so far: a role (`user`, `assistant` ...) and a content each.
+        prefill: How the answer begins; the text ends with it.
+        template: Options of the chat template, such as `{"enable_thinking": False}`. Options that
+            the template does not read are refused.
+        model: Which model; the first by default.
     """
-    return find(model).chat_text(messages)
+    return find(model).chat_text(messages, prefill=prefill, template=template)
 
 
 def next_tokens(

@@ -25,6 +25,7 @@ from ._probes import apply_probe, train_probe
 from ._registry import load_models, models
 from ._steering import contrast
 from ._tokens import chat_prompt, next_tokens, tokenize
+from ._weights import diff_weights
 
 load_models()
 
@@ -36,7 +37,15 @@ for function in (activations, next_tokens, logit_lens, attention, sae_features):
     expose(batch=64, batch_wait=0.02, timeout=120, idempotent=True, stateful=False)(function)
 for function in (models, tokenize, chat_prompt, saes, sae_direction, adapter_norms):
     expose(timeout=120, idempotent=True, stateful=False)(function)
-for function in (attribute, patch, contrast, compare, nearest_tokens, nearest_neurons):
+for function in (
+    attribute,
+    patch,
+    contrast,
+    compare,
+    diff_weights,
+    nearest_tokens,
+    nearest_neurons,
+):
     expose(timeout=600, idempotent=True, stateful=False)(function)
 expose(**options)(sample)
 # These give or take handles, which live in one copy of the interface.
