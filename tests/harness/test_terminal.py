@@ -226,7 +226,7 @@ async def test_a_person_calls_tools_speaks_and_concludes(calculator: MCPServer) 
     assert (end.reason, end.result, end.turns) == ("completed", "the sums are 3 and 7", 5)
     assert "find the sum" in shown
     assert "add(a: integer, b: integer)  Add two numbers." in shown
-    assert "'nonsense' is no key=value" in shown
+    assert "'nonsense' is not key=value" in shown
 
 
 async def test_limits_hold_for_a_person_too(calculator: MCPServer) -> None:

@@ -13,11 +13,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 THINGS = "agent|caller|client|copy|gate|host|kernel|machine|process|program|server|thread"
 PLACE = "here|there|below|above|before|behind|at|on|in (?!for\\b|the way\\b|the city\\b)"
+AFTER_NO = "evidence|longer|more|such|need|reason|way|other|one|use\\b"
 
 # In lower case, from the beginning of a word.
 PHRASES = {
     r"half (a )?characters?": "lone surrogate",
     r"(has|have|had) not(?=[.,;:)\"]|$)": "does not have",
+    rf"(?<!there )(?<!where )(is|was) no (?!{AFTER_NO})": "is not a",
     r"to nobody\b": "say who cannot use it",
     r"who(m|so)?ever\b": "the caller, the user, the process that",
     r"whatever\b": "any, everything, or: regardless of",
@@ -97,6 +99,7 @@ def _line(text: str, before: str) -> int:
         ("Move away from a copy who can be moved.", "copy who"),
         ("# It stands\n# below.", "stands below"),
         ("You shall not.", "shall"),
+        ("It is no name.", "is no "),
     ],
 )
 def test_the_phrases_are_found(text: str, phrase: str) -> None:
@@ -105,7 +108,12 @@ def test_the_phrases_are_found(text: str, phrase: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["It has not stopped.", "A test double stands in for it.", "The claim stands.", "someone who"],
+    [
+        "It has not stopped.",
+        "A test double stands in for it.",
+        "The claim stands.",
+        "There is no name.",
+    ],
 )
 def test_plain_sentences_pass(text: str) -> None:
     assert not hits(text)

@@ -269,7 +269,7 @@ def test_a_null_result_stands_and_a_hidden_effect_does_not(tmp_path: Path) -> No
     assert any("not within 0.05" in problem for problem in problems(found))
     wide = {**hidden, "value": 1.0}
     found = verify(recorded(tmp_path, report(claim(wide, kind="null"), found=False), calls))
-    assert any("no null result" in problem for problem in problems(found))
+    assert any("not a null result" in problem for problem in problems(found))
     level = {**at(3), "operator": "<", "value": 2}
     found = verify(recorded(tmp_path, report(claim(level, kind="null"), found=False), calls))
     assert any("is a difference, or a rate" in problem for problem in problems(found))

@@ -431,7 +431,7 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
     """
     cls = _CLASSES.get(str(data.get("type")))
     if cls is None:
-        raise ValueError(f"type={data.get('type')!r} is no event; known: {sorted(_CLASSES)}")
+        raise ValueError(f"type={data.get('type')!r} is not an event; known: {sorted(_CLASSES)}")
     values: dict[str, Any] = {}
     for item in dataclasses.fields(cls):
         if item.name in data and item.name != "raw":

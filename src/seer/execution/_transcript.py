@@ -121,7 +121,7 @@ class Transcript:
         except OSError as error:
             self._loss = error.strerror or str(error)
             self._lost_from = self._path.stat().st_size if self._spilled else 0
-            logger.warning("no more of an output is kept: %s", error)
+            logger.warning("the rest of an output is not kept: %s", error)
 
     def _spill(self, data: bytes, before: int) -> None:
         if self._file is None:

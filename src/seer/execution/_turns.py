@@ -76,7 +76,7 @@ class Turns:
 
         Raises:
             SandboxStateError: Too many are waiting.
-            ValueError: The code is no text.
+            ValueError: The code is not text.
         """
         check_text(code)
         if len(self._tasks) >= WAITING:

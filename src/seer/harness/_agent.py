@@ -97,7 +97,7 @@ def max_retries() -> int:
     """How often a request that a vendor could not answer is sent again: `SEER_AGENT_RETRIES`, or 4.
 
     Raises:
-        ConfigError: The setting is no whole number.
+        ConfigError: The setting is not a whole number.
     """
     given = setting("SEER_AGENT_RETRIES")
     if given is None:

@@ -155,11 +155,11 @@ def read_policies(approve: Approve | None) -> dict[str, Policy]:
     """Policies by pattern, as given or as `SEER_APPROVE` says.
 
     Raises:
-        ConfigError: One is no policy.
+        ConfigError: One is not a policy.
     """
     if asked := os.environ.get(VARIABLE):
         if approve is not None:
-            logger.warning("%s=%s is in force instead of the program's approve=", VARIABLE, asked)
+            logger.warning("%s=%s replaces the program's approve=", VARIABLE, asked)
         parts = [part.strip().rpartition("=") for part in asked.split(",")]
         approve = {pattern or "*": word for pattern, _, word in parts}  # type: ignore[misc]
     if approve is None:

@@ -56,11 +56,11 @@ class Limits:
         """These limits with some of them changed.
 
         Raises:
-            ConfigError: A name is no limit, or its value cannot be one.
+            ConfigError: A name is not a limit, or its value cannot be one.
         """
         known = {item.name for item in dataclasses.fields(self)}
         if unknown := sorted(set(given) - known):
-            raise ConfigError("limits", unknown, f"are no limits; known: {sorted(known)}")
+            raise ConfigError("limits", unknown, f"are not limits; known: {sorted(known)}")
         return dataclasses.replace(self, **given)
 
     def as_dict(self) -> dict[str, float | None]:

@@ -369,7 +369,7 @@ def run_agent(
         show: Whether to show tool calls and texts on standard error as they come; by default
             where that is a terminal, unless `SEER_QUIET=1` is set.
         substitute: Whether `SEER_AGENT`, with which sweeps, replays and forks name an agent,
-            replaces this one. False for agents that are no subject of the experiment, as a judge.
+            replaces this one. False for an agent that is not studied, such as a judge.
 
     Raises:
         ConfigError: The arguments do not fit together.

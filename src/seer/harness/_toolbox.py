@@ -157,7 +157,7 @@ async def _call(link: ServerLink, tool: str, arguments: dict[str, Any]) -> ToolO
             return _failed(error.message)
         return _failed(link.died("it died during the call"), link.name)
     except (OSError, RuntimeError, ValueError, anyio.ClosedResourceError) as error:
-        # A broken stream, or an answer that is no tool result: the connection is of no use.
+        # A broken stream, or an answer that is not a tool result: the connection is of no use.
         return _failed(link.died(f"its answer cannot be used: {reason_of(error)}"), link.name)
     return ToolOutcome(
         content=tuple(_block(item) for item in result.content),

@@ -22,7 +22,7 @@ _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a line is no message."""
+    """Why a line is not a message."""
 
     code: int
     reason: str

@@ -32,7 +32,7 @@ class Pipes:
         """Receive a client's two descriptors from its relay.
 
         Raises:
-            ValueError: They are no pipes, sockets or terminals.
+            ValueError: They are not pipes, sockets or terminals.
             OSError: The relay went away.
         """
         await _readable(connection)

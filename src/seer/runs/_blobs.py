@@ -31,10 +31,10 @@ class BlobStore:
         """Where a blob is or would be.
 
         Raises:
-            RecordError: `digest` is no hash, so it must not become a path.
+            RecordError: `digest` is not a hash, so it must not become a path.
         """
         if len(digest) != 64 or not _HEX.issuperset(digest):
-            raise RecordError(f"{digest!r} is no blob's name")
+            raise RecordError(f"{digest!r} is not the name of a blob")
         return self._folder / digest[:2] / digest
 
     def put(self, data: bytes) -> str:

@@ -119,7 +119,7 @@ def read_chain(path: Path, *, verify: bool = True, start: int = 0) -> Iterator[L
                 parsed = json.loads(data)
                 digest, body = parsed["hash"], parsed["body"]
             except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise RecordError(f"{path}: line {number + 1} is no record: {error}") from error
+                raise RecordError(f"{path}: line {number + 1} is not a record: {error}") from error
             if verify and link(previous, canonical(body)) != digest:
                 raise RecordError(
                     f"{path}: line {number + 1} does not follow from the lines before it: "

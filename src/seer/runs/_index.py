@@ -148,7 +148,7 @@ class RunIndex:
         """Runs that fit, one page of them.
 
         Raises:
-            ConfigError: `order` is no column to order by.
+            ConfigError: `order` is not a column to order by.
         """
         with self._fresh() as db:
             return _select(
@@ -167,7 +167,7 @@ class RunIndex:
         """One page, how many runs fit in all, and what there is to filter by; in one look.
 
         Raises:
-            ConfigError: `order` is no column to order by.
+            ConfigError: `order` is not a column to order by.
         """
         clause, values = _where(where or RunFilter())
         with self._fresh() as db:
@@ -253,7 +253,7 @@ def _select(
 
 
 def _is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is no index, or a broken one; not so where it is only busy or read-only."""
+    """Whether the file is not an index or is damaged, instead of only busy or read-only."""
     # The lower byte is the kind of error, the higher ones say more of it.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)

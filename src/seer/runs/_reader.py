@@ -139,7 +139,7 @@ class Run:
         """Record what the run is worth, for listings, the viewer, sweeps and exports.
 
         Raises:
-            ConfigError: It is no finite number.
+            ConfigError: It is not a finite number.
             RecordError: The run has not ended, or its record cannot be written.
         """
         if not math.isfinite(score):
@@ -219,7 +219,7 @@ def delete_run(run: Run) -> None:
     if run.status == "running":
         raise RecordError(f"{run.run_id} is running; stop it first")
     try:
-        # The record first: a removal that breaks off leaves a folder that is no run any more.
+        # The record first: a removal that breaks off leaves a folder that is no longer a run.
         (run.folder / "run.json").unlink()
         shutil.rmtree(run.folder.resolve())
         if run.folder.is_symlink():  # as a sweep shows the runs of its cells
@@ -236,7 +236,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from error
     if not isinstance(data, dict) or cast("dict[str, Any]", data).get("format") != FORMAT:
-        raise RecordError(f"{path}: is no run record of format {FORMAT}")
+        raise RecordError(f"{path}: is not a run record of format {FORMAT}")
     return cast("dict[str, Any]", data)
 
 

@@ -58,7 +58,7 @@ def scrub_bytes(data: bytes, redactor: Redactor) -> bytes:
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The chunks of a PNG, each whole; what is no chunk any more comes as one without a kind."""
+    """The chunks of a PNG, each whole; bytes that are not a chunk come as one without a kind."""
     at = len(_PNG)
     while at < len(data):
         header = data[at : at + 8]

@@ -35,7 +35,7 @@ _MANY = 5
 _MARGIN = 0.05
 """An effect is at least this part of the larger side; a rounded number is at most so far off."""
 _LEAST = 1e-3
-"""Differences up to this may come from other hardware, so they are no effect."""
+"""Differences up to this may come from other hardware, so they are not an effect."""
 _ZERO = 5e-4
 """What may be written as 0."""
 
@@ -342,7 +342,7 @@ class _Checked:
                 return ["a null result by difference says `within` how much, or `covers` 0"]
             largest = max(abs(float(self.own or 0.0)), abs(float(self.other or 0.0)), _LEAST)
             if abs(float(value)) > max(largest / 2, 2 * _LEAST):
-                return [f"a bound of {value} is no null result: the sides are {_short(largest)}"]
+                return [f"a bound of {value} is not a null result: the sides are {_short(largest)}"]
             return _Match(check, self._results).problems()
         operator = check.condition.operator
         if check.measure == "rate":
@@ -404,11 +404,11 @@ class _Match:
         for control in self._check.control:
             reasons = [self._apart(reading, control) for reading in self._check.of]
             if all(reasons):
-                found.append(f"{control.call!r} is no control: {reasons[0]}")
+                found.append(f"{control.call!r} is not a control: {reasons[0]}")
         return found[:1]
 
     def _apart(self, reading: Reading, control: Reading) -> str:
-        """Why the one is no control of the other; empty if it is."""
+        """Why the one is not a control of the other; empty if it is."""
         own, other = self._named[reading.call], self._named[control.call]
         if own.function != other.function or own.interface != other.interface:
             return f"it is a call of {other.function}, and not of {own.function}"

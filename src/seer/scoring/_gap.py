@@ -181,7 +181,7 @@ def _corrected(rows: Sequence[GapRow]) -> list[GapRow]:
 
 
 def _holm(chances: Sequence[float]) -> list[float]:
-    """Holm's correction; what is NaN is no test, and stays."""
+    """Holm's correction; NaN is not a test, and stays."""
     # By hand: statsmodels' function collects all garbage at each call, a tenth of a second.
     tests = sorted((p, place) for place, p in enumerate(chances) if not math.isnan(p))
     found, least = [*chances], 0.0

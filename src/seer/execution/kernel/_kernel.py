@@ -234,7 +234,7 @@ class Kernel:
             self._die(f"the kernel broke its protocol: {error}")
 
     def _ignore(self, error: ProtocolError) -> None:
-        """Log the first message that is no good, and count the others: an agent can send many."""
+        """Log the first message that is invalid, and count the others: an agent can send many."""
         if self._ignored == 0:
             logger.warning("ignored a message of the kernel: %s; more are only counted", error)
         self._ignored += 1

@@ -86,7 +86,7 @@ class ZmtpConnection:
         """The next message; None stands for one that was too large and has been skipped.
 
         Raises:
-            ProtocolError: What came is no message.
+            ProtocolError: What came is not a message.
             SandboxLostError: The kernel's socket is gone.
         """
         parts: list[bytes] = []

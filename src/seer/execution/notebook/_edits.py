@@ -96,7 +96,7 @@ def apply_edit(notebook: Notebook, edit: Edit) -> None:
             cell = cells.pop(index)
             cells.insert(len(cells) if edit.index is None else edit.index, cell)
         case _:
-            raise LookupError(f"cell {edit.cell_id!r} cannot be changed so ({edit.kind})")
+            raise LookupError(f"cell {edit.cell_id!r} cannot be changed in this way ({edit.kind})")
 
 
 def find_cell(cells: Sequence[Mapping[str, Any]], cell_id: str) -> int:

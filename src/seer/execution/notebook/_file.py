@@ -34,7 +34,7 @@ class NotebookFile:
     def read(self) -> Notebook:
         """The notebook as it is now.
 
-        A file that is no notebook any more is put aside, and the last good state goes on.
+        A file that is no longer a notebook is put aside, and the last valid state is used.
         """
         try:
             loaded: object = json.loads(self.path.read_bytes())
@@ -44,7 +44,7 @@ class NotebookFile:
         except (ValueError, RecursionError) as error:
             aside = self.path.with_suffix(f".broken-{time.strftime('%H%M%S')}.ipynb")
             self.path.rename(aside)
-            logger.warning("%s is no notebook (%s); kept as %s", self.path, error, aside.name)
+            logger.warning("%s is not a notebook (%s); kept as %s", self.path, error, aside.name)
             return self._copy()
         self._good = notebook
         return self._copy()
@@ -110,5 +110,5 @@ def checked_notebook(loaded: object) -> Notebook:
         known = cast("dict[str, Any]", cell)
         known.setdefault("id", secrets.token_hex(4))
         if not isinstance(known.setdefault("metadata", {}), dict):
-            raise ValueError("a cell's metadata is no JSON object")
+            raise ValueError("a cell's metadata is not a JSON object")
     return notebook

@@ -36,7 +36,7 @@ class HumanAgent(Agent):
             raise ConfigError("builtin_tools", request.builtin_tools, "a person has none")
 
     def model_name(self, request: AgentRequest) -> str | None:
-        """A person is no model."""
+        """A person is not a model."""
         return None
 
     async def run(self, request: AgentRequest, seat: Seat) -> None:
@@ -105,7 +105,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     for word in shlex.split(text):
         key, equals, value = word.partition("=")
         if not equals or not key.isidentifier():
-            raise ValueError(f"{word!r} is no key=value")
+            raise ValueError(f"{word!r} is not key=value")
         try:
             arguments[key] = json.loads(value)
         except ValueError:

@@ -135,7 +135,7 @@ class _Loop:
                 await self._answer()
                 done = True
             if not done:
-                del self._messages[kept:]  # an interrupted answer is no part of the conversation
+                del self._messages[kept:]  # an interrupted answer is not part of the conversation
             text = await self._seat.next_message()
             if text is None:
                 return

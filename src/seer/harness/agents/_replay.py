@@ -120,7 +120,7 @@ class ReplayAgent(Agent):
             await play(events, seat, differs=_leave)
             complete = isinstance(events[-1], RunFinished) and events[-1].reason == "completed"
         except _Differs as difference:
-            logger.warning("the agent goes on by itself: %s", visible(str(difference)))
+            logger.warning("the live agent continues: %s", visible(str(difference)))
             complete = False
         if not complete:
             await _go_on(self._after, played, request, seat)
@@ -201,7 +201,9 @@ class Forked(Agent):
 
     def _next(self) -> Agent:
         if self._agent is None:
-            raise ConfigError("provider", "forked", "say who goes on: forked:RUN@TURN=AGENT")
+            raise ConfigError(
+                "provider", "forked", "name the agent that continues: forked:RUN@TURN=AGENT"
+            )
         return self._agent
 
 

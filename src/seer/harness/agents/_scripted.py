@@ -20,7 +20,7 @@ In TOML::
 
 Inside texts and arguments, `{name.text}` is the text of a saved result and `{name.structured.a.0}`
 walks its structured form; an argument that is nothing but such a reference keeps the value's type.
-Braces that are no reference to a saved result stay as they are.
+Braces that are not a reference to a saved result stay as they are.
 """
 
 import re
@@ -117,7 +117,7 @@ class Scripted(Agent):
             raise ConfigError("builtin_tools", request.builtin_tools, "a script has none")
 
     def model_name(self, request: AgentRequest) -> str | None:
-        """A script is no model."""
+        """A script is not a model."""
         return None
 
     async def run(self, request: AgentRequest, seat: Seat) -> None:

@@ -28,11 +28,11 @@ def endpoint_of(url: str) -> tuple[str, int]:
     """Host and port of a URL.
 
     Raises:
-        ValueError: It is no http or https URL.
+        ValueError: It is not an http or https URL.
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError(f"{url!r} is no http or https URL")
+        raise ValueError(f"{url!r} is not an http or https URL")
     return parts.hostname.lower(), parts.port or _PORTS[parts.scheme]
 
 

@@ -47,7 +47,7 @@ class Terminal(ABC):
 
 
 class LineTerminal(Terminal):
-    """Plain lines, for input that is no terminal: a pipe, a file, a test."""
+    """Plain lines, for input that is not a terminal: a pipe, a file, a test."""
 
     def __init__(self, source: TextIO | None = None, target: TextIO | None = None) -> None:
         self._source = source or sys.stdin

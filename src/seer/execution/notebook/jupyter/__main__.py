@@ -100,7 +100,7 @@ async def _serve(app: ServerApp, controller: Controller) -> None:
     except OSError as error:
         app.log.warning("the controller is gone: %s", error)
     except Exception:
-        app.log.exception("the server cannot go on")
+        app.log.exception("the server cannot continue")
     finally:
         # Nothing here is worth an orderly end, which would wait for a kernel that is not ours.
         os._exit(0)

@@ -113,7 +113,7 @@ class SessionContents(AsyncContentsManager):
         if path.strip("/") != self.notebook:
             raise HTTPError(404, "there is only the session's notebook here")
         if kind not in (None, "notebook"):
-            raise HTTPError(400, f"the notebook is no {kind}", reason="bad type")
+            raise HTTPError(400, f"the notebook is not a {kind}", reason="bad type")
 
     async def _folder(self, content: bool, kind: str | None) -> Model:
         if kind not in (None, "directory"):

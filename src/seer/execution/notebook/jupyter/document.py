@@ -67,7 +67,7 @@ async def edit_document(app: ServerApp, path: str, edit: Edit) -> None:
             target = len(cells) - 1 if edit.index is None else min(edit.index, len(cells) - 1)
             cells.move(index, target)
         case _:
-            raise LookupError(f"cell {edit.cell_id!r} cannot be changed so ({edit.kind})")
+            raise LookupError(f"cell {edit.cell_id!r} cannot be changed in this way ({edit.kind})")
 
 
 def _output(output: dict[str, Any]) -> Any:

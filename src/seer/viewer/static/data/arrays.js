@@ -133,7 +133,7 @@ export function decode(text, buffers) {
   try {
     return untag(JSON.parse(text), buffers ?? [], 0);
   } catch {
-    return null; // what is no JSON is shown as the text it is
+    return null; // text that is not JSON is shown as text
   }
 }
 

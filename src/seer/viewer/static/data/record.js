@@ -58,7 +58,7 @@ export function fromBase64(text) {
 
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml"]);
 
-/** The address of a picture's bytes, for an <img>; null for what is no picture. */
+/** The address of a picture's bytes, for an <img>; null for anything else. */
 export function pictureAddress(data, type) {
   const name = String(type).toLowerCase();
   return PICTURES.has(name) ? URL.createObjectURL(new Blob([data], { type: name })) : null;

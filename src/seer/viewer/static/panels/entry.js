@@ -290,7 +290,7 @@ export function image(block, view) {
   data
     .then((found) => {
       const address = pictureAddress(found, block.mime_type);
-      if (!address) throw new Error(`${textOf(block.mime_type)} is no picture`);
+      if (!address) throw new Error(`${textOf(block.mime_type)} is not a picture`);
       const element = h("img", {
         src: address,
         alt: "picture from a tool",
