@@ -107,7 +107,7 @@ class Sandbox:
         return run_sync(self._start())
 
     async def astart(self) -> Self:
-        """The twin of `start`."""
+        """The async version of `start`."""
         return await on_loop(self._start(), settle=True)
 
     async def _start(self) -> Self:
@@ -163,7 +163,7 @@ class Sandbox:
         run_sync(self._terminate())
 
     async def aterminate(self) -> None:
-        """The twin of `terminate`."""
+        """The async version of `terminate`."""
         await on_loop(self._terminate())
 
     async def _terminate(self) -> None:
@@ -209,7 +209,7 @@ class Sandbox:
         return run_sync(self._detach())
 
     async def adetach(self) -> str:
-        """The twin of `detach`."""
+        """The async version of `detach`."""
         return await on_loop(self._detach())
 
     async def _detach(self) -> str:
@@ -231,7 +231,7 @@ class Sandbox:
         run_sync(self._pause())
 
     async def apause(self) -> None:
-        """The twin of `pause`."""
+        """The async version of `pause`."""
         await on_loop(self._pause())
 
     async def _pause(self) -> None:
@@ -242,7 +242,7 @@ class Sandbox:
         run_sync(self._resume())
 
     async def aresume(self) -> None:
-        """The twin of `resume`."""
+        """The async version of `resume`."""
         await on_loop(self._resume())
 
     async def _resume(self) -> None:
@@ -271,7 +271,7 @@ class Sandbox:
 
     @classmethod
     async def afrom_id(cls, sandbox_id: str, *, provider: str = DEFAULT) -> Self:
-        """The twin of `from_id`."""
+        """The async version of `from_id`."""
         return await on_loop(cls._from_id(sandbox_id, provider))
 
     @classmethod
@@ -288,7 +288,7 @@ class Sandbox:
 
     @classmethod
     async def alist(cls, *, provider: str = DEFAULT) -> "list[MachineStatus]":
-        """The twin of `list`."""
+        """The async version of `list`."""
         return await on_loop(get_provider(resolve_provider(provider)).list())
 
     def __enter__(self) -> Self:
@@ -419,7 +419,7 @@ class Sandbox:
         on_output: OnOutput | None = None,
         user: str | None = None,
     ) -> Output:
-        """The twin of `exec`."""
+        """The async version of `exec`."""
         return await on_loop(self._exec(cmd, timeout, check, cwd, env, stdin, on_output, user))
 
     async def _exec(
@@ -467,7 +467,7 @@ class Sandbox:
         check: bool = True,
         on_output: OnOutput | None = None,
     ) -> Output:
-        """The twin of `exec_python`."""
+        """The async version of `exec_python`."""
         return await on_loop(self._exec_python(code, timeout, check, on_output))
 
     async def _exec_python(
@@ -497,7 +497,7 @@ class Sandbox:
         return run_sync(self.machine.read_file(path))
 
     async def aread_file(self, path: str) -> bytes:
-        """The twin of `read_file`."""
+        """The async version of `read_file`."""
         return await on_loop(self.machine.read_file(path))
 
     def write_file(self, path: str, data: bytes | str) -> None:
@@ -509,7 +509,7 @@ class Sandbox:
         run_sync(self.machine.write_file(path, _as_bytes(data)))
 
     async def awrite_file(self, path: str, data: bytes | str) -> None:
-        """The twin of `write_file`."""
+        """The async version of `write_file`."""
         await on_loop(self.machine.write_file(path, _as_bytes(data)))
 
     def ensure_dir(self, path: str) -> None:
@@ -517,7 +517,7 @@ class Sandbox:
         run_sync(self.machine.make_dir(path))
 
     async def aensure_dir(self, path: str) -> None:
-        """The twin of `ensure_dir`."""
+        """The async version of `ensure_dir`."""
         await on_loop(self.machine.make_dir(path))
 
     # --- models, repositories, notebook -----------------------------------------------------------
@@ -564,7 +564,7 @@ class Sandbox:
         return run_sync(take_snapshot(self._running, description))
 
     async def asnapshot(self, description: str = "") -> str:
-        """The twin of `snapshot`."""
+        """The async version of `snapshot`."""
         return await on_loop(take_snapshot(self._running, description))
 
     @classmethod

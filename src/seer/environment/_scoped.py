@@ -1,4 +1,4 @@
-"""`ScopedSandbox`: a machine of which an agent can reach chosen functions and nothing else."""
+"""`ScopedSandbox`: an agent can reach only chosen functions of its machine."""
 
 import asyncio
 import logging
@@ -176,30 +176,31 @@ class ScopedSandbox(Sandbox):
     ) -> Library | McpConfig | str | Skill:
         """Load an interface file in the sandbox and serve its exposed functions.
 
-        A file that is served already under this name is not loaded again: asking for it in
-        another form gives another view of the same interface. One whose process has died is
-        loaded again, with a warning that says how it died.
+        A file that is already served under this name is not loaded again: another `expose_as` gives
+        another view of the same interface. If its process has died, the file is loaded again, and a
+        warning says how it died.
 
         Args:
             file_path: The interface file.
             expose_as: `library`: a `Library` for a workspace. `mcp`: the configuration of an MCP
                 server. `prompt`: Markdown. `skill`: a `Skill`.
             name: What agents call it; the file's stem by default.
-            budget: What may be used of it in all.
+            budget: The limits for all callers together.
             restart: Whether to start the interface again when its process dies.
             tracebacks: What callers see of tracebacks: `"names"` of functions and numbers of lines,
                 True for source lines and files too, False for nothing. The record has all of it.
             replicas: How many copies of the interface to run, each with a GPU of its own as far as
                 there are several. Functions with `stateful=False` run in the least loaded copy; all
-                else of a caller's stays in one. With two or more, `scale` can change the number.
-            function_budgets: What may be used of single functions, by all callers together.
-            caller_budget: What each caller (a session, an MCP server, `connect()`) may use.
+                other calls of one caller run in the same copy. With two or more copies, `scale` can
+                change the number.
+            function_budgets: The limits for single functions, for all callers together.
+            caller_budget: The limits for each caller (a session, an MCP server, `connect()`).
             caller_memory: Bytes (or e.g. `"2GiB"`) of the interface's memory that each caller may
                 hold by handles and arguments in use, and as much by arrays of results. By default
                 4 GiB, or an eighth of the sandbox's `memory` where that is less.
-            call_timeout: Seconds that a call may run of a function without `@expose(timeout=)`.
-                Then it is stopped, and a process whose function does not stop is killed. None for
-                no limit. Callers' own deadlines never kill it.
+            call_timeout: Seconds that a call of a function without `@expose(timeout=)` may run. It
+                is then stopped; if the function does not stop, the process is killed. None for no
+                limit. Callers' own deadlines never kill the process.
 
         Raises:
             ServeError: The file cannot be served; with file, line and reason.
@@ -233,7 +234,7 @@ class ScopedSandbox(Sandbox):
         caller_memory: int | str | None = None,
         call_timeout: float | None = CALL_TIMEOUT,
     ) -> Library | McpConfig | str | Skill:
-        """The twin of `serve`."""
+        """The async version of `serve`."""
         options = ServeOptions(
             budget=budget,
             restart=restart,
@@ -308,13 +309,13 @@ class ScopedSandbox(Sandbox):
         functions that they knew; serve the file again for a new one.
 
         Raises:
-            ServeError: The file cannot be served as it is now; what was served before still is.
+            ServeError: The changed file cannot be served; the old version is still served.
             SandboxStateError: No interface of this name is served.
         """
         run_sync(self._reload(name))
 
     async def areload(self, name: str) -> None:
-        """The twin of `reload`."""
+        """The async version of `reload`."""
         await on_loop(self._reload(name))
 
     async def _reload(self, name: str) -> None:
@@ -333,14 +334,14 @@ class ScopedSandbox(Sandbox):
             replicas: The number of copies to run; 1 or more.
 
         Raises:
-            ConfigError: `replicas` is no such number.
-            ServeError: A new copy could not load the interface; those that run go on.
+            ConfigError: `replicas` is not a valid number.
+            ServeError: A new copy could not load the interface; the running copies continue.
             SandboxStateError: No interface of this name is served, or it has no copies.
         """
         run_sync(self._scale(name, replicas))
 
     async def ascale(self, name: str, replicas: int) -> None:
-        """The twin of `scale`."""
+        """The async version of `scale`."""
         await on_loop(self._scale(name, replicas))
 
     async def _scale(self, name: str, replicas: int) -> None:
@@ -385,7 +386,7 @@ class ScopedSandbox(Sandbox):
         function: str | None = None,
         caller: str | None = None,
     ) -> None:
-        """The twin of `set_budget`."""
+        """The async version of `set_budget`."""
         await on_loop(self._set_budget(name, budget, function, caller))
 
     async def _set_budget(
@@ -421,7 +422,7 @@ class ScopedSandbox(Sandbox):
     def present(
         self, name: str, expose_as: ExposeAs = "library"
     ) -> Library | McpConfig | str | Skill:
-        """Another view of an interface that is served already, also by an earlier process.
+        """Another view of an interface that is already served, also by an earlier process.
 
         Raises:
             SandboxStateError: No interface of this name is served.
@@ -429,7 +430,7 @@ class ScopedSandbox(Sandbox):
         return run_sync(self._present(self._find(name), expose_as))
 
     def describe(self, name: str) -> InterfaceDescription:
-        """The functions, schemas and doubtful points of an interface that is served.
+        """The functions, schemas and warnings of a served interface.
 
         Raises:
             SandboxStateError: No interface of this name is served.

@@ -1,8 +1,8 @@
-"""Open paths inside a folder that somebody hostile can write to, without ever leaving it.
+"""Open paths inside a folder that hostile code can write to, without leaving the folder.
 
-The kernel does the checking (`openat2`: beneath, no symbolic links), so nothing that is swapped
-in between makes a difference. Where the kernel lacks `openat2`, every component is opened from its
-parent without following links, which refuses the same things.
+The kernel checks the path (`openat2`: beneath, no symbolic links), so files that are swapped during
+the call make no difference. If the kernel lacks `openat2`, each component is opened from its parent
+without following links, which refuses the same paths.
 """
 
 import ctypes
@@ -75,7 +75,7 @@ def read_bytes(root: Root, relative: str | os.PathLike[str], *, limit: int | Non
         limit: The most bytes to accept.
 
     Raises:
-        PathEscapeError: As from `open_beneath`, or it is no regular file.
+        PathEscapeError: As from `open_beneath`, or it is not a regular file.
         OSError: As from `os.open`; EFBIG when there is more than `limit`.
     """
     # A planted FIFO must not make the reader wait for a writer.
@@ -99,7 +99,7 @@ def connect_beneath(
         timeout: Seconds to wait for room in the listener's queue; the returned socket blocks.
 
     Raises:
-        PathEscapeError: As from `open_beneath`, or it is no socket.
+        PathEscapeError: As from `open_beneath`, or it is not a socket.
         OSError: Nothing listens there.
     """
     fd = open_beneath(root, relative, _O_PATH)
@@ -149,10 +149,10 @@ def _folder(root: Root) -> Generator[int]:
 
 
 def _openat2(folder: int, path: str, flags: int, mode: int) -> int | None:
-    """The descriptor, or None where the kernel has no such call."""
+    """The descriptor, or None if the kernel has no such call."""
     if not sys.platform.startswith("linux"):
         return None
-    # O_TMPFILE has the bit of O_DIRECTORY in it, so one bit of it proves nothing.
+    # O_TMPFILE includes the bit of O_DIRECTORY, so compare all of its bits.
     tmpfile: int = getattr(os, "O_TMPFILE", os.O_CREAT)
     creates = flags & os.O_CREAT or flags & tmpfile == tmpfile
     how = _OpenHow(flags, mode if creates else 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)

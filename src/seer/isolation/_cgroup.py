@@ -1,8 +1,8 @@
-"""Put a process tree under limits of memory and processes that hold for the tree as a whole.
+"""Limit the memory and the number of processes of a whole process tree, with control groups.
 
-Self-contained and standard library only: a copy of this file travels with the keeper of a machine.
-It works where this user may make control groups: version 2 below a delegated group, or version 1
-as root. Where it may not, `create` says why, and the caller has its own watchdog.
+The keeper of a machine runs from a copy of this file, so it is self-contained and uses only the
+standard library. It works if this user may make control groups: version 2 below a delegated group,
+or version 1 as root. Otherwise `create` raises with the reason, and the caller uses a watchdog.
 """
 
 # pathlib would be most of the import time of a keeper that has none otherwise.
@@ -32,11 +32,11 @@ class Cgroup:
     """A control group; in version 1 it is one folder per controller."""
 
     def __init__(self, folders: list[str]) -> None:
-        """Take hold of an existing group by its `folders`, for example in another process."""
+        """Use an existing group by its `folders`, for example in another process."""
         self.folders = folders
 
     def join(self, pid: int = 0) -> None:
-        """Move a process into the group; 0 is the caller, who does this just before `exec`."""
+        """Move a process into the group. 0 is this process, which does so just before `exec`."""
         for folder in self.folders:
             _write(folder, "cgroup.procs", str(pid))
 
@@ -66,11 +66,11 @@ class Cgroup:
         return result
 
     def freeze(self, frozen: bool) -> None:
-        """Stop every process in the group where it is, or let all of them go on.
+        """Freeze every process in the group, or thaw all of them.
 
         Raises:
-            CgroupError: The kernel has no freezer for this group, or a process would not stop; all
-                of them then go on.
+            CgroupError: The kernel has no freezer for this group, or a process did not stop. All
+                of them then continue.
         """
         for folder in self.folders:
             for name, values, state, reached in _FREEZERS:
@@ -149,13 +149,13 @@ def create(name: str, *, memory: int | None = None, pids: int | None = None) -> 
         pids: Processes and threads, summed over the tree.
 
     Raises:
-        CgroupError: This user may not, or a controller is missing. Nothing is left behind.
+        CgroupError: This user may not make groups, or a controller is missing. Nothing is left.
     """
     own = _own_groups()
     unified = os.path.exists(os.path.join(_MOUNT, "cgroup.controllers"))
     folders = [_place(own)] if unified else [_place_v1(own, name) for name in _CONTROLLERS]
     if not unified and "freezer" in own:
-        # Pausing needs it; limits do not, so a host without it is no reason to go without limits.
+        # Only pausing needs the freezer, so a host without it still gets limits.
         folders.append(_place_v1(own, "freezer"))
     group = Cgroup([os.path.join(folder, name) for folder in folders])
     made: list[str] = []

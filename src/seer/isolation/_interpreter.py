@@ -1,12 +1,12 @@
-"""Seer's own interpreter, mounted into a jail at a neutral path without anything beside it.
+"""Mounts Seer's own interpreter into a jail at a neutral path, without its neighbours.
 
 A jail gets the program, its standard library, its headers and, where it has one, its shared
 `libpython`. It does not get the folder they are installed in: for a system's Python that is
 `/usr`, with the host's `/usr/local` in it. Nor does it get the packages installed there.
 
 An interpreter that was built with a shared `libpython` looks for it at the path it was installed
-to, which a jail does not show. Without help it would take the system's, of another version, or
-not start at all.
+to, which a jail does not show. Without `LD_LIBRARY_PATH` it would load the system's library, of
+another version, or not start at all.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def interpreter_mounts(target: str, backend: Backend | None = None) -> tuple[Mou
 
     Args:
         target: Where it appears in the jail.
-        backend: What makes the jail; by default what `choose` chooses.
+        backend: The backend of the jail; by default the one that `choose` returns.
     """
     backend = choose() if backend is None else backend
     library = _standard_library()
@@ -118,7 +118,7 @@ def _copy() -> Path:
         draft.chmod(0o755)
         (draft / "bin").mkdir(mode=0o755)
         shutil.copy2(program, draft / "bin" / _NAME)
-        # With the files' times, by which Python knows what is compiled already.
+        # With the files' times, because Python compares them with its compiled files.
         ignored = shutil.ignore_patterns(*_PACKAGES, "test", "idlelib", "ensurepip", "config-*")
         shutil.copytree(library, draft / _LIBRARY, symlinks=True, ignore=ignored)
         (draft / "lib").mkdir(mode=0o755, exist_ok=True)

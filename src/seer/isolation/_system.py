@@ -1,7 +1,7 @@
-"""The files of the system that programs in every jail need, beside those of the policy.
+"""The system files that programs in every jail need, in addition to the policy's mounts.
 
-Generated files stand in for most of /etc, so a jail learns nothing about the host's users, names
-and services. How the parts are put together is a backend's work.
+Generated files replace most of /etc, so a jail learns nothing about the host's users, names and
+services. The backends put the parts together.
 """
 
 import os
@@ -18,7 +18,7 @@ USERS_AGENT = 1000
 """The agent's id in a jail that has users of its own."""
 
 JAIL_UIDS = range(60706, 61184)
-"""Users that jails started by root run as; a block that no distribution hands out."""
+"""User ids of jails that root starts: a block that no distribution assigns."""
 
 _DEFAULT_SHM = 1 << 30
 _ROOT_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -45,7 +45,7 @@ class SystemView:
     read_only: tuple[str, ...]
     """Host paths that appear at the same place, read-only."""
     links: tuple[tuple[str, str], ...]
-    """Symbolic links at the root: (where it leads, its path)."""
+    """Symbolic links at the root: (target, path)."""
     hidden: tuple[str, ...]
     """Folders inside `read_only` that appear empty."""
     files: Mapping[str, str]
@@ -53,13 +53,13 @@ class SystemView:
     devices: tuple[str, ...]
     """Plain device nodes every program may use."""
     gpu_devices: tuple[str, ...]
-    """Device nodes of the GPUs, and folders of such."""
+    """Device nodes of the GPUs, and folders of such nodes."""
     shm_bytes: int
     """The most that /dev/shm may hold."""
 
 
 def system_view(policy: Policy, *, uid: int, gid: int) -> SystemView:
-    """What of the system a jail with this policy sees, running as `uid` and `gid` in it."""
+    """The part of the system that a jail with this policy sees, running as `uid` and `gid`."""
     read_only = ["/usr"]
     links: list[tuple[str, str]] = []
     for name in _ROOT_LINKS:
@@ -109,7 +109,7 @@ def _installed_packages() -> tuple[str, ...]:
 
 
 def make_etc(folder: Path, *, root: int) -> None:
-    """Fill what becomes the /etc of a jail with several users, and give it to the jail's root."""
+    """Fill the folder that becomes /etc of a jail with several users, owned by the jail's root."""
     passwd = (
         "root:x:0:0:root:/root:/bin/sh\n"
         f"{USERNAME}:x:{USERS_AGENT}:{USERS_AGENT}:{USERNAME}:/home/{USERNAME}:/bin/sh\n"

@@ -1,7 +1,7 @@
-"""GPUs: the names that configurations use, which device a name means, and which devices are free.
+"""GPUs: their names in configurations, the devices that a name means, and which are free.
 
-Every provider asks here. A name means a device when both are the same kind once vendors' words and
-form factors are taken away: `A100` means `NVIDIA A100-SXM4-80GB`, but `A10` does not.
+All providers use this. A name means a device if both are the same kind without vendors' words and
+form factors: `A100` means `NVIDIA A100-SXM4-80GB`, but `A10` does not.
 """
 
 import contextlib
@@ -67,8 +67,8 @@ _WITHOUT_MEANING = re.compile(
     r"NVIDIA|TESLA|GEFORCE|AMD|INSTINCT|GENERATION|BLACKWELL|SERVER|WORKSTATION|EDITION"
     r"|PCIE|SXM\d?|OAM|HBM\d?E?|AC"
 )
-"""Vendors' words, form factors and kinds of memory. What is not here makes another kind: an
-`RTX 3090 Ti` is no `RTX 3090`, and an `RTX PRO 6000 Max-Q` no `RTX PRO 6000`."""
+"""Vendors' words, form factors and kinds of memory. Any other word makes another kind: an
+`RTX 3090 Ti` is not an `RTX 3090`."""
 _SAME = {"H200NVL": "H200"}
 """Kinds that differ in their form factor alone, although it is part of the name."""
 
@@ -89,7 +89,7 @@ def is_kind(wanted: str, name: str, *, memory_gib: int | None = None) -> bool:
 
 
 def spelled_by(wanted: str, names: Iterable[str]) -> str:
-    """The name among a vendor's that means the same as `wanted`; `wanted` where there is none."""
+    """The vendor's name for `wanted`; `wanted` itself if the vendor has none."""
     known = list(names)
     if wanted in known:
         return wanted
@@ -126,7 +126,7 @@ class Device:
     """CUDA's number."""
     name: str
     busy: bool
-    """Whether some process computes on it."""
+    """Whether a process uses it."""
 
 
 def devices() -> list[Device]:
@@ -174,7 +174,7 @@ def _from_driver() -> list[str]:
     return names
 
 
-# --- who gets which ----------------------------------------------------------------------------
+# --- allocation --------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -217,12 +217,12 @@ def pick(
         wanted: What kind, as configurations spell it.
         count: How many.
         taken: Those that machines of this host have, as `taken` counts them.
-        share: Whether GPUs that are taken or busy will do; the least used come first.
-        any_kind: Whether another kind will do.
+        share: Whether to accept GPUs that are taken or busy; the least used come first.
+        any_kind: Whether to accept another kind.
 
     Raises:
         HostUnsuitableError: The host does not have as many of this kind.
-        CapacityError: It has, but they are in use.
+        CapacityError: The host has them, but they are in use.
     """
     fitting = [device for device in there if any_kind or is_kind(wanted, device.name)]
     if len(fitting) < count:

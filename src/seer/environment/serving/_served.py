@@ -1,4 +1,4 @@
-"""One interface that a scoped sandbox serves: start it, hand out callers, reload and stop it.
+"""One interface that a scoped sandbox serves: start it, open callers, reload and stop it.
 
 This is the controller's side. What runs in the sandbox is `seer.rpc.server`; an agent's jail gets
 one socket per caller and never sees the control socket.
@@ -64,7 +64,7 @@ class ServeRequest:
     models: Mapping[str, str]
     """Every name that the interface may ask for -> the folder in the machine."""
     hidden: Mapping[str, str]
-    """Names that no agent may learn -> what they are called instead."""
+    """Names that no agent may learn -> the names that replace them."""
     budget: Budget | None = None
     function_budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
     caller_budget: Budget | None = None
@@ -78,7 +78,7 @@ class ServeRequest:
     call_timeout: float | None = CALL_TIMEOUT
     """Seconds that a call may run of a function that has no timeout of its own."""
     record: bool = True
-    """Whether every call is written down, for the records of runs."""
+    """Whether every call is recorded."""
     origins: tuple[ModelOrigin, ...] = ()
     """What the models really are; for records only."""
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -128,7 +128,7 @@ class Served:
         self._mark = ""
         self._listening = asyncio.Event()
         self.dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
-        """What is told before the sandbox ends the interface."""
+        """Objects that are told before the sandbox ends the interface."""
         self.schema = Schema(request.name, {})
         self.warnings: tuple[str, ...] = ()
 
@@ -164,7 +164,7 @@ class Served:
 
     @classmethod
     async def attach(cls, request: ServeRequest, machine: Machine, folder: str) -> "Served":
-        """Take over an interface that another process served and left running.
+        """Adopt an interface that another process left running.
 
         Raises:
             InterfaceDiedError: It has ended since.
@@ -175,7 +175,7 @@ class Served:
         return self
 
     async def release(self) -> None:
-        """Let the interface live on when this process ends; it can be used as before."""
+        """Let the interface outlive this process. It can be used as before."""
         process, self._process = self._process, None
         if self._draining is not None:
             self._draining.cancel()
@@ -213,7 +213,7 @@ class Served:
         """Send the file as it is now, and load it again; kept objects stay.
 
         Raises:
-            ServeError: It cannot be served as it is now; what was served before still is.
+            ServeError: The changed file cannot be served; the old version is still served.
         """
         await self._send_file()
         with self._as_the_user_knows_it():
@@ -221,10 +221,10 @@ class Served:
         self._learn(found)
 
     async def scale(self, replicas: int) -> None:
-        """Have another number of copies, and wait until there are as many.
+        """Change the number of copies, and wait until that many run.
 
         Raises:
-            ServeError: A new copy could not load the interface; those that run go on.
+            ServeError: A new copy could not load the interface; the running copies continue.
         """
         with self._as_the_user_knows_it():
             await self.control.scale(replicas)
@@ -374,7 +374,7 @@ class Served:
             for line in lines:
                 text = line.decode(errors="replace").rstrip()
                 if not self._listening.is_set() and text.startswith('{"seer-gate"'):
-                    # The supervisor's first words: its control socket is there.
+                    # The supervisor's first line says that its control socket exists.
                     self._listening.set()
                 elif text:
                     text = redact(text)
@@ -385,7 +385,7 @@ class Served:
                     elif is_watched():
                         watched.append(f"{self.request.name}: {text}")
             if watched:
-                # In a thread: a terminal may stop, and all of Seer must not.
+                # In a thread: a stopped terminal must not block Seer.
                 await asyncio.to_thread(say, "\n".join(watched), file=sys.stderr, style="dim")
         return await process.wait()
 

@@ -1,14 +1,13 @@
 """The `bubblewrap` backend: a jail of Linux namespaces, built by the `bwrap` program.
 
-As root, bwrap keeps the host's user namespace (so that it can show folders that only root can
-reach) and `setpriv` in the jail becomes an unprivileged user for good. As an ordinary user
-everything happens in a user namespace of its own. Either way the arguments reach bwrap through a
-memory file, because the process list is public.
+As root, bwrap keeps the host's user namespace, so that it can mount folders that only root can
+reach. `setpriv` in the jail then becomes an unprivileged user permanently. As an ordinary user,
+bwrap makes a user namespace. Its arguments are in a memory file: the process list is public.
 
-What the jail's programs see is mounted in a mount namespace that none of them is in: the first one
-opens its root, moves to a copy of the namespace and takes the opened root for its own. Everything
-can be used as before, but the kernel's tables of mounts, which would show where on the host's disk
-each folder lies, are empty. A shell stays as process 1 and keeps the first namespace alive.
+The jail's programs run outside the mount namespace in which their files are mounted. The first
+program opens the root of that namespace, moves to a copy of the namespace, and uses the opened root
+as its own. Everything works as before, but the kernel's mount tables, which would show where on the
+host's disk each folder is, are empty. A shell stays as process 1 to keep the first namespace alive.
 """
 
 import os
@@ -39,7 +38,7 @@ _ENTER = (
     "exec {ns}</proc/self/ns/mnt {root}</ || exit 125; "
     'exec {unshare} --mount --propagation unchanged --root=/proc/self/fd/{root} -- "$@"'
 )
-# The shell would report a child that a signal ended on standard error, which is not its own.
+# Otherwise the shell would report a child that a signal ended on the program's standard error.
 _FIRST = 'exec {root}>&2 2>/dev/null; (exec "$@" 2>&{root} {root}>&- {ns}<&-); exit $?'
 # For a jail of several users, see `Users`. The namespace is made by the jail's own user, to whom
 # the kernel charges what is used in it, and root gives it its ids: before the opened root is taken,
@@ -70,7 +69,7 @@ class Bubblewrap(Backend):
 
     @property
     def covers(self) -> bool:
-        """Always: a jail has a tree of its own."""
+        """Always: a jail has its own file system tree."""
         return True
 
     def probe(self) -> str | None:
@@ -96,13 +95,13 @@ class Bubblewrap(Backend):
         return None
 
     def refuses(self, need: Need) -> str | None:
-        """Nothing as root: namespaces keep every need."""
+        """Only several users without root; namespaces meet every other need."""
         if need == "users" and os.geteuid() != 0:
             return "ids for several users of a jail are given out by root; start Seer as root"
         return None
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
-        """The identity: a jail has a file system tree of its own."""
+        """The targets themselves: a jail has its own file system tree."""
         return {mount.target: mount.target for mount in mounts}
 
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
@@ -207,7 +206,7 @@ def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
     if root:
         arguments.add("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
         if policy.users is not None:
-            # To give ids to another user's namespace, to open it, and to end who held it.
+            # To assign ids in another user's namespace, open it, and end the process that held it.
             for name in ("DAC_OVERRIDE", "KILL", "SYS_PTRACE"):
                 arguments.add("--cap-add", f"CAP_{name}")
     else:
@@ -293,13 +292,13 @@ def _mounts(arguments: _Arguments, policy: Policy, system: SystemView) -> None:
         arguments.add("--bind" if mount.writable else "--ro-bind", mount.source, mount.target)
         arguments.taken(mount.target)
         frozen += _mask(arguments, mount.source, mount.target, policy.masked)
-    # Only now: a mount inside a masked folder needs a place to be made in.
+    # Only now, because mounts inside a masked folder need a writable place.
     for path in frozen:
         arguments.add("--remount-ro", path)
 
 
 def _mask(arguments: _Arguments, source: str, target: str, masked: Sequence[Path]) -> list[str]:
-    """Cover what must not be seen; gives the covers that are folders."""
+    """Cover what must not be visible. Returns the covers that are folders."""
     folders: list[str] = []
     for relative, is_folder in masks_within(source, masked):
         path = f"{target.rstrip('/')}/{relative}"
@@ -336,7 +335,7 @@ def _find() -> str | None:
 
 
 def _unconfined(output: str) -> str | None:
-    """What the probe shows to be missing from the jail it ran in."""
+    """The protections that the probe's output shows to be missing."""
     fields = dict(line.split(":\t", 1) for line in output.splitlines() if ":\t" in line)
     expected = {"NSpid": ("1", "2"), "NoNewPrivs": ("1",), "Seccomp": ("2",)}
     wrong = [key for key, values in expected.items() if fields.get(key) not in values]

@@ -1,13 +1,13 @@
 """The `landlock` backend: Landlock, a system-call filter and rlimits, with nothing installed.
 
-For machines without bubblewrap or with user namespaces closed. Landlock says which files can be
-opened; what it does not cover (sockets, chmod, queues, other processes' limits) the filter
-refuses. What neither stops is listed on the security page, and `refuses` keeps this backend from
-uses where that matters.
+It is for computers without bubblewrap, or with user namespaces disabled. Landlock controls which
+files can be opened. The filter refuses what Landlock does not cover: sockets, chmod, queues, limits
+of other processes. The security page lists what neither of them stops, and `refuses` excludes this
+backend where that matters.
 
-As an ordinary user, the jail sees the host's paths. As root with CAP_SYS_ADMIN it gets
-namespaces of its own, with the mounts under one neutral folder; as root without, it becomes an
-unprivileged user, who must be able to reach the paths.
+As an ordinary user, the jail sees the host's paths. As root with CAP_SYS_ADMIN, it gets its own
+namespaces, with the mounts under one neutral folder. As root without CAP_SYS_ADMIN, it becomes an
+unprivileged user, and that user must be able to reach the paths.
 """
 
 import os
@@ -46,7 +46,7 @@ _DEVICE = _READ | _WRITE | _IOCTL
 _TCP = 0b11
 _SCOPES = 0b11
 
-# What programs ask /proc for without looking at any process.
+# Files of /proc that programs need and that show no process.
 _PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "uptime", "version", "filesystems", "vmstat")
 _PROC_SYS = ("kernel/osrelease", "kernel/pid_max", "kernel/cap_last_cap", "vm/overcommit_memory")
 
@@ -78,7 +78,7 @@ class Landlock(Backend):
 
     @property
     def covers(self) -> bool:
-        """Where root can make mounts; rules can only permit."""
+        """Only if root can make mounts, because Landlock rules can only permit."""
         return _stage_root() is not None
 
     def probe(self) -> str | None:
@@ -133,7 +133,7 @@ class Landlock(Backend):
         mounts = resolve_mounts(policy)
         env = dict(policy.env)
         if stage is None:
-            # git takes a file that it may not read, unlike one that is missing, for an error.
+            # git treats a file that it may not read as an error, unlike a missing one.
             env.setdefault("GIT_CONFIG_NOSYSTEM", "1")
             if uid is not None:
                 _check_reach(mounts, uid)

@@ -97,14 +97,14 @@ class _Kernel:
         return self._check(self._libc.sethostname(name, len(name)), "naming the host")
 
     def take(self, source: bytes) -> int:
-        """A copy of a folder or file with all mounts in it, not yet to be seen anywhere."""
+        """A copy of a folder or file with all mounts in it, not attached anywhere yet."""
         flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
         path = ctypes.c_char_p(source)
         step = f"taking {os.fsdecode(source)!r}"
         return self.call(step, _OPEN_TREE, ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(flags))
 
     def put(self, fd: int, target: bytes) -> None:
-        """Let what was taken appear at `target`."""
+        """Attach such a copy at `target`."""
         self.call(
             f"mounting {os.fsdecode(target)!r}",
             _MOVE_MOUNT,
@@ -154,7 +154,7 @@ def _make_place(path: bytes, is_folder: bool) -> None:
 
 
 def _cover(kernel: _Kernel, masks: Iterable[Mask]) -> list[bytes]:
-    """Hide these paths; gives the covers that are folders, still writable."""
+    """Hide these paths. Returns the covers that are folders, which are still writable."""
     folders: list[bytes] = []
     for path, is_folder in masks:
         if is_folder:
@@ -241,7 +241,7 @@ def _enter_namespaces(kernel: _Kernel, stage: Stage, keep: Iterable[int]) -> int
 
 
 def _become(kernel: _Kernel, uid: int) -> None:
-    """Turn into an unprivileged user for good."""
+    """Become an unprivileged user permanently."""
     number = 0
     while True:
         try:

@@ -1,9 +1,9 @@
 """Inside a jail: make the proxy's Unix socket look like an HTTP proxy on loopback. A script.
 
 `python -I -S forward.py SOCKET [PORT [PROGRAM ARGUMENT...]]` listens on 127.0.0.1 in the jail's own
-network and passes bytes both ways; it decides nothing, the proxy outside does. With a program, this
-process becomes the program, and the forwarder is a child that ends with it. Standard library only,
-one thread.
+network and passes bytes both ways; the proxy outside makes all decisions. With a program, this
+process becomes the program, and the forwarder is a child that ends with it. It uses only the
+standard library and one thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _End:
         self.ended = False
         """Nothing more will be read from it."""
         self.told = False
-        """It knows that nothing more will be written to it."""
+        """It was told that nothing more will be written to it."""
         self.closed = False
 
     def events(self) -> int:

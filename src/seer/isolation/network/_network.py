@@ -1,4 +1,4 @@
-"""How the pieces of a jail's network are started: the proxy outside, the forwarder inside.
+"""Starts the parts of a jail's network: the proxy outside, the forwarder inside.
 
 The proxy and the forwarder themselves are scripts that travel in a bundle; see `script`.
 """
@@ -74,14 +74,14 @@ def proxy_launch(
 
     Args:
         listener: A listening Unix socket that the jail's forwarder can reach.
-        label: Who asks, as the log names it.
+        label: The jail's name in the log.
         hosts: Names that may be reached (see `host_pattern`); None for all public ones.
         log: A file that gets one JSON line for each refused request.
         uid: As root: the user the proxy becomes.
-        names: Addresses of names that the name server is not asked for; judged like any other.
+        names: Addresses of names for which the name server is not asked; they are checked too.
 
     Raises:
-        ConfigError: A host is no name, or `*.name` of one.
+        ConfigError: A host is neither a name nor `*.name`.
     """
     policy = {
         "label": label,

@@ -2,11 +2,11 @@
 
 Runs outside the jail as a process of its own: `python -I proxy.py --fd N --policy-fd M`, where N
 is a listening Unix socket and M reads as the JSON of a `ProxyPolicy`. It ends when its standard
-input does, so its parent keeps a pipe there. Standard library only, and one file however long it
-grows: it is started by its path, without the package around it.
+input does, so its parent keeps a pipe there. It uses only the standard library and is one file,
+because it is started by its path, without the package around it.
 
-A name is resolved here, every address is judged, and the connection is made to the very address
-that was judged: a second answer of the name server changes nothing. It does not look inside TLS.
+The proxy resolves each name, checks every address, and connects to the address that it checked, so
+a second answer of the name server changes nothing. It does not look inside TLS.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,254}}$){_LABEL}(?:\.{_LABEL})*\.?")
 _V6 = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]")
 _NOT_PUBLIC = "it has no public address"
-"""Of a name that is unknown and of one that leads inside alike: which names a private network has,
-and where they lead, is nothing for a jail."""
+"""The same for unknown names and for names of private addresses, so that a jail cannot learn which
+names a private network has."""
 _HOP_HEADERS = frozenset(
     (
         *("connection", "keep-alive", "te", "trailer", "upgrade", "host"),
@@ -104,7 +104,7 @@ class ProxyPolicy:
     uid: int | None = None
     """As root: the user to become."""
     names: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Answers to give for names instead of asking the name server; they are judged all the same."""
+    """Addresses of names for which the name server is not asked. They are checked like others."""
     max_connections: int = 128
     header_bytes: int = 32768
     header_timeout: float = 30.0
@@ -324,7 +324,7 @@ class Proxy:
             outer[1].close()
 
     async def _exchange(self, inner: Ends, outer: Ends, length: int | None) -> None:
-        """One request body out, everything back: a second request cannot ride along."""
+        """Send one request body and return the whole answer. A second request cannot follow."""
         line = _Line(self._policy.idle_timeout)
         body = _send_chunks if length is None else _send_bytes
         sending = asyncio.ensure_future(body(inner[0], outer[1], length or 0))
@@ -387,8 +387,8 @@ async def _send_chunks(
 async def _last_words(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
 ) -> None:
-    """Answer, and take what still comes: closing on unread bytes would lose the answer."""
-    # When it does not listen, the connection is closed all the same.
+    """Answer, and read what still arrives: closing with unread bytes would lose the answer."""
+    # The connection is closed even if the client does not read.
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(2):
             writer.write(data)
@@ -402,7 +402,7 @@ def _body_length(headers: list[tuple[str, str]]) -> int | None:
     """How long a request's body is; None when it comes in chunks.
 
     Raises:
-        Refused: The headers leave it open to two readings.
+        Refused: The headers are ambiguous.
     """
     lengths = [value for name, value in headers if name.lower() == "content-length"]
     codings = [value for name, value in headers if name.lower() == "transfer-encoding"]

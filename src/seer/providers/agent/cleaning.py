@@ -1,4 +1,4 @@
-"""Removing what a machine leaves: trees of hostile shape, and a bounded record of how it ended."""
+"""Removes a machine's folders, however hostile their shape, and records how it ended."""
 
 # pathlib would be most of what this process imports.
 # ruff: noqa: PTH101, PTH106, PTH118, PTH208
@@ -13,8 +13,8 @@ _RECORD_LIMIT = 256 * 1024
 def remove_tree(path: bytes) -> None:
     """Remove a folder and everything in it, of any depth, names and modes.
 
-    Nothing is followed: links are removed, not what they lead to. Folders are flattened first (a
-    folder's folders are moved up beside it), so depth costs neither recursion nor descriptors.
+    Links are removed, not followed. Subfolders are first moved up to the top, so that depth needs
+    neither recursion nor descriptors.
 
     Raises:
         OSError: Something could not be removed; the rest is gone.

@@ -1,9 +1,9 @@
 """Run one command for one connection: its streams, its signals, and the end of its whole tree.
 
-Runs in a process of its own, forked by the steward, which is the subreaper of all that the command
-starts. The connection is the command's life: when it closes before the command has ended, the
-whole tree is killed, unless the controller has released the command. When the command ends by
-itself, what it left in the background lives on.
+It runs in its own process, forked by the steward, and is the subreaper of everything that the
+command starts. If the connection closes before the command has ended, the whole tree is killed,
+unless the controller has released the command. If the command ends by itself, the processes that it
+left in the background live on.
 """
 
 # pathlib would be most of what this process imports.
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _KILL_TIMEOUT = 30.0
 _HIGH_WATER = 512 * 1024
-"""Output that is read from the command before the controller has taken what came before."""
+"""Bytes of output that are read ahead of the controller."""
 _PIPE_READ = 64 * 1024
 _LAST_OUTPUT = 1024 * 1024
-"""As much as a pipe can hold: a background process that never stops printing is cut off here."""
+"""As much as a pipe can hold. Endless output of a background process is cut off here."""
 _INPUT_LIMIT = 4 * wire.CHUNK
 
 
 class World:
-    """What every command of a machine starts from."""
+    """The environment, folder and descriptors that all commands of a machine share."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class World:
         self.cwd = cwd
         self.connectors = connectors
         self.desk = desk
-        """Where the keeper is asked to kill what cannot be seen from in here."""
+        """The socket on which to ask the keeper to kill processes that the jail cannot see."""
         self.alive = alive
         """A pipe that ends when the machine does."""
         self.agent = agent
         """The agent's user id, where the machine has several users and this process is its root."""
 
     def ends(self) -> bool:
-        """Whether the machine is being ended, for which it is first kept from forking."""
+        """Whether the machine is ending. It is first kept from forking then."""
         if self.alive < 0:
             return False
         poll = select.poll()
@@ -182,7 +182,7 @@ class _Command:
     # --- the loop ---------------------------------------------------------------------------
 
     def serve(self, wake: int) -> None:
-        """Until the command has ended: move its streams, pass on signals, obey a kill."""
+        """Move the streams, pass on signals and carry out kills until the command has ended."""
         self._obey()  # what arrived together with the request
         while self._status is None:
             ready = self._poll(wake)
@@ -300,7 +300,7 @@ class _Command:
             self._status = ended[self.pid]
 
     def finish(self, wake: int) -> None:
-        """Pass on what the command had printed, say how it ended, and stay while it is needed."""
+        """Pass on the rest of the output, report the exit, and stay while it is needed."""
         for fd in list(self._outputs):
             for _ in range(_LAST_OUTPUT // _PIPE_READ):
                 if not self._forward(fd):

@@ -26,7 +26,7 @@ class Driver:
         """Load the driver's library.
 
         Raises:
-            OSError: There is none.
+            OSError: There is no such library.
             AttributeError: It is too old to have these functions.
         """
         self._library = ctypes.CDLL("libcuda.so.1")
@@ -44,7 +44,7 @@ class Driver:
         return self._call("Lock", pid, ctypes.byref(arguments))
 
     def checkpoint(self, pid: int) -> str:
-        """Move a locked process's GPU memory to the host, and let go of the GPU."""
+        """Move a locked process's GPU memory to the host, and release the GPU."""
         return self._call("Checkpoint", pid, None)
 
     def restore(self, pid: int) -> str:
@@ -52,7 +52,7 @@ class Driver:
         return self._call("Restore", pid, None)
 
     def unlock(self, pid: int) -> str:
-        """Let a locked process's CUDA calls go on."""
+        """Let a locked process's CUDA calls continue."""
         return self._call("Unlock", pid, None)
 
     def _call(self, name: str, pid: int, arguments: object) -> str:
@@ -99,7 +99,7 @@ def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
 
 
 def restore(pids: list[int], needs: dict[str, int]) -> str:
-    """Give processes their GPU memory back, wherever `suspend` has left them.
+    """Restore the GPU memory of processes, in whichever state `suspend` left them.
 
     Args:
         pids: The processes of a machine.
@@ -107,7 +107,7 @@ def restore(pids: list[int], needs: dict[str, int]) -> str:
             restore has failed for want of memory is lost.
 
     Returns:
-        What is in the way; empty when all of them can go on.
+        What prevents it; empty if all of them can continue.
     """
     try:
         driver = Driver()

@@ -1,7 +1,7 @@
-"""One connection, seen from the steward's or keeper's end: frames over descriptors, with poll.
+"""One connection at the steward's or keeper's end: frames over descriptors, with poll.
 
 Reading and writing are separate descriptors, so a socket, a pair of pipes and standard input and
-output all serve. Nothing here blocks unless its docstring says so.
+output all work. Nothing here blocks unless its docstring says so.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class FrameStream:
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait to be taken by the peer."""
+        """Bytes that the peer has not taken yet."""
         return len(self._unsent)
 
     def receive(self) -> None:
-        """Read what is there, once."""
+        """Read once, without blocking."""
         try:
             data = os.read(self.reading, _READ)
         except BlockingIOError:
@@ -50,21 +50,21 @@ class FrameStream:
             self.at_end = True
 
     def next(self) -> tuple[bytes, bytes] | None:
-        """The next frame that has arrived whole, or None."""
+        """The next complete frame, or None."""
         return self._splitter.next()
 
     def queue(self, kind: bytes, payload: bytes = b"") -> None:
-        """Put a frame in line, and send as much of the line as goes."""
+        """Queue a frame, and send as much of the queue as possible."""
         self._unsent += (len(payload) + 1).to_bytes(4, "big") + kind
         self._unsent += payload
         self.send()
 
     def queue_message(self, kind: bytes, /, **fields: Encodable) -> None:
-        """Put a frame with a dictionary in line, and send as much of the line as goes."""
+        """Queue a frame with a dictionary, and send as much of the queue as possible."""
         self.queue(kind, wire.encode(fields))
 
     def send(self) -> None:
-        """Write as much as the peer takes; on a broken connection drop everything."""
+        """Write as much as the peer takes. On a broken connection, drop everything."""
         while self._unsent:
             try:
                 sent = os.write(self.writing, self._unsent[:_READ])
@@ -103,7 +103,7 @@ class FrameStream:
         return wire.decode_message(payload)
 
     def fail(self, error: OSError, path: bytes = b"") -> None:
-        """Send an error and block until it is taken."""
+        """Send an error and block until it is sent."""
         name = error.filename or path  # pyright: ignore[reportAny]
         self.queue_message(
             wire.ERROR,

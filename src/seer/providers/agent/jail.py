@@ -1,4 +1,4 @@
-"""Spawn the jail, and turn a fork into a program with just the descriptors it needs."""
+"""Spawn the jail, and turn a fork into a program with only the descriptors that it needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def spawn_jail(settings: Message, group: Cgroup | None) -> tuple[int, int]:
-    """Start the jail's program; gives its pid and the reading end of its standard error."""
+    """Start the jail's program. Returns its pid and the reading end of its standard error."""
     said, says = os.pipe()
     os.set_blocking(said, False)
     passed = wire.get_ints(settings, "pass_fds")
@@ -41,7 +41,7 @@ def spawn_jail(settings: Message, group: Cgroup | None) -> tuple[int, int]:
 
 
 def _pin(cpus: float) -> None:
-    """Keep to as many cores as were asked for; different machines start at different cores."""
+    """Use only as many cores as requested. Different machines start at different cores."""
     have = sorted(os.sched_getaffinity(0))
     wanted = int(-(-cpus // 1))
     if 0 < wanted < len(have):

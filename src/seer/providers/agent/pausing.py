@@ -1,8 +1,8 @@
-"""Pause a machine: free its GPUs where the driver can, stop all its processes, and go on later.
+"""Pause and resume a machine: free its GPUs if the driver can, and stop all its processes.
 
-The processes are stopped by their control group's freezer, or one by one where there is none.
-Moving GPU memory to the host takes seconds, so a fork of the keeper does that; the keeper goes on
-judging the lease meanwhile, and reads the result from a pipe.
+The control group's freezer stops the processes; without one, they are stopped one by one. Moving
+GPU memory to the host takes seconds, so a fork of the keeper does it. Meanwhile the keeper still
+checks the lease, and it reads the result from a pipe.
 """
 
 # pathlib would be most of what this process imports.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Pause:
-    """Whether a machine is paused, and the way there and back."""
+    """Whether a machine is paused, and how to pause and resume it."""
 
     def __init__(
         self, jail: int, group: Cgroup | None, *, folder: bytes, gpu: bool, memory: int | None
@@ -56,11 +56,11 @@ class Pause:
             self._stop()
 
     def resume(self) -> None:
-        """Begin to go on; without a GPU it is done when this returns."""
+        """Begin to resume; without a GPU it is done when this returns."""
         if not self.paused or self.fd >= 0:
             return
         self.problem = ""
-        # A process takes its GPU memory back by its own doing, so it has to run first.
+        # A process restores its GPU memory itself, so it must run first.
         self._go_on()
         if self._gpu and not self.problem:
             self._move(self._restore)
@@ -68,7 +68,7 @@ class Pause:
             self.paused = False
 
     def proceed(self) -> None:
-        """Go on after GPU memory was moved, or could not be."""
+        """Continue after GPU memory was moved, or could not be moved."""
         with open(self.fd, "rb") as file:
             said = file.read()
         self.fd = -1
@@ -93,7 +93,7 @@ class Pause:
     def _move(self, work: Callable[[], tuple[str, dict[str, int]]]) -> None:
         self.fd, said = os.pipe()
         if os.fork() == 0:
-            # A signal to this process is none to the keeper.
+            # This process must not handle signals as the keeper does.
             signal.set_wakeup_fd(-1)
             try:
                 words, needs = work()
@@ -132,7 +132,7 @@ class Pause:
         except OSError as error:
             self.problem = self.problem or str(error)
             if self._gpu:
-                # As if it were to be resumed: what was moved has to go back.
+                # As for a resume: moved memory must go back.
                 self.paused = True
                 problem = self.problem
                 self.resume()
@@ -156,7 +156,7 @@ class Pause:
         with open("/proc/meminfo", "rb") as file:
             for line in file:
                 if line.startswith(b"MemAvailable:"):
-                    # Some of it is for everybody else.
+                    # A part of it stays free for other programs.
                     rooms.append(int(line.split()[1]) * 1024 * 9 // 10)
         if self._memory is not None:
             group = self._group

@@ -1,8 +1,8 @@
 """Connections between a controller and sockets in the machine: one relayed stream each.
 
 After the `OK` frame the connection carries raw bytes in both directions. Listening is shared by
-two requests: `listen` binds a socket and lives as long as its connection; each `accept` waits for
-one program to connect and then is that stream.
+two requests: `listen` binds a socket for as long as its connection lives; each `accept` waits for
+one program to connect and then carries that connection.
 """
 
 # pathlib would be most of what this process imports.
@@ -91,7 +91,7 @@ class Listeners:
                 self._bound[note[1:]] = fd
 
     def find(self, path: bytes) -> int:
-        """The descriptor of the socket bound at `path`; `ENOENT` when there is none."""
+        """The descriptor of the socket bound at `path`; raises `ENOENT` if there is none."""
         if path not in self._bound:
             raise OSError(2, "nothing listens for this controller here", path)
         return self._bound[path]

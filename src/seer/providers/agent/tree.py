@@ -93,7 +93,7 @@ def descendants(pid: int, *, spare: set[int] | None = None) -> list[int]:
 
 def visible() -> bool:
     """Whether this process may look at its own tree; a jail without /proc cannot."""
-    # Tried, not asked: `access` knows nothing of Landlock.
+    # Try it: `access` does not know about Landlock.
     try:
         os.close(os.open(f"/proc/{os.getpid()}/task", os.O_RDONLY | os.O_DIRECTORY))
     except OSError:
@@ -132,7 +132,7 @@ def kill_descendants(timeout: float = 30.0, *, spare: set[int] | None = None) ->
         The wait statuses of the children that were reaped.
 
     Raises:
-        TimeoutError: Something would not die, for instance a process stuck in the kernel.
+        TimeoutError: A process did not die, for instance because it is stuck in the kernel.
     """
     ended: dict[int, int] = {}
     deadline = time.monotonic() + timeout
@@ -172,7 +172,7 @@ def stop_tree(root: int, *, spare: set[int] | None = None) -> list[int]:
 
 
 def continue_tree(root: int, stopped: list[int]) -> None:
-    """Let processes that `stop_tree` has stopped go on, children before their parents.
+    """Continue processes that `stop_tree` has stopped, children before their parents.
 
     In this order no parent sees a child of its own that is still stopped.
     """

@@ -1,9 +1,9 @@
-"""What a machine uses, against what it may use: memory, processes, bytes on disk.
+"""Compares what a machine uses with its limits: memory, processes, bytes on disk.
 
-With a control group the kernel keeps memory and processes, and this only reports that it did.
-Without one, the sums over the process tree are taken here. Bytes and files on disk are always
-counted here, a slice at a time, so that a machine with a million files does not hold up its keeper.
-While nothing changes, counts become rare; that the whole disk has lost room makes the next one due.
+With a control group, the kernel enforces memory and processes, and this only reports it. Without
+one, this sums them over the process tree. It always counts bytes and files on disk, in small steps,
+so that a machine with a million files does not block its keeper. While nothing changes, it counts
+less and less often. If the whole disk loses free space, the next count is due.
 """
 
 # pathlib would be most of what this process imports.
@@ -32,7 +32,7 @@ _LONGEST_REST = 60.0
 
 
 class Watchdog:
-    """Looks at one machine from outside."""
+    """Watches one machine from outside."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Watchdog:
         """Seconds until the next look; None when nothing is limited."""
 
     def look(self, root: int) -> str | None:
-        """Why the machine whose first process is `root` must end; None while it may go on."""
+        """Why the machine with the first process `root` must end; None within its limits."""
         self.interval = _CALM
         return self._look_at_tree(root) or self._look_at_disk(root)
 
@@ -92,7 +92,7 @@ class Watchdog:
             return None
         if resident > self._memory // 2:
             self.interval = _ALERT
-        # Pages that several processes share count once; that sum is dear, so only when it matters.
+        # Shared pages count once. That sum is expensive, so it is taken only if it matters.
         if resident > self._memory and sum(map(_proportional, pids)) > self._memory:
             return self._over_memory()
         return None

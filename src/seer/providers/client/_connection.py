@@ -13,11 +13,11 @@ PATIENCE = 60.0
 """Seconds in which a steward must answer a request, on the busiest machine."""
 
 Lost = Callable[[], Awaitable[SandboxLostError]]
-"""Finds out what became of a machine whose connection has ended."""
+"""Finds out why a connection to a machine has ended."""
 
 
 class Connection:
-    """One connection. What comes out of it was written by a machine, so it may be anything."""
+    """One connection. A machine writes what it receives, so the data may be anything."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: Lost
@@ -92,7 +92,7 @@ class Connection:
 
 
 def decoded(payload: bytes) -> "wire.Message":
-    """A payload as a dictionary; `SandboxLostError` when it is none."""
+    """A payload as a dictionary; raises `SandboxLostError` if it is something else."""
     try:
         return wire.decode_message(payload)
     except wire.WireError as error:

@@ -21,7 +21,7 @@ class KeeperClient:
         self.ended = asyncio.Event()
         """Set once the keeper is gone."""
         self.stopped = asyncio.Event()
-        """Set once nothing of the machine runs any more; the keeper may still remove its files."""
+        """Set once the machine's processes have ended; the keeper may still remove its files."""
         self.reason: str | None = None
         """How the machine ended, if the keeper said so."""
         self._reading = asyncio.create_task(self._read())
@@ -56,7 +56,7 @@ class KeeperClient:
             future.cancel()
 
     async def tell(self, op: str) -> None:
-        """Ask for something that has no answer but the end; harmless when it is gone."""
+        """Send a request that is answered only by the end. Harmless if the keeper is gone."""
         with contextlib.suppress(SandboxLostError):
             await self._connection.request(op, {})
 
@@ -80,14 +80,14 @@ class KeeperClient:
             await self._stop()
 
     async def _stop(self) -> None:
-        """Answer what waits: the keeper answers nothing any more."""
+        """Fail the waiting requests, because the keeper is gone."""
         self.stopped.set()
         for future in self._waiting:
             if not future.done():
                 future.set_exception(await _gone())
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""A socket of this host whose connections are passed on to a socket in a machine elsewhere.
+"""A socket of this host that forwards its connections to a socket in a machine elsewhere.
 
 A process that can connect to the file is one caller, as with a gate's own socket. The connection to
 the machine, with its credentials, stays in the controller. If a connection breaks, it is closed
@@ -26,7 +26,7 @@ _SOCKET = "gate.sock"
 
 
 class Relay(HostSocket):
-    """Passes connections on until it is closed."""
+    """Forwards connections until it is closed."""
 
     relayed = True
 
@@ -124,7 +124,7 @@ async def _hung_up() -> SandboxLostError:
 
 
 class _Joined(asyncio.Protocol):
-    """Hears one transport, and passes on to the other."""
+    """Reads one transport, and writes to the other."""
 
     def __init__(
         self, former: asyncio.BaseProtocol, target: asyncio.WriteTransport, over: asyncio.Event
@@ -151,17 +151,17 @@ class _Joined(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Both have ended."""
-        # The former protocol counts connections, and wakes those who wait for this one to close.
+        # The former protocol counts connections, and wakes tasks that wait for this one to close.
         self._former.connection_lost(exc)
         self._over.set()
 
     def pause_writing(self) -> None:
-        """This transport is slow to take what the other one brings."""
+        """This transport cannot take more data for now."""
         if self.source is not None and not self.source.is_closing():
             self.source.pause_reading()
 
     def resume_writing(self) -> None:
-        """It is not any more."""
+        """It can take data again."""
         if self.source is not None and not self.source.is_closing():
             self.source.resume_reading()
 

@@ -41,7 +41,7 @@ def _births() -> Generator[int]:
 
 
 def lock_folder(folder: Path) -> int:
-    """Lock a machine's folder; the descriptor is the lock, also in processes that inherit it."""
+    """Lock a machine's folder. The descriptor holds the lock, also in processes that inherit it."""
     # Locked before it has its name: a sweep that finds the name finds it locked.
     fd = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +50,7 @@ def lock_folder(folder: Path) -> int:
 
 
 def sweep(only: str | None = None) -> list[str]:
-    """Remove what dead machines left; gives their ids.
+    """Remove what dead machines left, and return their ids.
 
     Args:
         only: The id of one machine to look at; None for all.
@@ -85,7 +85,7 @@ def _sweep_one(path: Path) -> bool:
 
 
 def _take(path: Path, held: contextlib.ExitStack) -> bool:
-    """Take the lock of a dead machine's folder; False when somebody has it."""
+    """Take the lock of a dead machine's folder; False if another process has it."""
     try:
         return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)
     except FileNotFoundError:
@@ -117,7 +117,7 @@ def _try_lock(fd: int, kind: int) -> bool:
 
 def _kill_left_over(path: Path) -> None:
     remove_group(path)
-    # Where there was no control group: processes of this user that still live in the folder.
+    # Without a control group: processes of this user that still run in the folder.
     for pid in _inhabitants(path):
         logger.warning("killing process %d of the dead machine %s", pid, path.name)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -130,7 +130,7 @@ def _kill_left_over(path: Path) -> None:
 
 
 def _give_back(path: Path) -> None:
-    """Give what the machine's user has made in folders of others to this user."""
+    """Give files that the machine's user made in other owners' folders to this user."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         record = read_record(path)
         if record.uid is None:

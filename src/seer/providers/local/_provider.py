@@ -53,7 +53,7 @@ class LocalProvider(Provider):
 
     async def start(self, spec: MachineSpec) -> Machine:
         """Start a machine and hold its lease."""
-        # A workstation's only GPU serves several sandboxes; free ones are taken first.
+        # Several sandboxes may share the only GPU of a workstation; free ones are used first.
         users = options_from(LocalOptions, spec.options, vendor="local").users
         started, keeper = await launch(dataclasses.replace(spec, share_gpus=True, users=users))
         machine = LocalMachine(started.folder, started.record, keeper)
@@ -93,7 +93,7 @@ class LocalProvider(Provider):
 
 
 async def launch(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
-    """Bring a machine up and wait until its steward serves; the client holds its lease.
+    """Start a machine and wait until its steward serves. The returned client holds its lease.
 
     Raises:
         ProviderError: It could not be started; nothing is left running.
@@ -161,11 +161,11 @@ async def _give_up(keeper: KeeperClient) -> None:
 
 
 async def _start_failure(started: StartedKeeper, keeper: KeeperClient) -> ProviderError:
-    """Why a machine did not come up; nothing of it is left when this returns."""
+    """Why a machine did not start. Nothing is left of it when this returns."""
     log = started.folder / "keeper.log"
     said = await asyncio.to_thread(_tail, log)
     with contextlib.suppress(TimeoutError):
-        # The keeper is about to learn of it too, and knows more.
+        # The keeper will notice it too, and knows more.
         async with asyncio.timeout(5):
             await keeper.ended.wait()
     await _give_up(keeper)
