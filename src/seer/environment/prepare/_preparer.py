@@ -117,6 +117,7 @@ class Preparer(ABC):
         self,
         models: Sequence[ModelConfig],
         *,
+        models_root: str = MODELS_ROOT,
         token: str | None = None,
         on_bytes: OnBytes | None = None,
     ) -> tuple[PreparedModel, ...]:
@@ -124,6 +125,7 @@ class Preparer(ABC):
 
         Args:
             models: The models.
+            models_root: The folder of the sandbox that holds them.
             token: The hub token to use instead of the one that the hub's library finds.
             on_bytes: Called while bytes arrive, with sums over all models so far.
 
@@ -135,7 +137,7 @@ class Preparer(ABC):
         variables = assign_var_names(models)
         return tuple(
             [
-                await self._model(config, names, variable, root=MODELS_ROOT, sources=sources)
+                await self._model(config, names, variable, root=models_root, sources=sources)
                 for config, names, variable in zip(
                     models, assign_names(models), variables, strict=True
                 )
