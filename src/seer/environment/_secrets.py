@@ -1,7 +1,7 @@
-"""Secrets: looked up by name, held without ever being shown, and taken out of texts.
+"""Secrets: looked up by name, never printed, and removed from texts.
 
 A secret's value goes to the sandbox, or to the one program that needs it. It belongs in no log,
-exception, record, generated file or process list; `seer._redact` is the net below that rule.
+exception, record, generated file or process list; `seer._redact` catches what still gets there.
 """
 
 import logging
@@ -49,7 +49,7 @@ class Secrets:
 
 
 def missing_secrets(names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the names that neither the environment nor the project's `.env` has a value for."""
+    """The names that have no value in the environment or in the project's `.env`."""
     fallback: Mapping[str, str] = {}
     if any(not os.environ.get(name) for name in names):
         fallback = read_dotenv(dotenv_file())
@@ -65,7 +65,7 @@ def load_secrets(
 ) -> Secrets:
     """Look secrets up in the environment, then in `.env`.
 
-    One that is in neither, or empty, is left out with a warning that names it.
+    A secret that is missing or empty is left out, and a warning names it.
 
     Args:
         names: Their names.

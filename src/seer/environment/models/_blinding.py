@@ -1,7 +1,7 @@
-"""Take a model's name and origin out of its files. Pure functions over bytes and JSON values.
+"""Remove a model's name and origin from its files. Pure functions over bytes and JSON values.
 
-What stays is what the model *is*: its architecture, its tokenizer, its weights. Which files of a
-folder go through here, and how the rest is linked, is decided in `_model_view`.
+The architecture, the tokenizer and the weights stay. Which files of a
+folder go through here, and how the rest is linked, is decided in `_view`.
 """
 
 import json
@@ -40,7 +40,7 @@ _NAMING_KEYS = ("_name_or_path", "name_or_path", "base_model_name_or_path")
 _VOCABULARY_KEYS = {"vocab", "merges"}
 _PLAIN_METADATA = {"format"}
 _DISTINCTIVE = re.compile(r"[^a-z]|.{12}")
-"""A short plain word ("user", "final") also occurs where it tells nothing, as in a template."""
+"""Short plain words ("user", "final") also occur where they reveal nothing, as in a template."""
 _HEADER_LIMIT = 100_000_000
 
 
@@ -262,7 +262,7 @@ def read_header(path: Path) -> tuple[int, dict[str, Any]]:
     """The length of a safetensors file's header, and the header itself.
 
     Raises:
-        ModelError: The file is no safetensors file.
+        ModelError: The file is not a safetensors file.
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

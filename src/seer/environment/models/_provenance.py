@@ -30,17 +30,17 @@ class ModelOrigin:
     """As the configuration names it."""
     revision: str
     source: str
-    """The hub id or the folder that it was taken from; not `name` where that has an alias."""
+    """The hub id or folder that was used; differs from `name` if that has an alias."""
     commit: str | None
     """The hub's commit; None for a folder of this machine."""
     folder: str
     """Its files on the host that prepared it."""
     names: Sequence[str] = ()
-    """Of a hidden model: what else tells its name, from its files and the parts of its name."""
+    """Of a hidden model: other texts that reveal its name, from its files and its name."""
 
 
 def package_versions(environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
-    """The packages of an environment, and those wanted ones that the interpreter below it has."""
+    """The versions of an environment's packages, and of wanted ones that the interpreter has."""
     found: dict[NormalizedName, str] = {}
     if environment is not None:
         for folder in environment.glob("lib/python*/site-packages/*.dist-info"):
@@ -63,7 +63,7 @@ def fingerprint(folder: Path) -> dict[str, Any]:
     """The hashes of a model's files, and one hash of all of them. Reads them once; blocks.
 
     Raises:
-        OSError: They cannot be read (any more).
+        OSError: They cannot be read.
         ModelError: A link leads out of the folder, or to nothing.
     """
     memory = _Memory(cache_dir() / "digests.json")

@@ -54,7 +54,7 @@ class ModelSource:
     """The hub's commit; None for a user's own folder."""
 
     def secrets(self, configured: str) -> frozenset[str]:
-        """All that must not be seen if this model is hidden."""
+        """Texts that must not be visible if this model is hidden."""
         return frozenset(
             {self.name, configured, str(self.folder)} | ({self.commit} if self.commit else set())
         )
@@ -67,7 +67,7 @@ class View:
     folder: Path
     binds: tuple[tuple[str, Path], ...] = ()
     names: tuple[str, ...] = ()
-    """Of a hidden model: all that tells its name, as far as its files and configuration say."""
+    """Of a hidden model: texts that reveal its name, from its files and configuration."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class ModelFile:
     status: os.stat_result
 
     def open(self) -> BufferedReader:
-        """Open the very file that was found.
+        """Open the same file that was found.
 
         Raises:
-            ModelError: Another one is in its place now.
+            ModelError: Another file has replaced it.
         """
         fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         file = os.fdopen(fd, "rb")
@@ -94,7 +94,7 @@ class ModelFile:
         return file
 
     def read(self) -> bytes:
-        """The content of the very file that was found."""
+        """The content of the same file that was found."""
         with self.open() as file:
             return file.read()
 
@@ -110,8 +110,8 @@ async def make_view(
 
     Args:
         source: The model's files.
-        hidden_as: The label of a hidden model, which replaces all that tells its name.
-        secrets: What tells its name.
+        hidden_as: The label of a hidden model, which replaces its name everywhere.
+        secrets: Texts that reveal its name.
         base_path: For an adapter: where its base model is in the sandbox.
 
     Raises:
@@ -157,7 +157,7 @@ async def make_view(
 def walk_model(folder: Path) -> Iterator[ModelFile]:
     """The regular files of a model's folder.
 
-    A model may come from anybody: links are followed only to files that belong to it.
+    A model may come from an untrusted source: links are followed only to its own files.
 
     Raises:
         ModelError: A link is broken, or leads out of the model.
@@ -205,10 +205,10 @@ def _is_flat(source: ModelSource) -> bool:
 def _open_files(source: ModelSource, files: list[ModelFile]) -> bool:
     """Whether the sandbox's user can read all files; those of the hub's cache are opened.
 
-    As root, jails run as another user. Many programs save weights for their owner's eyes only.
+    As root, jails run as another user. Many programs save weights readable only by their owner.
 
     Raises:
-        ModelError: So much is closed that a readable copy would be a second copy of the model.
+        ModelError: Too much of the model is unreadable to make a readable copy.
     """
     closed = [f for f in files if _is_closed(f)]
     if source.commit is not None:
@@ -257,7 +257,7 @@ def _gather(files: list[ModelFile], secrets: Set[str]) -> _blinding.Needles:
 
 
 class _Builder:
-    """Builds one view in a temporary folder, then gives it its name."""
+    """Builds one view in a temporary folder, then renames it."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is put into a machine once it runs: the user's files, and repositories to work in."""
+"""Puts the user's files, the hub's cache and repositories into a running machine."""
 
 import asyncio
 import logging
@@ -23,10 +23,10 @@ REPOS = "/seer/repos"
 async def copy_files(machine: Machine, config: SandboxConfig) -> None:
     """Copy the files and folders that a configuration names; links in folders are not copied.
 
-    A folder may be one that another agent works in: nothing in it is followed.
+    Another agent may work in such a folder, so links in it are not followed.
 
     Raises:
-        PathEscapeError: A link took the place of a file or folder in the meantime.
+        PathEscapeError: A link replaced a file or folder during the copy.
     """
     for source, target in config.files:
         mode = 0o755 if os.access(source, os.X_OK) else 0o644
@@ -57,7 +57,7 @@ class CachedModel:
     """A model for the hub's cache of a machine."""
 
     name: str
-    """Its hub id, or a path, which the hub's cache has no place for."""
+    """Its hub id, or a path, which does not get into the hub's cache."""
     revision: str
     commit: str | None
     path: str
@@ -88,7 +88,7 @@ def hub_cache_name(name: str) -> str:
 async def check_out(
     machine: Machine, repo: PreparedRepo, install: str | None, phase: Phase
 ) -> None:
-    """Copy a repository, inside the machine, to where its agent may change it.
+    """Copy a repository inside the machine, so that its agent can change it.
 
     Raises:
         RepoError: It could not be copied, or its install command failed.

@@ -27,7 +27,7 @@ _STORE = "SEER_MODEL_STORE"
 
 
 def main(request: Mapping[str, Any], report: Report) -> dict[str, object]:
-    """Do what the request asks for."""
+    """Carry out the request."""
     os.environ.update(request["env"])
     if request["uv"] is not None:
         os.environ["SEER_UV"] = request["uv"]
@@ -64,7 +64,7 @@ async def _packages(request: Mapping[str, Any], report: Report) -> str | None:
 
 
 async def _target(request: Mapping[str, Any], report: Report) -> dict[str, str]:
-    """What wheels must fit."""
+    """The platform that wheels must fit."""
     return {
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "machine": platform.machine(),

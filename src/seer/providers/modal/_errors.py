@@ -1,6 +1,6 @@
 """Modal's errors as Seer's: one map, used through one context manager.
 
-Every message carries Modal's own words and then what to do.
+Every message has Modal's own text and then what to do.
 """
 
 from collections.abc import Callable, Generator
@@ -136,11 +136,11 @@ MAP: dict[type[BaseException], _Make] = {
     StreamTerminatedError: _passing,
     OSError: _passing,
 }
-"""Modal's exception -> Seer's. The class itself counts, not those it inherits from."""
+"""Modal's exception -> Seer's. Only the exact class counts."""
 
 
 def translate(error: BaseException) -> SeerError | None:
-    """Seer's error for one of Modal's; None for what is none of Modal's."""
+    """Seer's error for one of Modal's; None for any other exception."""
     for kind in type(error).__mro__:
         if kind in MAP:
             return MAP[kind](str(error).strip() or type(error).__name__)

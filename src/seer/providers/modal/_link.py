@@ -1,7 +1,7 @@
-"""The way into a Modal sandbox: commands, and streams over a command's input and output.
+"""Runs commands in a Modal sandbox, and opens streams over a command's input and output.
 
-Encrypted by Modal between its worker and the SDK. It works also where a sandbox has no network,
-which tunnels do not.
+Modal encrypts them between its worker and the SDK. Unlike a tunnel, this also works if the sandbox
+has no network.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _CHUNK = 512 * 1024
 """Bytes per request of a command's input; the SDK takes at most two megabytes at once."""
 _MOMENT = 3.0
 _NOTHING_THERE = 3
-"""How the pump ends when nothing listens."""
+"""The pump's exit code if nothing listens."""
 
 
 class ModalLink(Link):
@@ -86,7 +86,7 @@ class ModalLink(Link):
         return wire
 
     async def close(self) -> None:
-        """Let go of the sandbox; there is no connection that lasts."""
+        """Do nothing: there is no lasting connection."""
 
 
 class _ModalWire(Wire):
@@ -135,7 +135,7 @@ class _ModalWire(Wire):
         self._on_end()
 
     async def _explain(self) -> None:
-        """Say why the pump ended before it had begun."""
+        """Report why the pump ended before it was connected."""
         try:
             code: int = await self._process.wait.aio()
         except Exception as error:
@@ -160,7 +160,7 @@ class _ModalWire(Wire):
                     del self._unsent[:_CHUNK]
                     stdin.write(part)
                     await stdin.drain.aio()
-            # There is no other way to end a command than the end of its input.
+            # Only the end of its input can end a command.
             stdin.write_eof()
             await stdin.drain.aio()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What only Modal understands."""
+"""Options that only Modal has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from seer.errors import ConfigError
 from seer.providers._options import options_from
 
 MOST_SECONDS = 24 * 3600
-"""The longest life that Modal gives a sandbox."""
+"""The longest lifetime of a sandbox at Modal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,9 +15,9 @@ class ModalOptions:
     """Options for `SandboxConfig.provider_options` with `provider="modal"`."""
 
     app: str = "seer"
-    """The app that sandboxes belong to; made if it is not there."""
+    """The app of the sandboxes; created if it does not exist."""
     environment: str | None = None
-    """Modal's environment, where the account has several."""
+    """Modal's environment, if the account has several."""
     volume: str | None = "seer-cache"
     """The volume that keeps models and packages between sandboxes; None for none."""
     image: str | None = None
@@ -25,7 +25,7 @@ class ModalOptions:
     region: str | None = None
     cloud: str | None = None
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Secrets kept at Modal -> which of their variables programs in the machine get."""
+    """Secrets stored at Modal -> which of their variables programs in the machine get."""
 
     def __post_init__(self) -> None:
         for name in ("app", "volume", "image", "region", "cloud", "environment"):

@@ -39,7 +39,7 @@ _OF_THE_IMAGE = re.compile(
     "|(PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TERM|TMPDIR|HOSTNAME|PWD|OLDPWD|SHLVL|_|"
     "DEBIAN_FRONTEND|GPG_KEY|container)$"
 )
-"""Variables of a sandbox at Modal that come from no secret, or must not."""
+"""Variables of a sandbox at Modal that do not come from a secret."""
 
 
 class ModalHost(RentedHost):
@@ -53,20 +53,20 @@ class ModalHost(RentedHost):
         variables: tuple[str, ...] = (),
         all_variables: bool = False,
     ) -> None:
-        """Take over a sandbox.
+        """Use a sandbox.
 
         Args:
             rental: The sandbox.
-            lease: Seconds of silence after which it gives itself back.
-            variables: Which variables of the secrets that Modal keeps its machine gets.
-            all_variables: It gets all of them.
+            lease: Seconds without a heartbeat after which it ends itself.
+            variables: The variables of secrets at Modal that its machine gets.
+            all_variables: Whether it gets all of them.
         """
         super().__init__(ModalLink(rental.sandbox, rental), rental, provider="modal", lease=lease)
         self._variables = variables
         self._all_variables = all_variables
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
-        """Start the machine, with what Modal sees to left to Modal."""
+        """Start the machine, without the parts that Modal itself handles."""
         env = {**await self._secrets(), **spec.env}
         return await super().start(dataclasses.replace(inside(spec), env=env))
 
@@ -86,17 +86,17 @@ class ModalHost(RentedHost):
         return {name: value for name, _, value in pairs if self._is_given(name)}
 
     def _is_given(self, name: str) -> bool:
-        # Modal does not tell which variables a secret has; what Modal and the image set by
-        # themselves is known instead.
+        # Modal does not say which variables a secret has, but it is known which ones Modal and the
+        # image set themselves.
         return name in self._variables or (self._all_variables and not _OF_THE_IMAGE.match(name))
 
 
 def inside(spec: MachineSpec) -> MachineSpec:
-    """What is left of a spec for the inside of a sandbox.
+    """The spec for the inside of a sandbox.
 
-    Modal itself keeps the network and is the outer boundary. Inside, a jail is made where Modal
-    lets us; else programs are another user than the keeper. A hidden model needs the jail, and
-    is refused without.
+    Modal restricts the network and is the outer boundary. Inside, programs run in a jail if Modal
+    allows one, otherwise as another user than the keeper. A hidden model needs the jail, and is
+    refused without it.
     """
     return dataclasses.replace(spec, network="host")
 
@@ -114,7 +114,7 @@ class Preparation(Host):
     name = "Modal"
 
     def __init__(self, rent: Callable[[], Awaitable[RentedHost]]) -> None:
-        """Describe it; nothing is rented before it is needed."""
+        """Describe it. Nothing is rented before it is needed."""
         self._rent = rent
         self._renting = asyncio.Lock()
         self._rented: RentedHost | None = None
@@ -122,7 +122,7 @@ class Preparation(Host):
 
     @property
     def unpushed(self) -> list[Path]:
-        """The folders that the machine has to be given."""
+        """The folders that must still be copied to the machine."""
         return list(self._waiting.values())
 
     async def run(
@@ -134,14 +134,14 @@ class Preparation(Host):
     ) -> Mapping[str, Any]:
         """Run the `main` of a module of this package there."""
         host = await self._host()
-        # It may be about what was copied.
+        # The request may refer to copied folders.
         for there, folder in list(self._waiting.items()):
             await host.push(folder)
             self._waiting.pop(there, None)
         return await host.run(module, request, on_message=on_message)
 
     async def push(self, folder: Path) -> Path:
-        """Have a folder copied there; gives its path."""
+        """Copy a folder there, at the latest when the machine starts. Returns its path."""
         if self._rented is not None:
             return await self._rented.push(folder)
         there = _STORE / await asyncio.to_thread(digest, folder)
@@ -155,7 +155,7 @@ class Preparation(Host):
             return self._rented
 
     async def release(self) -> None:
-        """Give the small machine back, if there is one; what it has prepared stays."""
+        """Release the small machine, if there is one. What it has prepared stays."""
         rented, self._rented = self._rented, None
         if rented is not None:
             await rented.leave()
@@ -174,13 +174,13 @@ class ModalProvider(RemoteProvider):
         return "no Modal credentials are configured; run `modal token new`"
 
     async def kept_secrets(self, names: Sequence[str], options: object) -> tuple[str, ...]:
-        """Those of the names that are secrets of this account at Modal."""
+        """The names that are secrets of this account at Modal."""
         if self.unavailable() is not None:
             return ()
         return await _sandboxes.kept_secrets(names, read_options(options))
 
     async def host(self, spec: MachineSpec) -> Host | None:
-        """Where what a machine needs is prepared; see `Preparation`."""
+        """The host that prepares what a machine needs; see `Preparation`."""
         options = read_options(spec.options)
         simple = spec.gpu is None and spec.network in ("full", "host")
         if options.volume is None or simple:

@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 TAG = "seer"
 _GRACE = 60
-"""Seconds that Modal's own limit comes after Seer's."""
+"""Seconds by which Modal's own limit is longer than Seer's."""
 _LOG_TAIL = 4000
 _END_PATIENCE = 60.0
 SAY_EVERY = 10.0
-"""Seconds between two words about a machine that is waited for."""
+"""Seconds between two messages while waiting for a machine."""
 _TIMED_OUT, _TERMINATED = 124, 137
 """Return codes with which the SDK tells Modal's own ways of ending a sandbox."""
 
@@ -76,7 +76,7 @@ class ModalRental(Rental):
         return SandboxLostError(f"its first process ended with exit code {code}")
 
     async def gone(self, patience: float) -> bool:
-        """Wait at most `patience` seconds for it to end by itself; whether it has."""
+        """Wait at most `patience` seconds for it to end. Returns whether it has."""
         try:
             with translated():
                 async with asyncio.timeout(patience):
@@ -88,7 +88,7 @@ class ModalRental(Rental):
         return True
 
     async def end(self) -> None:
-        """Give it back, and wait until Modal has taken it."""
+        """End it, and wait until Modal confirms."""
         if await self.lost() is not None:
             return
         self._ended_by_us = True
@@ -99,7 +99,7 @@ class ModalRental(Rental):
 
 
 async def app_of(options: ModalOptions) -> modal.App:
-    """The app that sandboxes belong to, made if it is not there."""
+    """The app of the sandboxes, created if it does not exist."""
     with translated():
         return await modal.App.lookup.aio(
             options.app, create_if_missing=True, environment_name=options.environment
@@ -113,8 +113,8 @@ async def create(
 
     Args:
         spec: What it is for.
-        options: What only Modal understands.
-        purpose: What listings know it by: `machine`, or `preparation`.
+        options: Options that only Modal has.
+        purpose: Its tag in listings: `machine` or `preparation`.
         patience: Seconds to wait for a machine, once the image is there.
 
     Raises:
@@ -242,7 +242,7 @@ def _secrets(spec: MachineSpec, options: ModalOptions) -> dict[str, tuple[str, .
 
 
 async def kept_secrets(names: Sequence[str], options: ModalOptions) -> tuple[str, ...]:
-    """Those of the names that are secrets of this account."""
+    """The names that are secrets of this account."""
     found: list[str] = []
     with translated():
         for name in names:
@@ -284,7 +284,7 @@ async def find(sandbox_id: str) -> ModalRental:
     """A sandbox by Modal's id.
 
     Raises:
-        SandboxNotFoundError: Modal knows none.
+        SandboxNotFoundError: Modal has no such sandbox.
     """
     try:
         with translated():
@@ -322,7 +322,7 @@ def image_for(spec: MachineSpec, options: ModalOptions) -> modal.Image:
 
 
 async def build_log(image_id: str, *, most: int) -> str:
-    """The last characters of an image's build log; empty where there is none."""
+    """The end of an image's build log; empty if there is none."""
     text = ""
     async for entry in modal.Image.from_id(image_id).logs.fetch.aio():
         text = (text + entry.message)[-most:]

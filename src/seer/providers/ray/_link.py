@@ -17,7 +17,7 @@ _LIMIT = 1 << 20
 
 
 class RayLink(Link):
-    """The way to the node of one actor."""
+    """The connection to the node of one actor."""
 
     def __init__(
         self, way: Mapping[str, Any], *, name: str, lost: Callable[[], str | None]
@@ -25,9 +25,9 @@ class RayLink(Link):
         """Describe it.
 
         Args:
-            way: What the actor said of itself through Ray.
-            name: What people call the node.
-            lost: Why the actor is gone, as far as Ray has said.
+            way: What the actor reported about itself through Ray.
+            name: The node's name, for messages.
+            lost: Returns why the actor is gone, if Ray has said so.
         """
         self.name = name
         self._address: tuple[str, int] = (way["address"][0], way["address"][1])
@@ -37,25 +37,25 @@ class RayLink(Link):
         self._certificate = ssl.PEM_cert_to_DER_cert(way["certificate"])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        # The certificate was made for this actor alone, and is the only one that will do.
+        # The certificate was made for this actor, and only this one is accepted.
         context.check_hostname = False
         context.load_verify_locations(cadata=way["certificate"])
         self._context = context
 
     async def close(self) -> None:
-        """Break what is open; the next use makes new connections."""
+        """Close all connections; the next use opens new ones."""
         for transport in list(self._open):
             transport.abort()
 
     async def _ask(
         self, request: Mapping[str, object]
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, prove who we are, and ask for something.
+        """Connect, authenticate, and send a request.
 
         Raises:
             HostUnreachableError: The actor does not answer.
-            SandboxLostError: It is gone, Ray says.
-            FileNotFoundError: What is asked for is not there.
+            SandboxLostError: Ray says that it is gone.
+            FileNotFoundError: The program or socket does not exist.
         """
         try:
             async with asyncio.timeout(_CONNECT_PATIENCE):
@@ -133,7 +133,7 @@ class RayLink(Link):
         transport = writer.transport
         stream = _Stream(on_data, on_end)
         transport.set_protocol(stream)
-        # What came together with the answer.
+        # Data that arrived together with the answer.
         early = bytes(cast(Any, reader)._buffer)
         if early:
             on_data(early)
@@ -175,7 +175,7 @@ class _TlsWire(Wire):
             self._transport.write(data)
 
     def close(self) -> None:
-        """Hang up, once what was written is sent."""
+        """Close the connection after all data are sent."""
         self._transport.close()
 
 

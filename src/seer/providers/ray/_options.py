@@ -1,4 +1,4 @@
-"""What can be set for machines on a Ray cluster, and where it comes from."""
+"""Options of machines on a Ray cluster."""
 
 import os
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def read_options(given: object) -> RayOptions:
     """Options from what a configuration has, completed from the environment.
 
     Raises:
-        ConfigError: There is no such option, or a value cannot be.
+        ConfigError: There is no such option, or a value is not valid.
     """
     options = options_from(RayOptions, given, vendor="ray")
     address = options.address or os.environ.get("RAY_ADDRESS", "").strip()

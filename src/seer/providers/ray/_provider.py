@@ -38,26 +38,26 @@ logger = logging.getLogger(__name__)
 
 _PLACE = re.compile(r"([0-9a-f]{12})\.([0-9a-f]{16})")
 _FIRST_DRIVER = 60.0
-"""Seconds for which an actor that was placed waits for its driver."""
+"""Seconds for which a new actor waits for its driver."""
 _REPEAT = 10.0
 _NODE_SHOWN = 12
 _ATTEMPTS = 3
 
 
 class RayHost(RemoteHost):
-    """A node, as far as one actor holds it."""
+    """The part of a node that one actor holds."""
 
     link: RayLink
 
     def __init__(
         self, driver: Driver, actor: str, way: Mapping[str, Any], *, options: RayOptions
     ) -> None:
-        """Take over what an actor holds.
+        """Use the resources that an actor holds.
 
         Args:
             driver: The connection to the cluster.
             actor: The actor's name.
-            way: What it said of itself.
+            way: What it reported about itself.
             options: The provider's options.
         """
         node = way["node"][:_NODE_SHOWN]
@@ -76,7 +76,7 @@ class RayHost(RemoteHost):
         self._machine: str = way["machine"]
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
-        """Start the machine; from then on it and the actor end together."""
+        """Start the machine. From then on, it and the actor end together."""
         try:
             machine = await super().start(spec)
             try:
@@ -98,7 +98,7 @@ class RayHost(RemoteHost):
         """Adopt its machine; see `RemoteHost.find`."""
         if machine_id != self._machine:
             raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs on {self.name}")
-        # Before the machine is held: the actor must know of every holder.
+        # Before the machine is held, because the actor must know every holder.
         await self._driver.ask("way", name=self._actor, hold=True)
         try:
             machine = await super().find(machine_id)
@@ -122,10 +122,10 @@ class RayHost(RemoteHost):
         return await super().how_it_ended(machine_id)
 
     def may_detach(self) -> None:
-        """Refuse to detach from a Ray that ends with this process.
+        """Refuse to detach if this Ray ends with this process.
 
         Raises:
-            SandboxStateError: It does.
+            SandboxStateError: It ends with this process.
         """
         if not self._driver.address:
             raise SandboxStateError(
@@ -134,11 +134,11 @@ class RayHost(RemoteHost):
             )
 
     async def machine_ended(self) -> None:
-        """The machine was terminated, so its resources can go."""
+        """The machine was terminated, so release its resources."""
         await self.release()
 
     async def release(self) -> None:
-        """Give the resources back, and end what still runs there."""
+        """Release the resources, and end what still runs there."""
         with contextlib.suppress(SeerError):
             await self.link.close()
         try:
@@ -175,7 +175,7 @@ class RayProvider(RemoteProvider):
         return tuple(self._hosts.values())
 
     async def aclose(self) -> None:
-        """Leave every cluster; a Ray that was started here ends, and machines lose their way."""
+        """Disconnect from every cluster. A Ray that was started here ends, with its machines."""
         drivers, self._drivers = self._drivers, {}
         for driver in drivers.values():
             await driver.close()
@@ -196,7 +196,7 @@ class RayProvider(RemoteProvider):
                 way = await self._place(driver, actor, wants, patience=patience)
                 return self._host(driver, actor, way, options)
             except SandboxLostError as error:
-                # Until Ray has noticed that a node is dead, it may choose it.
+                # Ray may choose a dead node until it notices that the node is dead.
                 lost = str(error)
                 logger.warning("an actor was lost before it ran; asking again: %s", lost)
             except BaseException:
@@ -258,7 +258,7 @@ class RayProvider(RemoteProvider):
     # --- finding ------------------------------------------------------------------------------
 
     async def _there(self) -> tuple[Driver, RayOptions] | None:
-        """The cluster to search; None where there is none, because a search must not start one."""
+        """The cluster to search; None if there is none, because a search must not start one."""
         options = read_options(None)
         if not options.address and "" not in self._drivers:
             return None
@@ -323,7 +323,7 @@ class RayProvider(RemoteProvider):
 
 
 class _Teller:
-    """Tells people that something waits: on the terminal at once, in the log now and then."""
+    """Reports that a request waits: on the terminal at once, in the log from time to time."""
 
     def __init__(self, wants: ResourceRequest) -> None:
         self._wants = wants
@@ -332,7 +332,7 @@ class _Teller:
         self.last = ""
 
     def tell(self, seen: Mapping[str, Any]) -> None:
-        """Say how it stands."""
+        """Report the state of the request."""
         words = describe_waiting(self._wants, seen)
         if self._phase is not None:
             self._phase.say(words)

@@ -1,4 +1,4 @@
-"""What a machine takes of a cluster, in Ray's words, and how its waiting is told to people."""
+"""The resources that a machine needs from a cluster, and messages while it waits for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SCHEDULED = ("CPU", "GPU", "memory")
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRequest:
-    """What one machine takes."""
+    """The resources of one machine, in Ray's terms."""
 
     cpus: float
     gpus: int
@@ -40,7 +40,7 @@ class ResourceRequest:
         }
 
     def totals(self) -> dict[str, float]:
-        """What it takes of each of Ray's resources."""
+        """The amount of each of Ray's resources."""
         taken = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory, **self.resources}
         return {name: amount for name, amount in taken.items() if amount}
 
@@ -48,7 +48,7 @@ class ResourceRequest:
 def resources_of(
     spec: MachineSpec, options: RayOptions, nodes: Sequence[Mapping[str, float]]
 ) -> ResourceRequest:
-    """What a spec takes.
+    """The resources that a spec needs.
 
     Args:
         spec: What is to be started.
@@ -70,7 +70,7 @@ def resources_of(
 
 
 def _kind_of(gpu: str, nodes: Sequence[Mapping[str, float]]) -> str:
-    """Ray's name for a GPU's kind: of those that fit, the one of which there is most."""
+    """Ray's name for a kind of GPU: the most frequent of those that match."""
     there: dict[str, float] = {}
     for node in nodes:
         for name in node:
@@ -87,7 +87,7 @@ def _kind_of(gpu: str, nodes: Sequence[Mapping[str, float]]) -> str:
 
 
 def describe_waiting(wants: ResourceRequest, seen: Mapping[str, Any]) -> str:
-    """How a machine's waiting stands, in one line.
+    """One line about a machine that waits for resources.
 
     Args:
         wants: What it waits for.

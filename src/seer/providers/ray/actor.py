@@ -1,7 +1,7 @@
 """The actor that holds a machine's resources, on the node that Ray chose; sent there by value.
 
-It listens on the node's address. Whoever proves to know its secret, over TLS, can run programs and
-dial Unix sockets there, one per connection:
+It listens on the node's address. A client that knows its secret can run programs and connect to
+Unix sockets there, over TLS, one per connection:
 
     asks     one line of JSON: {"secret", "run": [argument, ...]} or {"secret", "dial": path}
     answers  one line of JSON: {"ok": true} or {"missing": words}
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 IN, IN_END, OUT, ERR, EXIT = range(5)
-"""Kinds of frames: input of a program and its end; what it says; its exit code as text."""
+"""Kinds of frames: a program's input and its end; its output; its exit code as text."""
 HEAD_BYTES = 5
 LIFELINE = "SEER_LIFELINE"
 ALONE = b"a"
-"""What a keeper hears on its lifeline when no driver is left."""
+"""The byte that a keeper receives on its lifeline when no driver is left."""
 _HEAD_LIMIT = 1 << 20
 _HEAD_PATIENCE = 15.0
 _CHUNK = 256 * 1024
@@ -48,7 +48,7 @@ _MOST_CALLERS = 512
 
 
 class Holder:
-    """Holds the resources of one machine, and is the way to its node."""
+    """Holds the resources of one machine, and gives access to its node."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         """Hold.
@@ -154,7 +154,7 @@ class Holder:
         asyncio.get_running_loop().call_later(_LINGER, os._exit, 0)
 
     def _hear_line(self, line: socket.socket) -> None:
-        """A keeper took the line, or let go of it."""
+        """A keeper took the lifeline, or closed it."""
         try:
             heard = line.recv(64)
         except BlockingIOError:
@@ -281,7 +281,7 @@ async def _feed(process: asyncio.subprocess.Process, reader: asyncio.StreamReade
                 process.stdin.close()
                 continue
             data = await reader.readexactly(length)
-            # A program need not read all of its input.
+            # A program may end before it has read its input.
             with contextlib.suppress(ConnectionError):
                 process.stdin.write(data)
                 await process.stdin.drain()
@@ -324,7 +324,7 @@ class Splice(asyncio.Protocol):
         self.other._transport.write(data)
 
     def eof_received(self) -> bool:
-        """Neither TLS nor its users know half an end."""
+        """TLS has no half-closed connections, so both directions end."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -333,12 +333,12 @@ class Splice(asyncio.Protocol):
         self.other._transport.close()
 
     def pause_writing(self) -> None:
-        """Take no more from the other side than this one gets rid of."""
+        """Stop reading from the other side while this one cannot write."""
         with contextlib.suppress(RuntimeError):
             self.other._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue."""
         with contextlib.suppress(RuntimeError):
             self.other._transport.resume_reading()
 

@@ -1,10 +1,10 @@
-"""The one process that talks to Ray for a controller: its child, and a driver in Ray's words.
+"""The process that talks to Ray for a controller: its child, which Ray calls a driver.
 
 Requests are lines of JSON on standard input, `{"id", "op", ...}`; answers are lines on standard
 output, `{"id", "ok"}` or `{"id", "error", "kind"}`, and `{"id", "waiting"}` before them while
-something waits. `{"lost": name, "reason"}` comes by itself when an actor has died. The end of its
-input is the controller's end: it ends then, and a Ray that it started with it. So the controller's
-own process stays free of Ray, which knows one cluster per process and takes over its signals.
+something waits. It sends `{"lost": name, "reason"}` when an actor has died. When its input ends,
+the controller has ended: the driver then ends too, with a Ray that it started. So Ray stays out of
+the controller's process: Ray allows one cluster per process and changes its signal handlers.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _LONG = 1 << 30
 
 
 class Driver:
-    """The connection to a cluster, and what this controller has on it."""
+    """The connection to a cluster, and this controller's actors."""
 
     def __init__(self, address: str, say: Any) -> None:
         """Connect.
@@ -77,7 +77,7 @@ class Driver:
             self._folder.remove()
 
     def obey(self, request: Mapping[str, Any]) -> None:
-        """Do what a request asks for, and answer."""
+        """Carry out a request, and answer it."""
         number: int = request["id"]
         errors: Any = self._ray.exceptions
         try:
@@ -86,7 +86,7 @@ class Driver:
             self._say({"id": number, "kind": "lost", "error": _words(error)})
         except errors.GetTimeoutError as error:
             self._say({"id": number, "kind": "slow", "error": _words(error)})
-        except Exception as error:  # the edge of this process: whatever it is, the controller asks
+        except Exception as error:  # the edge of this process: the controller gets every error
             self._say({"id": number, "kind": type(error).__name__, "error": _words(error)})
         else:
             self._say({"id": number, "ok": answer})
@@ -195,7 +195,7 @@ class Driver:
         return found
 
     def _way(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The way to an actor that was made already; None where there is none."""
+        """How to reach an existing actor; None if there is none."""
         try:
             found = self._find(request["name"])
         except ValueError:
@@ -214,7 +214,7 @@ class Driver:
     def _end(self, request: Mapping[str, Any]) -> None:
         """End an actor and its machine, or its waiting for room."""
         errors: Any = self._ray.exceptions
-        # It may be wanted no more before it is made.
+        # It may no longer be wanted before it is made.
         self._unwanted.add(request["name"])
         try:
             found = self._find(request["name"])
@@ -233,7 +233,7 @@ class Driver:
         ]
 
     def _ended(self, request: Mapping[str, Any]) -> str | None:
-        """What a node wrote down about the end of a machine."""
+        """What a node's records say about the end of a machine."""
         try:
             where = self._on(request["node"])
         except LookupError:
@@ -252,7 +252,7 @@ def _words(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Connect to the cluster that the first line names, and obey the others."""
+    """Connect to the cluster that the first line names, then carry out the other requests."""
     # What Ray prints goes to the log; the answers have a stream of their own.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

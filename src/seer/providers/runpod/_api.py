@@ -48,7 +48,7 @@ ERRORS: tuple[tuple[str, Callable[[str], SeerError]], ...] = (
     ("unauthorized", lambda words: CredentialsError(f"RunPod: {words}; {_KEY_PAGE}")),
     ("forbidden", lambda words: CredentialsError(f"RunPod: {words}; {_KEY_PAGE}")),
 )
-"""Words of RunPod's messages -> Seer's error; it has no codes. Sooner ones win."""
+"""Words in RunPod's messages, which have no codes -> Seer's error. The first match counts."""
 
 
 def has_key() -> bool:
@@ -66,12 +66,12 @@ def translate(words: str) -> SeerError:
 
 
 async def request(query: str, variables: Mapping[str, object], *, repeat: bool) -> dict[str, Any]:
-    """Send one document; its data.
+    """Send one document, and return its data.
 
     Args:
         query: The document.
         variables: Its variables.
-        repeat: Whether it may be sent again when no answer came.
+        repeat: Whether it may be sent again if no answer came.
 
     Raises:
         ProviderError: With RunPod's words.

@@ -1,7 +1,7 @@
-"""The keys by which a pod and this user know each other.
+"""The SSH keys of this user and of each pod.
 
-This user has one key for all pods, in Seer's state folder. Every pod gets a host key of its own,
-made here before it exists, so that its first contact is checked like every other.
+This user has one key for all pods, in Seer's state folder. Every pod gets its own host key, made
+here before the pod exists, so that the first connection is checked like every other.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def new_pair() -> KeyPair:
 
 
 def own_key() -> tuple[Path, str]:
-    """The file of this user's key, made if it is not there, and its public half."""
+    """The file of this user's key, created if it does not exist, and its public half."""
     folder = _folder()
     path = folder / "key"
     if not path.exists():
@@ -46,14 +46,14 @@ def own_key() -> tuple[Path, str]:
 
 
 def known_hosts(pod: str, address: str, port: int, public: str) -> Path:
-    """A file that knows the pod's key under its address."""
+    """A known-hosts file with the pod's address and key."""
     path = _folder() / f"{pod}.known"
     _write(path, f"[{address}]:{port} {public}" if port != 22 else f"{address} {public}")
     return path
 
 
 def forget(pod: str) -> None:
-    """Remove what is kept about a pod."""
+    """Remove a pod's known-hosts file."""
     (_folder() / f"{pod}.known").unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""What only RunPod understands."""
+"""Options that only RunPod has."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,7 +23,7 @@ class RunPodOptions:
     data_center: str | None = None
     container_disk_gb: int = 50
     cpu_instance: str = "cpu3c-2-4"
-    """What a pod without a GPU is."""
+    """The instance type of a pod without a GPU."""
 
     def __post_init__(self) -> None:
         if self.cloud not in ("ALL", "SECURE", "COMMUNITY"):

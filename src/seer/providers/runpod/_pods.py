@@ -44,13 +44,13 @@ query GpuTypes($price: GpuLowestPriceInput) {
 
 @dataclass(frozen=True)
 class GpuOffer:
-    """A kind of GPU that RunPod rents out."""
+    """A kind of GPU that RunPod offers."""
 
     id: str
     name: str
     memory: int
     price: float | None
-    """US dollars per hour for one; None where RunPod names none."""
+    """US dollars per hour for one; None if RunPod gives no price."""
     in_stock: bool
 
 
@@ -81,7 +81,7 @@ def choose(wanted: str, found: Sequence[GpuOffer]) -> list[GpuOffer]:
     80 GB.
 
     Raises:
-        UnknownGpuError: There is none; the message names those there are.
+        UnknownGpuError: There is no such GPU; the message names those that exist.
     """
     exact = [offer for offer in found if wanted in (offer.id, offer.name)]
     fitting = exact or [
@@ -98,7 +98,7 @@ def choose(wanted: str, found: Sequence[GpuOffer]) -> list[GpuOffer]:
 logger = logging.getLogger(__name__)
 
 PREFIX = "seer-"
-"""How the names of Seer's pods begin."""
+"""The beginning of the names of Seer's pods."""
 _PUBLIC = "SEER_HOST_PUBLIC"
 _FIELDS = """
 id name desiredStatus costPerHr env lastStatusChange
@@ -132,7 +132,7 @@ class Pod(Rental):
         self._ended_by_us = False
 
     async def look(self) -> dict[str, Any] | None:
-        """What RunPod knows of it; None when it is over."""
+        """What RunPod knows about it; None if it has ended."""
         data = await request(_GET, {"input": {"podId": self.id}}, repeat=True)
         found: dict[str, Any] | None = data.get("pod")
         if found is None or found.get("desiredStatus") in ("TERMINATED", "EXITED"):
@@ -140,7 +140,7 @@ class Pod(Rental):
         return found
 
     async def lost(self) -> SandboxLostError | None:
-        """How it ended, as far as anybody knows; None while it is there."""
+        """How it ended, as far as it is known; None while it exists."""
         if await self.look() is not None:
             return None
         if self._ended_by_us:
@@ -148,7 +148,7 @@ class Pod(Rental):
         return PreemptedError(NO_RECORD)
 
     async def gone(self, patience: float) -> bool:
-        """Wait at most `patience` seconds for it to end by itself; whether it has."""
+        """Wait at most `patience` seconds for it to end. Returns whether it has."""
         deadline = time.monotonic() + patience
         while await self.look() is not None:
             if time.monotonic() > deadline:
@@ -157,7 +157,7 @@ class Pod(Rental):
         return True
 
     async def end(self) -> None:
-        """Give it back, and wait until RunPod has taken it."""
+        """End it, and wait until RunPod confirms."""
         self._ended_by_us = True
         try:
             await request(_TERMINATE, {"input": {"podId": self.id}}, repeat=True)
@@ -167,11 +167,11 @@ class Pod(Rental):
         await asyncio.to_thread(_keys.forget, self.id)
 
     async def address(self, patience: float) -> tuple[str, int, str]:
-        """Where its SSH server is, and its public key; waits for both.
+        """Wait for its SSH server. Returns the address, the port and the public key.
 
         Raises:
             SandboxLostError: It ended.
-            CapacityError: It did not come up in time.
+            CapacityError: It did not start in time.
         """
         deadline = time.monotonic() + patience
         pause, said = _POLL, 0.0
@@ -212,7 +212,7 @@ async def rent(spec: MachineSpec, options: RunPodOptions) -> Pod:
     """Rent a pod whose first program is the rental monitor.
 
     Raises:
-        CapacityError: None of the GPUs that the name stands for is to be had.
+        CapacityError: None of the GPUs with this name is available.
         ProviderError: With RunPod's words.
     """
     wanted = await _request_for(spec, options)
@@ -253,10 +253,10 @@ async def _rent_gpu(
 
 
 async def _create(query: str, wanted: Mapping[str, object]) -> Pod | None:
-    """Ask for a pod; None when there is none to be had.
+    """Ask for a pod; None if none is available.
 
-    When this is cancelled, the answer is waited for all the same: a pod that was made meanwhile is
-    ended, because nobody else would know of it.
+    If this is cancelled, it still waits for the answer and ends a pod that was created, because
+    nothing else would know about that pod.
     """
     asking = asyncio.create_task(request(query, {"input": wanted}, repeat=False))
     try:

@@ -40,13 +40,13 @@ __all__ = ["RunPodOptions", "RunPodProvider"]
 logger = logging.getLogger(__name__)
 
 _SERVER_PATIENCE = 60.0
-"""Seconds between a pod's container and its SSH server."""
+"""Seconds that a pod's SSH server may take to start after its container."""
 _PAUSE = 0.3
 _POD = re.compile(r"[a-z0-9]{10,20}")
 
 
 class PodLink(SshLink):
-    """SSH to a pod. One that is gone is told apart from one that cannot be reached."""
+    """SSH to a pod. It distinguishes a pod that has ended from one that cannot be reached."""
 
     def __init__(self, pod: Pod, options: SshOptions) -> None:
         super().__init__(options)
@@ -86,12 +86,12 @@ class RunPodHost(RentedHost):
         *,
         on_message: Callable[[Mapping[str, Any]], None],
     ) -> Mapping[str, Any]:
-        """Run the `main` of a module of this package there, once the system's packages are."""
+        """Run the `main` of a module of this package, once the system's packages are installed."""
         await self._await_packages()
         return await super().run(module, request, on_message=on_message)
 
     def may_pause(self) -> None:
-        """Refuse: a pod that RunPod stops keeps nothing but its volume."""
+        """Refuse: a stopped pod keeps only its volume."""
         raise PauseUnsupportedError(
             "RunPod cannot pause a pod and keep its memory: stopping one releases the GPU and "
             "keeps the volume disk alone; use snapshot() and terminate(), and later "
@@ -99,7 +99,7 @@ class RunPodHost(RentedHost):
         )
 
     async def _await_packages(self) -> None:
-        """Wait for what the pod has been installing since it came up."""
+        """Wait for the packages that the pod has been installing since its start."""
         if not self._packages:
             return
         script = (
@@ -117,10 +117,10 @@ class RunPodHost(RentedHost):
 
 
 def inside(spec: MachineSpec) -> MachineSpec:
-    """What a spec means in a pod, whose root may not make namespaces.
+    """The spec for the inside of a pod, whose root may not make namespaces.
 
     Raises:
-        IsolationError: RunPod cannot keep what is asked for.
+        IsolationError: RunPod cannot enforce the requested network.
     """
     if isinstance(spec.network, tuple):
         raise IsolationError(
@@ -194,7 +194,7 @@ class RunPodProvider(RemoteProvider):
 async def _reach(
     pod: Pod, *, lease: float, patience: float, packages: tuple[str, ...] = ()
 ) -> RunPodHost:
-    """Log in to a pod, as soon as it lets us."""
+    """Log in to a pod as soon as its SSH server answers."""
     address, port, public = await pod.address(patience)
     identity, _ = await asyncio.to_thread(_keys.own_key)
     known = await asyncio.to_thread(_keys.known_hosts, pod.id, address, port, public)

@@ -1,6 +1,6 @@
-"""A host that is reached with SSH: one connection, made again when it is gone.
+"""A host that is reached with SSH, over one connection that is replaced when it breaks.
 
-The only importer of asyncssh. Host keys are always checked and agents are never forwarded.
+Host keys are always checked and agents are never forwarded.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from seer.providers.ssh._options import SshOptions
 _KEEPALIVE = 15.0
 _PATH_LIMIT = 100
 _SESSIONS = 8
-"""Programs at once: servers allow ten on one connection by default."""
+"""Programs at the same time. Servers allow ten on one connection by default."""
 _WINDOW = 4 * 1024 * 1024
 _CONNECT_FAILED = 2
 """`SSH_OPEN_CONNECT_FAILED` of RFC 4254."""
 
 
 class SshLink(Link):
-    """The way to a host by SSH."""
+    """A connection to a host by SSH."""
 
     def __init__(self, options: SshOptions) -> None:
         self._options = options
@@ -35,10 +35,10 @@ class SshLink(Link):
         self._connecting = asyncio.Lock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
         self._forwards: bool | None = None
-        """Whether the server lets streams through to sockets; None while that is not known."""
+        """Whether the server forwards streams to sockets; None while that is not known."""
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -47,7 +47,7 @@ class SshLink(Link):
                     await connection.wait_closed()
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """The connection, made if there is none.
+        """The connection, opened if there is none.
 
         Raises:
             HostUnreachableError: The host does not answer.
@@ -88,7 +88,7 @@ class SshLink(Link):
 
     @contextlib.contextmanager
     def _translated(self) -> Generator[None]:
-        """asyncssh's errors, and the system's, in Seer's words."""
+        """Raise Seer's errors in place of asyncssh's and the system's."""
         try:
             yield
         except asyncssh.HostKeyNotVerifiable as error:
@@ -186,7 +186,7 @@ class SshLink(Link):
                     raise HostUnreachableError(f"{self.name}: {error}") from error
                 if error.code == _CONNECT_FAILED and self._forwards:
                     raise FileNotFoundError(f"{self.name}: nothing listens on {path!r}") from None
-                # Forbidden there, perhaps: servers do not tell. The pump finds out.
+                # Perhaps it is forbidden: servers do not say. The pump finds out.
             except (asyncssh.Error, OSError) as error:
                 raise HostUnreachableError(f"{self.name}: {error}") from error
         wire = await self._dial_with_pump(connection, path, on_data, on_end)
@@ -221,7 +221,7 @@ class SshLink(Link):
 async def _feed(
     process: "asyncssh.SSHClientProcess[bytes]", stdin: bytes | AsyncIterable[bytes]
 ) -> None:
-    # A program need not read all of its input; what it says about that is on its other streams.
+    # A program may end before it has read its input; its other streams say why.
     with contextlib.suppress(OSError, asyncssh.Error):
         async for part in chunks(stdin):
             process.stdin.write(part)
@@ -230,7 +230,7 @@ async def _feed(
 
 
 class _Channel(Protocol):
-    """What is used of asyncssh's channels."""
+    """The part of asyncssh's channels that is used here."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -247,7 +247,7 @@ class _ChannelWire(Wire):
             self._channel.write(data)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the channel."""
         self._channel.abort()
 
 
@@ -273,7 +273,7 @@ class _Stream(asyncssh.SSHUNIXSession[bytes]):
 
 
 class _Pumped(asyncssh.SSHClientSession[bytes]):
-    """A stream through a program; its first byte says that the program got through."""
+    """A stream through the pump; its first byte says that the pump is connected."""
 
     def __init__(self, on_data: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
         self._on_data = on_data

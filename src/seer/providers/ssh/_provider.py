@@ -87,13 +87,13 @@ class SshProvider(RemoteProvider):
 
 
 def options_at(place: str) -> SshOptions:
-    """How to get to a place that this account has not used yet: by its name alone."""
+    """Options for a place that was not used yet, from its name alone."""
     user, _, rest = place.rpartition("@")
     host, _, port = rest.partition(":")
     return read_options({"host": host, "user": user, "port": int(port) if port.isdigit() else 0})
 
 
 def place_of(options: SshOptions) -> str:
-    """What follows the `@` in ids of this host's machines."""
+    """The part after the `@` in the ids of this host's machines."""
     place = f"{options.user}@{options.host}" if options.user else options.host
     return f"{place}:{options.port}" if options.port else place
