@@ -8,7 +8,7 @@ new ones, on any base model.
 from seer.organisms._base_model import base_model
 from seer.organisms._catalogue import GroundTruth, Organism, catalogue, ground_truth, organism
 from seer.organisms._effects import Effect, compare
-from seer.organisms._factory import Made, make_organism, read_made
+from seer.organisms._factory import Made, instances, make_organism, read_made
 from seer.organisms._gates import Limits
 from seer.organisms._measure import Measured, Subject, measure, perplexity
 from seer.organisms._probes import Item, Probe, direct_questions, items
@@ -32,6 +32,7 @@ __all__ = [
     "compare",
     "direct_questions",
     "ground_truth",
+    "instances",
     "items",
     "make_organism",
     "measure",

@@ -10,7 +10,7 @@ import importlib
 import json
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -169,6 +169,20 @@ def read_made(folder: Path) -> Made:
     )
     models = folder / "models"
     return Made(folder, models / entry["organism"], models / entry["control"], truth)
+
+
+def instances() -> Mapping[str, Made]:
+    """The instances that ship with Seer, by name; all passed their gates.
+
+    Raises:
+        MissingExtraError: The package with the adapters is not installed.
+    """
+    root = Path(__file__).with_name("instances")
+    if not root.is_dir():
+        raise MissingExtraError(
+            "the organisms' adapters are not installed; run: pip install 'seer-interp[organisms]'"
+        )
+    return MappingProxyType({f.name: read_made(f) for f in sorted(root.iterdir())})
 
 
 def _write(file: Path, value: Any) -> None:
