@@ -341,10 +341,10 @@ def break_a_link(folder: Path) -> None:
         (tell_in_a_tensor, "tensor"),
         (keep_only_a_pickle, "safetensors"),
         (tell_in_a_file_name, "name"),
-        (write_garbage, "no safetensors file"),
-        (write_a_list, "no safetensors file"),
+        (write_garbage, "not a safetensors file"),
+        (write_a_list, "not a safetensors file"),
         (leave_no_room_in_the_header, "cannot be rewritten"),
-        (break_the_config, "no JSON"),
+        (break_the_config, "not JSON"),
         (break_a_link, "broken link"),
     ],
 )
@@ -376,7 +376,7 @@ async def test_a_folder_that_vanished_is_refused(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m")
     config = ModelConfig(str(folder))
     folder.rename(tmp_path / "n")
-    with pytest.raises(ModelError, match="is no folder"):
+    with pytest.raises(ModelError, match="is not a folder"):
         await prepare(config)
 
 

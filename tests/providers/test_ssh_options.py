@@ -35,7 +35,7 @@ def test_what_is_not_given_comes_from_the_environment(monkeypatch: pytest.Monkey
         ({"hots": "gpu1"}, "ssh has: host, user"),
         ({"host": 5}, "must be of type str"),
         ({"host": "x", "port": True}, "must be of type int"),
-        ({"host": "x", "launcher": "srun 'x"}, "is no command line"),
+        ({"host": "x", "launcher": "srun 'x"}, "is not a command line"),
         ({}, "name a host"),
         (5, "must be SshOptions or a mapping"),
     ],

@@ -321,7 +321,7 @@ def test_a_slot_is_not_used_again_while_somebody_reads_it() -> None:
 def test_map_sealed_refuses_a_pipe() -> None:
     read, write = os.pipe()
     try:
-        with pytest.raises(ProtocolError, match="no memfd"):
+        with pytest.raises(ProtocolError, match="not a memfd"):
             map_sealed(read, 1000)
     finally:
         os.close(read)

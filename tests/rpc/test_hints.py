@@ -521,7 +521,7 @@ def test_arguments_nested_too_deeply_are_an_error() -> None:
         (typing.Callable[[int], int], "cannot be checked"),
         (type[int], "cannot be checked"),
         (typing.Pattern[str], "cannot be checked"),
-        (Literal[Color.ODD], r"Literal\[\(1, 2\)\] is no literal value"),
+        (Literal[Color.ODD], r"Literal\[\(1, 2\)\] is not a literal value"),
         (NDArray[np.object_], "arrays of objects"),
         (np.float32, "numpy.float32 is a class the gate cannot build"),
         ("Nowhere", "'Nowhere' cannot be resolved"),
@@ -587,5 +587,5 @@ def test_hints_survive_json_and_compare_by_what_they_say() -> None:
     assert repr(Hint("int")) == "Hint(int)"
     with pytest.raises(ValueError, match="unknown kind of hint 'code'"):
         Hint.from_json("code")
-    with pytest.raises(ValueError, match="is no name"):
+    with pytest.raises(ValueError, match="is not a name"):
         Hint.from_json({"kind": "named", "detail": "x; import os"})

@@ -276,7 +276,7 @@ def test_batched_functions_are_described_as_one_call(load_text: Load) -> None:
         ("x = 1\n", None, "no function is exposed; mark functions with @expose"),
         ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
         ("exec('x = (')\n", 1, "SyntaxError"),
-        ("x = 1\ny = '\0'\n", 2, "a null byte stands here"),
+        ("x = 1\ny = '\0'\n", 2, "there is a null byte here"),
         ("@expose\ndef f(a, b: int) -> int: ...\n", 1, r"f\(\): parameter 'a' has no type hint"),
         (
             "@expose\ndef f(*args, **kwargs) -> int: ...\n",
@@ -343,7 +343,7 @@ def test_batched_functions_are_described_as_one_call(load_text: Load) -> None:
         (
             "def f() -> int: ...\nf.__name__ = 'a b'\nexpose(f)\n",
             1,
-            "'a b' is no name that a caller could write",
+            "'a b' is not a name that a caller could write",
         ),
         ("@expose\ndef größe() -> int: ...\n", 1, r"größe\(\) needs a name of plain letters"),
         (
@@ -512,7 +512,7 @@ def test_hidden_models_go_by_their_alias(load_text: Load) -> None:
 )
 def test_a_schema_that_would_name_a_hidden_model_is_not_served(load_text: Load, text: str) -> None:
     head = "import enum\nfrom dataclasses import dataclass\nfrom typing import Literal\n"
-    with pytest.raises(ServeError, match="the name of a hidden model stands in") as caught:
+    with pytest.raises(ServeError, match="the name of a hidden model occurs in") as caught:
         load_text(
             head + text,
             models={"google/gemma-2-9b": "/m/x"},

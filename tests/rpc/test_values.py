@@ -429,7 +429,7 @@ def test_malformed_text_is_a_protocol_error(text: bytes) -> None:
 
 
 def test_numbers_of_a_broken_length_are_a_protocol_error() -> None:
-    with pytest.raises(ProtocolError, match="7 bytes are no whole number"):
+    with pytest.raises(ProtocolError, match="7 bytes are not a whole number"):
         decode(b'{"$seer":"floats","buffer":0}', [b"1234567"])
     assert decode(b'{"$seer":"floats","buffer":0}', [b""]) == []
 

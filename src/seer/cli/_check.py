@@ -1,4 +1,4 @@
-"""`seer check`: load an interface file in a jail, and say what it exposes and what is doubtful."""
+"""`seer check`: load an interface file in a jail, list what it exposes, and warn about problems."""
 
 import ast
 import dataclasses
@@ -107,7 +107,7 @@ def secrets_in(source: str) -> list[str]:
 
 def stand_ins(source: str, folder: Path) -> list[str]:
     """Tiny random models under the names that a file's `get_model_path("...")` calls use, and one
-    where it asks for whatever is configured.
+    where it asks for any configured one.
 
     They are folders whose last parts are those names, made known as aliases.
     """

@@ -25,7 +25,7 @@ def create(folder: Path) -> Path:
     """Write the template to `folder`.
 
     Raises:
-        ConfigError: The name is no name, or the folder is not empty.
+        ConfigError: The name is invalid, or the folder is not empty.
     """
     if not re.fullmatch(r"[\w][\w .-]*", folder.name):
         raise ConfigError("NAME", folder.name, "use letters, digits, '-', '_' and '.'")

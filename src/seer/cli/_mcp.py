@@ -178,7 +178,7 @@ class _Loading(threading.Thread):
                 self._write(served.schema)
                 self.served.set_result(served)
                 self._stopping.wait()
-        except BaseException as error:  # for whoever waits for it
+        except BaseException as error:  # for the thread that waits for it
             if self.served.done():
                 raise
             self.served.set_exception(error)

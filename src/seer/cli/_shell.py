@@ -75,7 +75,7 @@ def _prompt(seat: dict[str, Any], functions: list[str], module: ModuleType) -> N
 def _complete(
     completer: rlcompleter.Completer, functions: list[str], text: str, state: int
 ) -> str | None:
-    """The exposed functions where nothing is typed yet; then whatever Python knows."""
+    """The exposed functions where nothing is typed yet; then the names that Python knows."""
     if not text:
         return f"{functions[state]}(" if state < len(functions) else None
     return completer.complete(text, state)

@@ -144,5 +144,5 @@ def masks_within(source: str, masked: Sequence[Path]) -> list[tuple[str, bool]]:
 
 
 def inside(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or lies in it; both absolute and normal."""
+    """Whether `path` is `folder` or inside it; both absolute and normal."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")

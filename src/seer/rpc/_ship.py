@@ -59,7 +59,7 @@ def client_bundle() -> Mapping[str, Path]:
 def interface_files(file: Path) -> dict[str, bytes]:
     """An interface file and the modules beside it that it imports relatively, by file name.
 
-    Nothing else of the folder travels. A file that is no Python is left for the server to refuse.
+    Nothing else of the folder travels. A file that is not Python is left for the server to refuse.
 
     Raises:
         ServeError: A relative import leads elsewhere than to a file beside the interface.
@@ -95,7 +95,7 @@ def _relative_imports(file: Path, source: bytes) -> Iterator[tuple[str, int]]:
         if node.level > 1 or "." in (node.module or ""):
             raise ServeError(
                 f"`from {'.' * node.level}{node.module or ''} import ...`: an interface travels "
-                "with modules that lie beside it, not with other folders",
+                "with modules beside it, not with other folders",
                 file=str(file),
                 line=node.lineno,
             )

@@ -155,7 +155,7 @@ def env_name(field: str, value: object) -> str:
     """A name that an environment variable can have."""
     name = text(field, value)
     if not _ENV_NAME.fullmatch(name):
-        raise ConfigError(field, value, "is no environment variable name (letters, digits, _)")
+        raise ConfigError(field, value, "is not an environment variable name (letters, digits, _)")
     return name
 
 
@@ -203,7 +203,7 @@ def revision(field: str, value: object) -> str:
     """A branch, tag or commit of a model."""
     name = text(field, value)
     if not _REVISION.fullmatch(name) or ".." in name:
-        raise ConfigError(field, value, "is no branch, tag or commit")
+        raise ConfigError(field, value, "is not a branch, tag or commit")
     return name
 
 
@@ -240,7 +240,7 @@ def requirement(field: str, value: str) -> str:
 def debian_package(field: str, value: str) -> str:
     """The name of a Debian package."""
     if not _DEBIAN_NAME.fullmatch(value):
-        raise ConfigError(field, value, "is no Debian package name (lower case, no version)")
+        raise ConfigError(field, value, "is not a Debian package name (lower case, no version)")
     return value
 
 

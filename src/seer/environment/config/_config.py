@@ -35,7 +35,7 @@ def local_paths(where: str, value: object) -> tuple[LocalPath, ...]:
     """Bring every member of a list into the full form.
 
     Raises:
-        ConfigError: A member is no path, or leads out of the sandbox's folder.
+        ConfigError: A member is not a path, or leads out of the sandbox's folder.
     """
     given = check.members_of(where, value, "paths or (path here, path there) pairs")
     return tuple(_local_path(f"{where}[{index}]", item) for index, item in enumerate(given))
@@ -51,7 +51,7 @@ def _local_path(where: str, item: object) -> LocalPath:
     path = Path(source).expanduser().absolute()
     there = path.name if target is None else check.text(where, target)
     if ".." in PurePosixPath(there).parts or not PurePosixPath(there).name:
-        raise ConfigError(where, there, "is no path in the sandbox (and '..' is not allowed)")
+        raise ConfigError(where, there, "is not a path in the sandbox (and '..' is not allowed)")
     return LocalPath(path, there)
 
 
@@ -292,7 +292,7 @@ class SandboxConfig:
                 if not test(path.source):
                     kind_name = "file" if name == "local_files" else "folder"
                     raise ConfigError(
-                        f"SandboxConfig.{name}", str(path.source), f"is no {kind_name} that exists"
+                        f"SandboxConfig.{name}", str(path.source), f"is not an existing {kind_name}"
                     )
             self._set(name, paths)
 
@@ -300,7 +300,9 @@ class SandboxConfig:
         if not re.fullmatch(
             r"[a-z][a-z0-9_-]*", check.text("SandboxConfig.provider", self.provider)
         ):
-            raise ConfigError("SandboxConfig.provider", self.provider, "is no provider's name")
+            raise ConfigError(
+                "SandboxConfig.provider", self.provider, "is not the name of a provider"
+            )
         if self.python_version is not None:
             check.python_version("SandboxConfig.python_version", self.python_version)
         if self.isolation not in ("auto", "bubblewrap", "landlock", "none"):
@@ -390,7 +392,7 @@ def _model_name(where: str, value: object) -> str:
     if not is_local_model(name):
         return check.hub_id(where, name)
     if not Path(name).expanduser().is_dir():
-        raise ConfigError(where, name, "is no folder that exists")
+        raise ConfigError(where, name, "is not an existing folder")
     return name
 
 

@@ -271,9 +271,9 @@ def read_header(path: Path) -> tuple[int, dict[str, Any]]:
                 raise ValueError(f"header length {length}")
             header: Any = json.loads(file.read(length))
             if not isinstance(header, dict):
-                raise ValueError("the header is no object")
+                raise ValueError("the header is not an object")
         except ValueError as error:
-            raise ModelError(f"{path.name!r} is no safetensors file: {error}") from None
+            raise ModelError(f"{path.name!r} is not a safetensors file: {error}") from None
     return length, cast("dict[str, Any]", header)
 
 

@@ -28,7 +28,7 @@ _REFUSALS = ("unknown", "revision", "gated", "token")
 async def look_up(name: str, revision: str, *, token: str | None) -> None:
     """Ask the hub whether a model can be downloaded, without downloading it.
 
-    No answer is no error: the hub may well be reachable from where the model is needed.
+    No answer is not an error: the hub may well be reachable from where the model is needed.
 
     Raises:
         ModelError: The hub says no; the message says why and what to do.

@@ -20,7 +20,7 @@ def own_folder(name: str) -> Path:
     """
     folder = Path(name).expanduser().resolve()
     if not folder.is_dir():
-        raise ModelError(f"model {name!r}: {str(folder)!r} is no folder")
+        raise ModelError(f"model {name!r}: {str(folder)!r} is not a folder")
     weights = _weights(folder)
     for file in weights:
         if _is_pointer(file):

@@ -389,7 +389,7 @@ def _parse(file: ModelFile) -> Any:
     try:
         return json.loads(file.read())
     except ValueError as error:
-        raise ModelError(f"{str(file.path)!r} is no JSON: {error}") from None
+        raise ModelError(f"{str(file.path)!r} is not JSON: {error}") from None
 
 
 def _write(target: Path, data: bytes) -> None:

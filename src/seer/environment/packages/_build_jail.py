@@ -55,7 +55,7 @@ class BuildJail:
             readable: What else it sees.
             env: Its environment.
             path_env: Variables whose values are paths below a mount's target.
-            index: All of the network that it reaches; None is no network.
+            index: All of the network that it reaches; None means no network.
 
         Raises:
             IsolationUnavailableError: This machine has no jail that keeps a build to that.

@@ -171,7 +171,7 @@ class IndexServer:
         return found if found is not None else url
 
     def _link(self, url: str, hashes: Mapping[str, str] | None) -> str | None:
-        """The address here of a listed file; None where it is no package."""
+        """The address here of a listed file; None where it is not a package."""
         parts = urlsplit(url)
         name = unquote(parts.path.rpartition("/")[2])
         if parts.scheme not in ("http", "https") or not _PACKAGE.fullmatch(name):

@@ -143,7 +143,7 @@ def _toml_sources(table: Mapping[str, Any]) -> list[str]:
 
 
 def _listed(table: Mapping[str, Any], key: str) -> list[str]:
-    """The values of a setting, which may also stand in the part for `uv pip`."""
+    """The values of a setting, which may also be in the part for `uv pip`."""
     found: list[str] = []
     for part in (table, cast("Mapping[str, Any]", table.get("pip", {}))):
         value: Any = part.get(key, [])

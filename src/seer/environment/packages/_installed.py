@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 _OWN_MODULES = {"seer", "src", "interp_infra"}
 _SCRIPT_GROUPS = ("console_scripts", "gui_scripts")
 _SHARED = {"share", "etc", "include"}
-"""Folders beside `lib` that packages put data into; scripts are written anew."""
+"""Folders beside `lib` that packages put data into; scripts are written again."""
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _LEFT_OUT = {"direct_url.json", "INSTALLER", "REQUESTED"}
 _SCRIPT = """#!/bin/sh

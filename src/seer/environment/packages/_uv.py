@@ -55,7 +55,7 @@ class BuildFailed(Exception):
 
 
 def find_uv() -> Path:
-    """The uv program that the `uv` package brings, or that a host elsewhere was given.
+    """The uv program that the `uv` package brings, or that was sent to a remote host.
 
     Raises:
         PackageError: There is none.
@@ -98,7 +98,7 @@ async def resolve_offline(
 
 @dataclass(frozen=True)
 class Target:
-    """The host elsewhere that wheels must fit."""
+    """The remote host that wheels must fit."""
 
     python: str
     """Its Python's version, as `3.11`."""

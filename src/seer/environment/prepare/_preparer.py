@@ -424,6 +424,6 @@ class RemotePreparer(Preparer):
 
 
 def _is_here(url: str) -> bool:
-    """Whether a repository lies in a folder of this host."""
+    """Whether a repository is a folder of this host."""
     path = Path(url.removeprefix("file://")).expanduser()
     return path.is_absolute() and path.is_dir()

@@ -164,7 +164,7 @@ class _Mirror:
         """Give a commit a ref of its own, so that a clean-up keeps it."""
         commit = await self._resolve(name)
         if commit is None:
-            raise RepoError(f"repo {self._git.url!r}: {name!r} is no commit")
+            raise RepoError(f"repo {self._git.url!r}: {name!r} is not a commit")
         await self._git.run("update-ref", f"refs/seer/kept/{commit}", commit, cwd=self.path)
         return commit
 

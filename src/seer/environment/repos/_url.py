@@ -58,7 +58,7 @@ def check_ref(field: str, value: object) -> str:
     """
     ref = check.text(field, value)
     if ref.startswith(("-", "/", ".")) or _BAD_REF.search(ref):
-        raise ConfigError(field, value, "is no branch, tag or commit")
+        raise ConfigError(field, value, "is not a branch, tag or commit")
     return ref
 
 

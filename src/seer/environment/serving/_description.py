@@ -1,4 +1,4 @@
-"""A served interface as data for people and tools: functions, schemas, and what is doubtful."""
+"""A served interface as data for people and tools: functions, schemas and warnings."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,7 @@ class InterfaceDescription:
     source_hash: str
     functions: tuple[FunctionDescription, ...]
     warnings: tuple[str, ...]
-    """What was doubtful when the file was loaded, such as missing return hints."""
+    """Warnings from when the file was loaded, such as missing return hints."""
     copies: tuple[CopyDescription, ...] = ()
     """Its copies, where it is served with several."""
 

@@ -515,7 +515,7 @@ class Engine:
             one.issued += 1
 
     def _look(self) -> None:
-        """See what the oldest round wrote; whoever is done may go."""
+        """See what the oldest round wrote; rows that are done end."""
         found = self._rounds.popleft()
         found.wait()
         ids, logprobs = found.written.tolist()

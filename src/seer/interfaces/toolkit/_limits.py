@@ -62,7 +62,7 @@ def check_number(what: str, value: float, least: float, most: float) -> float:
     """`value`, if it lies within `least` and `most`.
 
     Raises:
-        ModelInputError: It does not, or it is no number.
+        ModelInputError: It does not, or it is not a number.
     """
     if not least <= value <= most:
         raise ModelInputError(f"{what}={value!r}: must be from {least:g} to {most:g}")

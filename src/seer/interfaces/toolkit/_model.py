@@ -1,4 +1,4 @@
-"""A loaded model: its parts by one name each, whatever the architecture, and its tokens.
+"""A loaded model: its parts by one name each, for every architecture, and its tokens.
 
 Where an architecture has its parts is found by `_parts`; reading and changing activations is in
 `_inside`.
@@ -318,7 +318,7 @@ class Model:
                 list(messages), tokenize=False, add_generation_prompt=True, **options
             )
             return str(text) + prefill
-        except Exception as error:  # whatever a template in a model's folder raises
+        except Exception as error:  # a template in a model's folder may raise anything
             raise ModelInputError(
                 f"the chat template cannot take these messages: {error}"
             ) from None

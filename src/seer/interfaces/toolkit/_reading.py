@@ -267,7 +267,7 @@ class _Readers:
         try:
             reader.run(rows, layers, [len(ids) - 1, 2])
             states, normed = residual_states(model, rows)
-        except Exception as error:  # whatever an architecture's own code raises
+        except Exception as error:  # an architecture's own code may raise anything
             return f"{type(error).__name__}: {error}"
         pairs = [
             *(

@@ -20,7 +20,7 @@ Layer = int | str
 TransformerLens, such as `blocks.3.hook_resid_post` or `blocks.3.attn.hook_z`; it names the stream
 too. TransformerLens counts blocks from 0."""
 Array = np.ndarray[Any, np.dtype[np.float32]]
-"""Numbers come back in float32, whatever the model computes in."""
+"""Numbers are returned in float32, in whichever type the model computes."""
 
 
 TemplateOptions = dict[str, bool | int | float | str]

@@ -1,6 +1,6 @@
 """Rows that are written together: a static cache, and one step of all of them as one function.
 
-A slot is a row of the cache. Each row stands at a position of its own, its tokens begin at index 0,
+A slot is a row of the cache. Each row has a position of its own, its tokens begin at index 0,
 and nothing of a row depends on the others: so rows join and leave between two steps. A step chooses
 a token from the logits that the last one left, writes it down, and runs the model on it. All of it
 reads and writes tensors that stay where they are, so that `_graphs` can capture it; for few rows or
@@ -320,7 +320,7 @@ class Slots:
                 logits_to_keep=1,
             ).logits
         self.logits[:rows].copy_(logits[:, -1])
-        # Rows that nobody waits for go on until they stand at the end, and stay there.
+        # Rows that nobody waits for continue to the last position, and stay there.
         position.copy_((position + 1).clamp(max=length - 1))
 
     def _masks(self, position: Tensor, length: int) -> Any:
@@ -510,7 +510,7 @@ def find_norms(model: Model) -> list[Any]:
             and isinstance(weight, Tensor)
             and (weight.ndim, weight.dtype) == (1, dtype)
             and isinstance(_epsilon(module), float)
-            # Whoever has replaced it had a reason.
+            # It was replaced for a reason.
             and "forward" not in vars(module)
         ):
             size = 4 * weight.numel()
@@ -612,7 +612,7 @@ def fit_slots(model: Model) -> Fit:
         with model.turn:
             fit = Fit(cache_shapes(model), find_norms(model))
             missed = _probe_slots(model, fit)
-    except Exception as error:  # whatever an architecture's own code raises
+    except Exception as error:  # an architecture's own code may raise anything
         raise Unfit(f"{type(error).__name__}: {error}") from None
     if missed >= _MOST_MISSED:
         raise Unfit(f"steps differ from a whole run by {missed:.2g}")

@@ -66,7 +66,7 @@ def contrast(
         stream: What to read there, as for `activations`.
         unit: Which head or neuron, from 0; None for all.
         nulls: How many null directions to make. For pairs, each pair keeps its order or swaps it
-            by chance; otherwise all prompts are divided anew into two kinds of the same sizes.
+            by chance; otherwise all prompts are divided again into two kinds of the same sizes.
         seed: Decides how the prompts are divided for the null directions.
         model: Which model; the first by default.
     """

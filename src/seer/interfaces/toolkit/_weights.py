@@ -177,7 +177,7 @@ def _matrices(model: Model) -> Iterator[tuple[str, Tensor]]:
 
 
 def _matrix(module: Any) -> Tensor | None:
-    """A module's weights as outputs by inputs; None if it is no linear map or table."""
+    """A module's weights as outputs by inputs; None if it is not a linear map or table."""
     base: Any = module.get_base_layer() if hasattr(module, "get_base_layer") else module
     weight: Any = getattr(base, "weight", None)
     if not isinstance(weight, Tensor) or weight.ndim != 2:

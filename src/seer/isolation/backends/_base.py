@@ -53,7 +53,7 @@ class Backend(ABC):
 
     @property
     def covers(self) -> bool:
-        """Whether a mount can lie on top of a part of another one, and so hide that part."""
+        """Whether a mount can cover a part of another one, and so hide that part."""
         return False
 
     def unavailable(self) -> str | None:

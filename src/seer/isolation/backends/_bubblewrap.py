@@ -40,9 +40,9 @@ _ENTER = (
 )
 # Otherwise the shell would report a child that a signal ended on the program's standard error.
 _FIRST = 'exec {root}>&2 2>/dev/null; (exec "$@" 2>&{root} {root}>&- {ns}<&-); exit $?'
-# For a jail of several users, see `Users`. The namespace is made by the jail's own user, to whom
-# the kernel charges what is used in it, and root gives it its ids: before the opened root is taken,
-# because the kernel makes none for programs in a changed root.
+# For a jail of several users, see `Users`. The jail's own user makes the namespace, because the
+# kernel charges its owner for what is used in it, and root gives it its ids: before the opened root
+# is taken, because the kernel makes none for programs in a changed root.
 _MAKE_USERS = (
     "{hold} & pid=$!; while read x </proc/$pid/uid_map; do "
     'read p n state r </proc/$pid/stat; [ "$state" != Z ] || exit 125; done; '

@@ -50,11 +50,13 @@ def host_pattern(field: str, text: str) -> str:
         raise ConfigError(
             field,
             text,
-            "is no host name such as 'example.org' or '*.example.org' (no scheme, port or path)",
+            "is not a host name such as 'example.org' or '*.example.org' (no scheme, port or path)",
         )
     if name != pattern and ("." not in name or name.rpartition(".")[2].isdigit()):
         raise ConfigError(
-            field, text, "a wildcard stands below a name of two or more parts: '*.example.org'"
+            field,
+            text,
+            "a wildcard must be followed by a name of two or more parts: '*.example.org'",
         )
     return pattern
 

@@ -88,8 +88,8 @@ def kill_all(desk: int) -> dict[int, int]:
     """Kill everything below this process; gives the wait statuses of its children."""
     if tree.visible():
         return tree.kill_descendants()
-    # Jails without a /proc of their own: the keeper outside sees the tree and does it, told by
-    # the kernel who asks.
+    # Jails without a /proc of their own: the keeper outside sees the tree and does it. The
+    # kernel tells it which process asks.
     ended: dict[int, int] = {}
     deadline = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A socket of this host that forwards its connections to a socket in a machine elsewhere.
+"""A socket of this host that forwards its connections to a socket in a remote machine.
 
 A process that can connect to the file is one caller, as with a gate's own socket. The connection to
 the machine, with its credentials, stays in the controller. If a connection breaks, it is closed

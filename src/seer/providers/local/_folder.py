@@ -217,7 +217,7 @@ def _make_venv(folder: Path, view: Mapping[str, str], *, scripts: Path) -> Path:
         folder: The machine's folder.
         view: Where programs in the machine see its mounts.
         scripts: The programs of the given packages. Those that are scripts start the Python that
-            lies beside them, so each gets a copy that starts this one.
+            is beside them, so each gets a copy that starts this one.
     """
     venv = folder / "venv"
     site = venv / "lib" / _VERSION / "site-packages"

@@ -85,7 +85,7 @@ class LocalMachine(SupervisedMachine):
         super().__init__(record, keeper, route, machine_id=record.id, paused=paused)
 
     def socket_path(self, path: str) -> Path | None:
-        """The host path of a path of the machine; None where it lies in no mount."""
+        """The host path of a path of the machine; None where no mount has it."""
         found = self._locate(path)
         return Path(found[0].source, found[1]) if found is not None else None
 

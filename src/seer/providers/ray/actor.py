@@ -9,7 +9,7 @@ Unix sockets there, over TLS, one per connection:
     run      frames: kind (1 byte), length (4 bytes), data; see the kinds below
 
 Every program gets one end of a *lifeline*, a socket that a machine's keeper holds on to. When this
-process ends, for whatever reason, so does the keeper's line, and with it the machine. When the
+process ends, for any reason, so does the keeper's line, and with it the machine. When the
 keeper's end is closed, the machine is over, and so is this actor. When Ray says that the last
 driver is gone, the keeper hears of it and ends a machine that was not detached.
 """
@@ -93,7 +93,7 @@ class Holder:
         }
 
     async def stay(self) -> None:
-        """Not done before the actor is: whoever asks for it learns of the actor's end."""
+        """Not done before the actor is: a process that waits for it learns of the actor's end."""
         await asyncio.Event().wait()
 
     async def watch(self, driver: str, life: list[Any]) -> None:

@@ -116,7 +116,7 @@ async def _send(url: str, key: str, query: str, variables: Mapping[str, object])
         answer = cast("dict[str, Any]", response.json())
     except ValueError:
         raise ProviderError(
-            f"RunPod's answer (HTTP {response.status_code}) is no JSON: {response.text[:200]!r}"
+            f"RunPod's answer (HTTP {response.status_code}) is not JSON: {response.text[:200]!r}"
         ) from None
     if answer.get("errors"):
         raise translate(str(answer["errors"][0].get("message", "no reason given")))

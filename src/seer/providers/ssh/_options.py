@@ -56,6 +56,6 @@ def read_options(given: object) -> SshOptions:
         shlex.split(options.launcher)
     except ValueError as error:
         raise ConfigError(
-            "provider_options['launcher']", options.launcher, f"is no command line: {error}"
+            "provider_options['launcher']", options.launcher, f"is not a command line: {error}"
         ) from None
     return options

@@ -147,7 +147,7 @@ class Attempts:
             del error
 
     def made_again(self) -> Retry:
-        """The function is idempotent: begin anew."""
+        """The function is idempotent: begin again."""
         self._uncertain = False
         return Retry(0.0, renewed=True)
 

@@ -21,7 +21,7 @@ class deadline:
         seconds: The time allowed.
 
     Raises:
-        ValueError: It is no time.
+        ValueError: It is not a time.
     """
 
     def __init__(self, seconds: float) -> None:

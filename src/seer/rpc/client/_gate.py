@@ -152,7 +152,7 @@ class Gate(Link):
             function: Its name.
             text: The arguments' JSON text.
             buffers: What it refers to.
-            handle: The handle to fetch from, in the place of a function to call.
+            handle: The handle to fetch from, instead of a function to call.
             streamed: Whether the function is a generator.
 
         Returns:

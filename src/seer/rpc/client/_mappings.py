@@ -115,7 +115,7 @@ def _finds_own(fd: int, address: int, count: int) -> bool:
 
 
 def sealed_memfd(buffers: list[Any]) -> tuple[int, list[Piece]] | None:
-    """One memfd with all of `buffers`, sealed as the server asks for, and where each lies in it.
+    """One memfd with all of `buffers`, sealed as the server requires, and the place of each in it.
 
     Returns:
         None where there can be none: a jail may forbid them, or descriptors or memory may be short.

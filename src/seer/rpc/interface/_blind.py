@@ -79,7 +79,7 @@ def _replacer(aliases: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def _pattern(spelling: str) -> str:
-    """A plain word is replaced only where it stands alone: `base` is no part of `database`.
+    """A plain word is replaced only where it stands alone: `base` is not part of `database`.
 
     A longer one also where a number follows, as in the name of a version.
     """

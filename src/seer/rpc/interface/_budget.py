@@ -66,7 +66,7 @@ class Budget:
         """Read what `to_json` gave.
 
         Raises:
-            ValueError: It names something else, or a limit is no number of 0 or more.
+            ValueError: It names something else, or a limit is not a number of 0 or more.
         """
         unknown = sorted(set(found) - set(FIELDS))
         if unknown:
@@ -90,7 +90,7 @@ class Meter:
         budget: The limits; may be replaced at any time.
         cells: Shared memory as doubles.
         base: Where this meter's cells begin.
-        flat: Whether a call counts as one here, whatever its cost.
+        flat: Whether a call counts as one here, regardless of its cost.
     """
 
     __slots__ = ("base", "budget", "cells", "flat", "whose")
@@ -224,7 +224,7 @@ class Tally:
         """Count `size` bytes that are about to be sent, if all meters have room for them.
 
         Raises:
-            BudgetExceededError: One of them has not; nothing is counted.
+            BudgetExceededError: A meter has no room for them; nothing is counted.
         """
         cells = self._cells
         with _lock:

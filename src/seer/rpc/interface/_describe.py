@@ -188,7 +188,7 @@ class _Reader:
         elif name in RESERVED or name in _TYPE_NAMES:
             self.problems.append(f"{name}() needs another name; {name!r} is taken in the library")
         elif not name.isidentifier():
-            self.problems.append(f"{name!r} is no name that a caller could write")
+            self.problems.append(f"{name!r} is not a name that a caller could write")
         elif not name.isascii():
             self.problems.append(
                 f"{name}() needs a name of plain letters (a to z), digits and _: it is a part of "

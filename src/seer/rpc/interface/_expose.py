@@ -70,7 +70,7 @@ def enter(context: Context) -> Context:
 
 
 def _caller(depth: int) -> Context | None:
-    """The interface whose code called; None where the caller is no interface."""
+    """The interface whose code called; None where the caller is not an interface."""
     frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
     found = frame.f_globals.get(CONTEXT)
     return found if isinstance(found, Context) else None
@@ -101,7 +101,7 @@ def expose(function: Any = None, /, **options: Any) -> Any:  # noqa: F811
     they mean.
 
     Raises:
-        ServeError: What is marked is no function of the module.
+        ServeError: What is marked is not a function of the module.
         ValueError: An option has a value that cannot work.
     """
     # A helper module may mark its own functions; only what the file itself marks is exposed.

@@ -4,7 +4,7 @@ Everything that could surprise at call time is an error here, as a `ServeError` 
 reason: a file that does not run, nothing exposed, a missing or unusable hint, a name twice. All
 problems of the signatures are reported together.
 
-A file may import modules that lie beside it, relatively (`from ._helpers import x`): it is run as
+A file may import modules beside it, relatively (`from ._helpers import x`): it is run as
 a package of its own, so that such modules belong to it alone and are read again with it.
 """
 
@@ -221,7 +221,7 @@ def _hide(path: str, description: Schema, scrubber: Scrubber) -> None:
     if shown != text:
         start = next(i for i, (a, b) in enumerate(zip(text, shown, strict=False)) if a != b)
         raise ServeError(
-            "the name of a hidden model stands in a name, a Literal or an enum that agents see, "
+            "the name of a hidden model occurs in a name, a Literal or an enum that agents see, "
             f"near {shown[max(0, start - 40) : start + 20]!r}; use its alias there",
             file=path,
         )
@@ -254,7 +254,7 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
 
     module = types.ModuleType(name)
     module.__file__ = path
-    # As a package, so that relative imports find what lies beside the file.
+    # As a package, so that relative imports find the modules beside the file.
     module.__package__ = name
     module.__path__ = [path.rpartition("/")[0]]
     module.__dict__.update(
@@ -271,7 +271,9 @@ def _run(path: str, name: str, source: bytes, context: Context) -> ModuleType:
         sys.path.append(folder)
     if b"\0" in source:
         line = source[: source.index(b"\0")].count(b"\n") + 1
-        raise ServeError("a null byte stands here: this is no Python source", file=path, line=line)
+        raise ServeError(
+            "there is a null byte here: this is not Python source", file=path, line=line
+        )
     # Dataclasses and pydantic look up a class's module by its name.
     sys.modules[name] = module
     try:

@@ -274,7 +274,7 @@ class Schema:
         """Read what `to_json` gave.
 
         Raises:
-            ValueError: It is no schema, or of another version.
+            ValueError: It is not a schema, or of another version.
         """
         try:
             if found["version"] != SCHEMA_VERSION:

@@ -124,7 +124,7 @@ def to_call(function: Function, arguments: dict[str, Any]) -> tuple[list[Any], d
 
     Raises:
         ArgumentError: A positional-only parameter is left out before one that is given, or the
-            value for `*args` is no list.
+            value for `*args` is not a list.
     """
     args: list[Any] = []
     kwargs = dict(arguments)

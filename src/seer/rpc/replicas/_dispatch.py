@@ -345,7 +345,7 @@ class Dispatch:
             self._fill(copy, lane)
 
     def ended(self, number: int, why: str) -> None:
-        """A copy has ended: end what it had, and place anew what waited for it."""
+        """A copy has ended: end what it had, and assign again what waited for it."""
         copy = self._copies.pop(number, None)
         if copy is None:
             return
@@ -383,7 +383,7 @@ class Dispatch:
                 call.tally.charge(seconds)
                 call.requeue()
                 if call.bound:
-                    # The caller is not told of the end: an idempotent call may run without the
+                    # The caller is not told about the end: an idempotent call may run without the
                     # state of an earlier one, as after a restart of a single process.
                     told.add(caller)
                 self._loop.post(lambda call=call: self._again(call))

@@ -87,7 +87,7 @@ class RunReader(ResponseReader):
 
 
 class SlotPart:
-    """A buffer of an answer that lies in a slot of the copy's."""
+    """A buffer of an answer that is in a slot of the copy."""
 
     def __init__(self, fd: int, offset: int, size: int) -> None:
         self.nbytes = size
@@ -148,7 +148,7 @@ class Link(NonBlockingSocket):
             self._close_slots()
 
     def take_released(self) -> bytes:
-        """The header line that tells of the slots that are read; empty where there are none."""
+        """The header line that names the slots that are read; empty where there are none."""
         if not self._released:
             return b""
         slots, self._released = self._released, []
@@ -162,7 +162,7 @@ class Link(NonBlockingSocket):
             self._feed_chunks(rest)
 
     def drain(self) -> None:
-        """Read all that came before the copy's end; nobody is told of the end itself."""
+        """Read all that came before the copy's end; the end itself is not reported."""
         try:
             while not self.closed and self.call is not None:
                 self._read()
@@ -398,7 +398,7 @@ class CopyLink:
             self._take_one(link.caller, links)
 
     def part_with(self, caller: FrontCaller) -> None:
-        """Have the copy forget a caller that was removed, and of whom nothing runs there."""
+        """Have the copy forget a caller that was removed and has no running call there."""
         for link in list(self._idle.get(caller, ())):
             self.forget_link(link)
             link.close()

@@ -2,7 +2,7 @@
 
 Results of finished calls are kept for a while, so that they can be fetched again by id. An id is
 remembered for longer than its result. A call whose result is gone (it was too large, was streamed,
-or lay in memory that was given back) is still never executed again.
+or was in memory that was released) is still never executed again.
 """
 
 from __future__ import annotations

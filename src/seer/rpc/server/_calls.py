@@ -77,7 +77,7 @@ class Call:
         waited: Seconds that others had to wait because its caller reads its stream slowly.
     """
 
-    # What most calls leave as it is stands on the class: setting it each time would cost.
+    # Values that most calls never change are class attributes: setting them each time would cost.
     batch = 1
     blocks = True
     buffers: Sequence[Any] = ()

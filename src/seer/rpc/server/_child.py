@@ -204,7 +204,7 @@ class ExitReport:
         self._places = places
 
     def add_to(self, ended: str, output: str) -> str:
-        """How the process ended, with what is known of its last moments.
+        """How the process ended, with what is known of its last seconds.
 
         Args:
             ended: How it ended.

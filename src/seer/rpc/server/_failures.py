@@ -226,7 +226,7 @@ def _load(filename: str) -> list[str]:
 
 
 def forget_sources() -> None:
-    """Read source lines anew from now on, and keep no class of a file that was loaded before."""
+    """Read source lines again from now on, and keep no class of a file that was loaded before."""
     import linecache
 
     _lines.clear()

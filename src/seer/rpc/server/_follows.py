@@ -1,6 +1,6 @@
 """Who follows the calls of a gate, and the files in which lines wait until they are taken.
 
-A follow is a run's wish to have the calls of some callers. Its lines and large values lie in a
+A follow is a run's subscription to the calls of some callers. Its lines and large values are in a
 folder of its own, from where the controller takes them; what was taken is removed. The interface
 process writes such a folder, the supervisor reads it, and writes to it only while there is no
 interface process.

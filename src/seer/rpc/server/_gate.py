@@ -225,7 +225,7 @@ class Gate:
         self._submit(call)
 
     def _check_detached(self, caller: Caller, entry: Entry, now: float) -> None:
-        """Start no call of a caller of whom a function runs that nobody waits for.
+        """Start no call of a caller that still has a detached function running.
 
         Raises:
             StillRunningError: There is one.
@@ -440,7 +440,7 @@ class Gate:
             runner.interrupt(call)
 
     def detach_call(self, call: Call, now: float) -> None:
-        """Answer the caller of a function that was told to stop and has not; it runs on."""
+        """Answer the caller of a function that did not stop when told to; it runs on."""
         reply = refusal(call.stop_error(now, runs_on=True))
         self.finish(call, reply, now, self._ran_for(call, now), runs_on=True)
 

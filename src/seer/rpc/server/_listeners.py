@@ -62,7 +62,7 @@ class CallerSockets:
     """Listens for all callers.
 
     Args:
-        poller: Tells of connections and requests.
+        poller: Reports connections and requests.
         handler: Answers a request.
         epoch: Gives the incarnation that answers name.
         most: How many callers there can be at a time.

@@ -50,7 +50,7 @@ class Loop:
         next_job: Gives the next job of the main thread, or None. Called on the main thread.
         run_job: Runs a job, on the main thread; must not raise.
         jobs: True where there is one; read by the leading thread.
-        due: Called by the leader when `wake_at` has passed; it sets `wake_at` anew.
+        due: Called by the leader when `wake_at` has passed; it sets `wake_at` again.
     """
 
     def __init__(

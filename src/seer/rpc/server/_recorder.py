@@ -44,7 +44,7 @@ PAUSE = 0.01
 AT_ONCE = 500
 """Calls whose lines are made, some microseconds each, before others get the interpreter."""
 TELL = 0.05
-"""Seconds at least between two times that the controller is told of records."""
+"""The least seconds between two messages to the controller about records."""
 MAX_WAITING = 256 << 20
 """Bytes of arguments and results that may wait to be written; beyond, calls wait for the disk."""
 MAX_STREAMED = 256 << 20
@@ -70,7 +70,7 @@ class Recorder:
         source_hash: Of the interface file; for calls that are of no function of it.
         follows: The follows to begin with.
         shared: Where it is seen, also after a crash, how many calls were noted and written.
-        notify: Told of what the controller should know.
+        notify: Called with messages for the controller.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Recorder:
         """Note a request that was refused. Of a flood of them only some, and how many they were."""
         now = time.time()
         if len(self._floods) > _CALLERS:
-            # Those who are quiet begin anew.
+            # Callers that were quiet begin again.
             self._floods = {name: flood for name, flood in self._floods.items() if flood.held}
         flood = self._floods.setdefault(caller.name, RateLimit())
         if flood.passes(now):
@@ -311,7 +311,7 @@ class Recorder:
             time.sleep(PAUSE)
 
     def _write(self) -> None:
-        """Write the lines that were made, and tell of those that could not be."""
+        """Write the lines that were made, and report those that could not be."""
         for name, track in self._tracks.items():
             self._news = track.write() or self._news
             if track.lost:
@@ -431,7 +431,7 @@ def _stream_result(call: Call, reply: Reply) -> tuple[bytes, list[memoryview]]:
 
 
 INLINE_TEXT = 64 * 1024
-"""JSON text up to this size stands in the line itself."""
+"""JSON text up to this size is in the line itself."""
 MAX_BACKLOG = 1 << 30
 """Bytes of one follow that wait to be taken, beyond which recording waits for its reader."""
 RING_LINES = 16 << 20
@@ -454,7 +454,7 @@ class Blobs:
         self._keep = keep
 
     def text(self, text: bytes) -> bytes:
-        """JSON text as it stands in a line: itself, or a reference to its file."""
+        """JSON text as it is in a line: itself, or a reference to its file."""
         if len(text) <= INLINE_TEXT:
             return text if text.isascii() else _utf8(text)
         return json.dumps({"blob": self.add(memoryview(text))}).encode()

@@ -73,7 +73,7 @@ class Shared:
         self.bytes = memoryview(memory)
         self.cells = self.bytes.cast("d")
         self.recorded = self.cells[-2:]
-        """How many calls the recorder was told of, and how many of them are in its files."""
+        """How many calls the recorder got, and how many of them are in its files."""
 
     def meter_base(self, index: int) -> int:
         """Where the cells of meter number `index` begin.

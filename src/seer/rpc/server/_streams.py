@@ -144,7 +144,7 @@ class Streamer:
 
 
 def recorded_stream(result: str, buffers: list[bytes], prefix: bytes) -> bytes:
-    """The whole answer of a stream as it stands in a record.
+    """The whole answer of a stream as it is in a record.
 
     Args:
         result: The recorded result: `{"stream": [items], "end": null}`, or with an `error`.

@@ -148,7 +148,7 @@ class Supervisor:
     """Serves one interface until it is told to stop.
 
     Args:
-        config: What to serve, and to whom.
+        config: What to serve, and the callers.
         workers: Makes what starts and watches the processes that run the interface.
 
     Attributes:
@@ -417,7 +417,7 @@ class Supervisor:
         return bool(self.config.blind or self.config.hidden)
 
     def describe_end(self, child: Child, last: ExitReport) -> str:
-        """How a process ended, with what may be told of its last moments; it is reaped."""
+        """How a process ended, with what may be said about its last seconds; it is reaped."""
         ended = child.reap()
         output = child.tail(5)
         told = self.config.tracebacks is True and not self._blind

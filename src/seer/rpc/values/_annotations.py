@@ -85,7 +85,7 @@ class Parser:
         )
 
     def _parse_form(self, annotation: Any, names: dict[str, Any]) -> Hint:
-        """Everything that is no plain class: unions, generics, literals and typing's forms."""
+        """Everything that is not a plain class: unions, generics, literals and typing's forms."""
         typing = sys.modules.get("typing")
         origin = getattr(annotation, "__origin__", None)
         args: Any = getattr(annotation, "__args__", ())
@@ -152,7 +152,7 @@ def resolve(annotation: Any, names: dict[str, Any]) -> Any:
     if not isinstance(text, str):
         return annotation
     try:
-        # The author's own source text, evaluated where it was written: this is no foreign input.
+        # The author's own source text, evaluated where it was written: this is not foreign input.
         return resolve(eval(text, names), names)
     except Exception as error:
         raise UnsupportedHintError(

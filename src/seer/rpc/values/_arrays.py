@@ -69,7 +69,7 @@ class RawArray:
 
 
 class TensorBuffer:
-    """A tensor's memory that still lies on a device.
+    """A tensor's memory that is still on a device.
 
     Attributes:
         nbytes: How many bytes it has.
@@ -261,7 +261,7 @@ def open_png(data: bytes) -> Any:
     """Decode a PNG of bounded size.
 
     Raises:
-        ProtocolError: It is no PNG, or too large.
+        ProtocolError: It is not a PNG, or too large.
     """
     import io
 
@@ -280,7 +280,7 @@ def open_png(data: bytes) -> Any:
 def _shape(found: dict[str, Any]) -> tuple[int, ...]:
     shape = found["shape"]
     if not _is_list(shape) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ProtocolError(f"shape {shape!r} is no list of sizes")
+        raise ProtocolError(f"shape {shape!r} is not a list of sizes")
     if len(shape) > 32:
         raise ProtocolError("an array of more than 32 dimensions")
     return tuple(shape)

@@ -1,9 +1,9 @@
 """Converting arguments by their hints, compiled once per parameter.
 
-`Compiler.compile(hint)` gives a function from a decoded value to the value the exposed function
-shall get; it raises `Mismatch` for what does not fit. Conversions are those that cannot lose or
+`Compiler.compile(hint)` gives a function from a decoded value to the value that the exposed
+function gets; it raises `Mismatch` for what does not fit. Conversions are those that cannot lose or
 guess: an int may stand for a float, a list for a tuple, a set or an array, text for a path or a
-date; a bool is no int, `"3"` is no number.
+date; a bool is not an int, and `"3"` is not a number.
 
 With `plain=True` (a peer that only has JSON: curl, MCP) also base64 text is accepted for bytes and
 images, integral floats for ints, and the text of JSON keys for dict keys.

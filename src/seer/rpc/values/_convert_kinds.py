@@ -62,7 +62,7 @@ def _to_array(numpy: Any, value: Any, dtype: Any, expected: str) -> Any:
         raise Mismatch(expected, value)
     try:
         array = numpy.asarray(value)
-        # The literal numbers of a list have no width of their own, so a narrower type is no loss.
+        # The numbers of a list have no width of their own, so a narrower type loses nothing.
         if dtype is not None and array.dtype.kind in "iu" and dtype.kind in "iu":
             array = numpy.asarray(value, dtype=dtype)
         elif array.size == 0 and dtype is not None:

@@ -266,4 +266,4 @@ def _key(item: Any) -> Any:
         parts: list[Any] = item["slice"]
         if len(parts) == 3 and all(p is None or type(p) is int for p in parts):
             return slice(*parts)
-    raise ArgumentError(f"fetch: {item!r} is no index")
+    raise ArgumentError(f"fetch: {item!r} is not an index")

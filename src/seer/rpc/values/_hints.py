@@ -141,7 +141,7 @@ class Hint:
             detail is not None
             and not str(detail).replace("|", "_").replace("<", "_").isidentifier()
         ):
-            raise ValueError(f"{detail!r} is no name")
+            raise ValueError(f"{detail!r} is not a name")
         return cls(kind, args, detail)
 
 
@@ -152,13 +152,13 @@ def literal_hint(args: tuple[Any, ...]) -> Hint:
     """The hint `Literal[args]`; an enum's member stands for its value.
 
     Raises:
-        UnsupportedHintError: One of them is no literal.
+        UnsupportedHintError: One of them is not a literal.
     """
     values: list[Any] = []
     for value in args:
         if type(value) not in (str, int, bool, bytes, type(None)):
             value = getattr(value, "value", value)
         if type(value) not in (str, int, bool, bytes, type(None)):
-            raise UnsupportedHintError(f"Literal[{value!r}] is no literal value")
+            raise UnsupportedHintError(f"Literal[{value!r}] is not a literal value")
         values.append(value)
     return Hint("literal", detail=tuple(values))

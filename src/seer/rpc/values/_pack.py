@@ -51,7 +51,7 @@ UNKNOWN = object()
 
 
 class ServerDefault:
-    """Stands in generated code for a default that only the server knows; it is never sent."""
+    """Marks a default in generated code that only the server knows; it is never sent."""
 
     __slots__ = ()
 
@@ -255,7 +255,7 @@ def raw_floats(value: list[Any]) -> bytes | None:
 
 
 def raw_ints(value: list[Any]) -> bytes | None:
-    """The ints as little-endian 64-bit words, or None when one is larger or is no int."""
+    """The ints as little-endian 64-bit words, or None when one is larger or is not an int."""
     if set(map(type, value)) != {int}:
         return None
     try:
@@ -303,7 +303,7 @@ def record_fields(value: Any) -> dict[str, Any] | None:
 
 
 def enum_value(member: Any) -> Any:
-    """What goes for a member of an enum: its value, or its name where the value is no literal."""
+    """What is sent for a member of an enum: its value, or its name if that is not a literal."""
     return member.value if is_literal(member.value) else member.name
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     TypeKind = Literal["record", "tuple", "dict", "enum"]
 
 SERVER_DEFAULT = "..."
-"""Stands for a default that is no literal: it stays on the server."""
+"""Stands for a default that is not a literal: it stays on the server."""
 ENUM_BASES = ("", "int", "str", "flag", "int_flag")
 _MAX_DEFAULT = 500
 
@@ -122,12 +122,12 @@ def check_name(name: Any) -> str:
     import keyword
 
     if type(name) is not str or not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f"{name!r} is no Python name")
+        raise ValueError(f"{name!r} is not a Python name")
     return name
 
 
 def check_default(text: Any) -> str | None:
-    """Source of a default, made anew from the text if that is a literal.
+    """Source of a default, made again from the text if that is a literal.
 
     Raises:
         ValueError: It is not.
@@ -139,7 +139,7 @@ def check_default(text: Any) -> str | None:
     try:
         return repr(ast.literal_eval(text))
     except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise ValueError(f"the default {text!r} is no literal: {error}") from None
+        raise ValueError(f"the default {text!r} is not a literal: {error}") from None
 
 
 def describe_classes(parser: Parser) -> dict[str, TypeDef]:

@@ -121,7 +121,7 @@ def _dict(_: Unpacker, found: dict[str, Any]) -> dict[Any, Any]:
 def _numbers(unpacker: Unpacker, found: dict[str, Any], code: Any) -> Any:
     view = unpacker.buffer(found["buffer"])
     if len(view) % 8:
-        raise ProtocolError(f"{len(view)} bytes are no whole number of 8-byte numbers")
+        raise ProtocolError(f"{len(view)} bytes are not a whole number of 8-byte numbers")
     return view.cast(code).tolist() if view else []
 
 

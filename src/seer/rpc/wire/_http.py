@@ -153,7 +153,7 @@ def parse_request(head: bytes, *, max_body: int) -> Request:
     if spoken is not None and spoken != b"1":
         raise WireError(
             f"the client speaks version {spoken[:20].decode('ascii', 'replace')!r} of the gate's"
-            f" protocol, this gate version {VERSION}: make the session anew, so that both match",
+            f" protocol, this gate version {VERSION}: create the session again, so that both match",
             426,
         )
     _parse_body(request, headers, max_body)

@@ -351,8 +351,8 @@ class Pool:
 
 
 class Spares:
-    """A thread that makes slots ahead of their use, so that a caller who keeps its arrays does not
-    wait for fresh memory each time. It starts with the first wish."""
+    """A thread that makes slots ahead of their use, so that a caller that keeps its arrays does not
+    wait for fresh memory each time. It starts with the first request."""
 
     def __init__(self, register: Register | None = None) -> None:
         self.register = register
@@ -387,7 +387,7 @@ def map_sealed(fd: int, limit: int) -> mmap.mmap:
     try:
         seals = fcntl.fcntl(fd, _GET_SEALS)
     except OSError:
-        raise ProtocolError("a descriptor that came with the request is no memfd") from None
+        raise ProtocolError("a descriptor that came with the request is not a memfd") from None
     if seals & (_SHRINK | _GROW | _WRITE) != _SHRINK | _GROW | _WRITE:
         raise ProtocolError(
             "a memfd that came with the request is not sealed against write, shrink and grow"

@@ -1,1 +1,1 @@
-"""What runs on a host elsewhere. Standard library and the code archive only."""
+"""What runs on a remote host. Standard library and the code archive only."""

@@ -99,7 +99,7 @@ class Splitter:
         """Frames that are complete with `data`.
 
         Raises:
-            FrameError: What came is no frame.
+            FrameError: What came is not a frame.
         """
         rest = self._rest
         rest += data
