@@ -544,7 +544,9 @@ def test_forward_passes_read_the_same_with_the_engine(
         module = case.tools.module
         lens = module.logit_lens(list(TEXTS), position=[-1, 0, 2, -1])
         return [
-            *module.activations(list(TEXTS), [0, 1, 2, 3], position=[None, -1, None, 0]),
+            *module.activations(
+                list(TEXTS), [0, 1, 2, 3], position=[None, -1, None, 0], unit=[None] * 4
+            ),
             np.array([[s.score for s in row.top] for one in lens for row in one]),
             np.array(
                 [
