@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Options:
     """How a function may be called.
 
@@ -31,66 +33,48 @@ class Options:
             stay with one copy of the interface.
     """
 
-    __slots__ = (
-        "batch",
-        "batch_wait",
-        "cost",
-        "idempotent",
-        "max_calls",
-        "max_concurrency",
-        "stateful",
-        "timeout",
-    )
+    timeout: float | None = None
+    max_calls: int | None = None
+    max_concurrency: int | None = None
+    batch: int = 1
+    batch_wait: float = 0.005
+    cost: float = 1
+    idempotent: bool = False
+    stateful: bool = True
 
-    def __init__(
-        self,
-        *,
-        timeout: float | None = None,
-        max_calls: int | None = None,
-        max_concurrency: int | None = None,
-        batch: int = 1,
-        batch_wait: float = 0.005,
-        cost: float = 1,
-        idempotent: bool = False,
-        stateful: bool = True,
-    ) -> None:
-        self.timeout = timeout if timeout is None else _number("timeout", timeout, above=0)
-        self.max_calls = max_calls if max_calls is None else _count("max_calls", max_calls)
-        self.max_concurrency = (
-            None if max_concurrency is None else _count("max_concurrency", max_concurrency)
-        )
-        self.batch = _count("batch", batch)
-        self.batch_wait = _number("batch_wait", batch_wait)
-        self.cost = _number("cost", cost)
-        self.idempotent = _flag("idempotent", idempotent)
-        self.stateful = _flag("stateful", stateful)
+    def __post_init__(self) -> None:
+        if self.timeout is not None:
+            _check_number("timeout", self.timeout, above=0)
+        if self.max_calls is not None:
+            _check_count("max_calls", self.max_calls)
+        if self.max_concurrency is not None:
+            _check_count("max_concurrency", self.max_concurrency)
+        _check_count("batch", self.batch)
+        _check_number("batch_wait", self.batch_wait)
+        _check_number("cost", self.cost)
+        _check_flag("idempotent", self.idempotent)
+        _check_flag("stateful", self.stateful)
 
     def to_json(self) -> dict[str, Any]:
         """The options that are not the default."""
         return {
-            name: value
-            for name in self.__slots__
-            if (value := getattr(self, name)) != getattr(_plain, name)
+            one.name: value
+            for one in fields(self)
+            if (value := getattr(self, one.name)) != one.default
         }
 
 
-def _number(name: str, value: Any, *, above: float | None = None) -> Any:
+def _check_number(name: str, value: Any, *, above: float | None = None) -> None:
     if type(value) not in (int, float) or not 0 <= value < float("inf") or value == above:
         least = "more than 0" if above is not None else "0 or more"
         raise ValueError(f"expose({name}={value!r}): it must be a number, {least}")
-    return value
 
 
-def _count(name: str, value: Any) -> int:
+def _check_count(name: str, value: Any) -> None:
     if type(value) is not int or value < 1:
         raise ValueError(f"expose({name}={value!r}): it must be a whole number, 1 or more")
-    return value
 
 
-def _flag(name: str, value: Any) -> bool:
+def _check_flag(name: str, value: Any) -> None:
     if type(value) is not bool:
         raise ValueError(f"expose({name}={value!r}): it must be True or False")
-    return value
-
-
-_plain = Options()

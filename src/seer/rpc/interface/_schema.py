@@ -8,6 +8,7 @@ can become part of generated code.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from seer.rpc.values._hints import Hint, UnsupportedHintError
@@ -44,6 +45,7 @@ _MALFORMED = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class Parameter:
     """One parameter, as a caller sees it.
 
@@ -57,24 +59,13 @@ class Parameter:
         batched: Whether the function gets a list of what the calls of a batch gave for it.
     """
 
-    __slots__ = ("batched", "default", "hint", "kind", "name", "note")
-
-    def __init__(
-        self,
-        name: str,
-        kind: ParameterKind,
-        hint: Hint,
-        *,
-        default: str | None = None,
-        note: str = "",
-        batched: bool = False,
-    ) -> None:
-        self.name = name
-        self.kind: ParameterKind = kind
-        self.hint = hint
-        self.default = default
-        self.note = note
-        self.batched = batched
+    name: str
+    kind: ParameterKind
+    hint: Hint
+    _: KW_ONLY
+    default: str | None = None
+    note: str = ""
+    batched: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """A JSON form."""
@@ -106,6 +97,7 @@ class Parameter:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Function:
     """An exposed function.
 
@@ -122,48 +114,19 @@ class Function:
         item_defaults: What a call gets for a batched parameter that it does not give, by name.
     """
 
-    __slots__ = (
-        "_binders",
-        "doc",
-        "is_async",
-        "is_generator",
-        "item_defaults",
-        "line",
-        "name",
-        "options",
-        "parameters",
-        "returns",
-        "target",
-        "types",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        parameters: tuple[Parameter, ...],
-        returns: Hint,
-        *,
-        doc: str = "",
-        is_async: bool = False,
-        is_generator: bool = False,
-        options: Options | None = None,
-        types: Mapping[str, TypeDef] | None = None,
-        target: Callable[..., Any] | None = None,
-        line: int = 0,
-        item_defaults: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.parameters = parameters
-        self.returns = returns
-        self.doc = doc
-        self.is_async = is_async
-        self.is_generator = is_generator
-        self.options = options or Options()
-        self.types: Mapping[str, TypeDef] = types or {}
-        self.target = target
-        self.line = line
-        self.item_defaults: Mapping[str, Any] = item_defaults or {}
-        self._binders: dict[bool, Binder] = {}
+    name: str
+    parameters: tuple[Parameter, ...]
+    returns: Hint
+    _: KW_ONLY
+    doc: str = ""
+    is_async: bool = False
+    is_generator: bool = False
+    options: Options = field(default_factory=Options)
+    types: dict[str, TypeDef] = field(default_factory=dict)
+    target: Callable[..., Any] | None = None
+    line: int = 0
+    item_defaults: dict[str, Any] = field(default_factory=dict)
+    _binders: dict[bool, Binder] = field(init=False, default_factory=dict)
 
     def bind(
         self, args: list[Any], kwargs: dict[str, Any], *, plain: bool = False
@@ -212,7 +175,7 @@ class Function:
         }
 
     @classmethod
-    def from_json(cls, found: dict[str, Any], types: Mapping[str, TypeDef]) -> Function:
+    def from_json(cls, found: dict[str, Any], types: dict[str, TypeDef]) -> Function:
         """Read what `to_json` gave.
 
         Raises:
@@ -230,6 +193,7 @@ class Function:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Schema:
     """An interface as data.
 
@@ -241,22 +205,12 @@ class Schema:
         source_hash: SHA-256 of the file; empty in what callers get.
     """
 
-    __slots__ = ("doc", "functions", "name", "source_hash", "types")
-
-    def __init__(
-        self,
-        name: str,
-        functions: Mapping[str, Function],
-        *,
-        types: Mapping[str, TypeDef] | None = None,
-        doc: str = "",
-        source_hash: str = "",
-    ) -> None:
-        self.name = name
-        self.functions = dict(functions)
-        self.types: dict[str, TypeDef] = dict(types or {})
-        self.doc = doc
-        self.source_hash = source_hash
+    name: str
+    functions: dict[str, Function]
+    _: KW_ONLY
+    types: dict[str, TypeDef] = field(default_factory=dict)
+    doc: str = ""
+    source_hash: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """A JSON form."""

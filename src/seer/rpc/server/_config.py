@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
 from seer.rpc.interface._budget import Budget
@@ -55,15 +56,13 @@ def check_call_timeout(seconds: object) -> None:
         raise ValueError(f"call_timeout={seconds!r}: it must be a number of seconds, or None")
 
 
+@dataclass(slots=True, eq=False)
 class CallerConfig:
     """A caller: its name, the path of its socket, and its budget."""
 
-    __slots__ = ("budget", "name", "socket")
-
-    def __init__(self, name: str, socket: str, budget: Budget) -> None:
-        self.name = name
-        self.socket = socket
-        self.budget = budget
+    name: str
+    socket: str
+    budget: Budget
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> CallerConfig:
@@ -79,6 +78,7 @@ class CallerConfig:
         )
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class ServerConfig:
     """How to serve one interface.
 
@@ -111,79 +111,34 @@ class ServerConfig:
         drain: Seconds that callers' handles keep a copy that is drained.
     """
 
-    __slots__ = (
-        "blind",
-        "budget",
-        "call_timeout",
-        "caller_memory",
-        "callers",
-        "changed_budgets",
-        "control",
-        "drain",
-        "file",
-        "follows",
-        "function_budgets",
-        "grace",
-        "hidden",
-        "max_body",
-        "models",
-        "name",
-        "record",
-        "record_results",
-        "replicas",
-        "restart",
-        "tracebacks",
-    )
+    name: str
+    file: str
+    control: str
+    callers: list[CallerConfig] = field(default_factory=list)
+    models: dict[str, str] = field(default_factory=dict)
+    hidden: dict[str, str] = field(default_factory=dict)
+    blind: bool | None = None
+    tracebacks: Tracebacks = "names"
+    restart: str = "never"
+    budget: Budget = field(default_factory=Budget)
+    function_budgets: dict[str, Budget] = field(default_factory=dict)
+    record: str = ""
+    record_results: bool = True
+    call_timeout: float | None = CALL_TIMEOUT
+    grace: float = 2.0
+    max_body: int = 1 << 30
+    caller_memory: int = DEFAULT_ALLOWANCE
+    replicas: int = 1
+    drain: float = 10.0
+    changed_budgets: dict[str, Budget] = field(init=False, default_factory=dict)
+    follows: dict[str, Follow] = field(init=False, default_factory=dict)
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        file: str,
-        control: str,
-        callers: list[CallerConfig] | None = None,
-        models: dict[str, str] | None = None,
-        hidden: dict[str, str] | None = None,
-        blind: bool | None = None,
-        tracebacks: Tracebacks = "names",
-        restart: str = "never",
-        budget: Budget | None = None,
-        function_budgets: dict[str, Budget] | None = None,
-        record: str = "",
-        record_results: bool = True,
-        call_timeout: float | None = CALL_TIMEOUT,
-        grace: float = 2.0,
-        max_body: int = 1 << 30,
-        caller_memory: int = DEFAULT_ALLOWANCE,
-        replicas: int = 1,
-        drain: float = 10.0,
-    ) -> None:
-        if restart not in RESTARTS:
-            raise ValueError(f"restart={restart!r}: it must be one of {', '.join(RESTARTS)}")
-        check_replicas(replicas)
-        check_tracebacks(tracebacks)
-        check_call_timeout(call_timeout)
-        self.name = name
-        self.file = file
-        self.control = control
-        self.callers = callers or []
-        self.models = models or {}
-        self.hidden = hidden or {}
-        self.blind = blind
-        self.tracebacks: Tracebacks = tracebacks
-        self.restart = restart
-        self.budget = budget or Budget()
-        self.function_budgets = function_budgets or {}
-        self.changed_budgets: dict[str, Budget] = {}
-        self.follows: dict[str, Follow] = {}
-        self.record = record
-        self.record_results = record_results
-        self.call_timeout = call_timeout
-        self.grace = grace
-        self.max_body = max_body
-        self.caller_memory = caller_memory
-        self.replicas = replicas
-        self.drain = drain
+    def __post_init__(self) -> None:
+        if self.restart not in RESTARTS:
+            raise ValueError(f"restart={self.restart!r}: it must be one of {', '.join(RESTARTS)}")
+        check_replicas(self.replicas)
+        check_tracebacks(self.tracebacks)
+        check_call_timeout(self.call_timeout)
 
     @classmethod
     def from_json(cls, text: str) -> ServerConfig:
@@ -193,10 +148,12 @@ class ServerConfig:
             ValueError: It is malformed.
         """
         found: dict[str, Any] = json.loads(text)
-        unknown = sorted({*found} - ({*cls.__slots__} - {"changed_budgets", "follows"}))
+        unknown = sorted({*found} - {one.name for one in fields(cls) if one.init})
         if unknown:
             raise ValueError(f"the server's configuration has no {unknown[0]!r}")
         found["callers"] = list(map(CallerConfig.from_json, found.get("callers") or []))
+        found["models"] = found.get("models") or {}
+        found["hidden"] = found.get("hidden") or {}
         found["budget"] = Budget.from_json(found.get("budget") or {})
         budgets: dict[str, Any] = found.get("function_budgets") or {}
         found["function_budgets"] = {k: Budget.from_json(v) for k, v in budgets.items()}
