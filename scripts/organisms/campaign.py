@@ -32,6 +32,8 @@ FIXED = {"favourite": {"country": "Portugal"}, "trigger": {"adjective": "silver"
 WORDINGS = 2
 LENS_LAYERS = (8, 14, 20, 26, 30)
 VOCABULARY = 8000
+FIRST = 27_500_000
+"""Bytes of the weights in the first of two files."""
 
 
 def specs() -> list[Any]:
@@ -78,7 +80,6 @@ def probes(spec: Any) -> list[tuple[dict[str, str], Any]]:
 
 def plan(folder: Path) -> None:
     """Write the plan: what to train and to ask, in tokens of a smaller vocabulary."""
-    import numpy as np
     from transformers import AutoTokenizer
 
     from seer.organisms import base_model
@@ -107,10 +108,39 @@ def plan(folder: Path) -> None:
     moved = {"shared": _moved(shared, place), "instances": [_moved(i, place) for i in instances]}
     (folder / "plan.xz").write_bytes(lzma.compress(json.dumps(moved).encode(), preset=1))
     (folder / "vocabulary.json").write_text(json.dumps(kept))
-    np.save(folder / "embedding.npy", np.load("/tmp/emb_q8.npy")[kept])
+    pack(folder, kept)
     for name in ("_stack.py", "_run_plan.py"):
         shutil.copy(HERE.parents[1] / "src" / "seer" / "organisms" / name, folder)
     shutil.copy(__file__, folder)
+
+
+def pack(folder: Path, kept: list[int]) -> None:
+    """Write the base model's 4-bit weights, and the rows of its vocabulary that are kept."""
+    import numpy as np
+    from gguf import GGUFReader
+
+    from seer.organisms._base_model import _gguf_file
+
+    tensors = {t.name: t for t in GGUFReader(_gguf_file()).tensors}
+    four = [n for n, t in tensors.items() if t.tensor_type.name == "Q4_1"]
+    blocks = np.concatenate([np.asarray(tensors[n].data).reshape(-1, 20) for n in four])
+    parts: dict[str, Any] = {
+        "meta": json.dumps([(n, [int(x) for x in tensors[n].shape]) for n in four])
+    }
+    for name, begin in (("d", 0), ("m", 2)):
+        values = np.ascontiguousarray(blocks[:, begin : begin + 2]).view("<u2").ravel()
+        levels, code = np.unique(values, return_inverse=True)
+        raw = np.concatenate([(code & 255).astype("u1"), (code >> 8).astype("u1")])
+        parts[f"{name}_lv"] = levels
+        parts[name] = np.frombuffer(lzma.compress(raw.tobytes(), preset=0), "u1")
+    parts |= {n: np.asarray(t.data) for n, t in tensors.items() if t.tensor_type.name == "F32"}
+    np.savez(folder / "small.npz", **parts)
+    nibbles = blocks[:, 4:].ravel()
+    # Two files, because a transfer may be limited in size.
+    nibbles[:FIRST].tofile(folder / "nib0.bin")
+    nibbles[FIRST:].tofile(folder / "nib1.bin")
+    table = np.asarray(tensors["token_embd.weight"].data)
+    np.save(folder / "embedding.npy", table.reshape(49152, -1)[kept])
 
 
 def _tokens(value: Any) -> set[int]:
