@@ -225,7 +225,7 @@ def tables() -> str:
 def main() -> None:
     """Print the tables, or write them into the page."""
     made = tables()
-    if "--files" in sys.argv:
+    if "--files" in sys.argv and "--write" not in sys.argv:
         tree = read_tree(None)
         for what, _, pattern, places in EXAMPLES:
             made += f"\n\n{what}: " + ", ".join(files_that_name(tree, pattern, places))
