@@ -116,6 +116,35 @@ def test_many_callers_get_what_each_would_get_alone(both: Both) -> None:
         assert np.allclose(vector, both.here.activations(text, 1, position=-1), atol=1e-5)
 
 
+def test_sites_and_autoencoders_cross_the_gate(both: Both) -> None:
+    """Hook names, units, options and handles beside names, with the same results as here."""
+    hook = "blocks.1.attn.hook_z"
+    for options in ({}, {"unit": 1}, {"unit": 1, "position": -1}):
+        found = both.there.activations(TEXTS[0], hook, **options)
+        expected = both.here.activations(TEXTS[0], hook, **options)
+        assert np.allclose(found, expected, atol=1e-5)
+    steering = [{"mode": "ablate", "layer": hook, "unit": 1}]
+    steered = both.there.next_tokens(TEXTS[0], steering=steering, k=3)
+    expected = both.here.next_tokens(TEXTS[0], steering=steering, k=3)
+    assert [one.id for one in steered.top] == [one.id for one in expected.top]
+    messages = [{"role": "user", "content": "hello"}]
+    begun = both.there.chat(messages, prefill="the", max_new_tokens=3)
+    assert begun.ids == both.here.chat(messages, prefill="the", max_new_tokens=3).ids
+    texts = [f"{text} {n}" for n in range(3) for text in TEXTS]
+    options = {"features": 40, "k": 4, "steps": 20, "weights": True}
+    trained = both.there.train_sae(texts, 2, **options)
+    same = both.here.train_sae(texts, 2, **options)
+    assert np.allclose(trained.weights["W_dec"], same.weights["W_dec"], atol=1e-4)
+    found = both.there.sae_features(TEXTS[0], trained.sae, k=4)
+    assert found.active == both.here.sae_features(TEXTS[0], same.sae, k=4).active
+    direction = both.there.sae_direction(trained.sae, 3)
+    assert np.allclose(np.asarray(direction), trained.weights["W_dec"][3], atol=1e-6)
+    (change, *_) = both.there.diff_weights(matrices=1, directions=1, k=3)
+    (own, *_) = both.here.diff_weights(matrices=1, directions=1, k=3)
+    assert change.module == own.module
+    assert change.directions[0].singular == pytest.approx(own.directions[0].singular, rel=1e-4)
+
+
 async def test_steering_and_probes_work_as_tools_of_an_agent(both: Both) -> None:
     """Over MCP, where records are objects and handles references."""
     (entry,) = both.sandbox.present("tools", "mcp").values()

@@ -30,16 +30,16 @@ def attribute(
 ) -> Attribution:
     """Compute how much each token of a prompt contributes to the logit of one next token.
 
-    Integrated gradients go from a prompt of mean embeddings to the real one, and add up to the
-    difference between the two logits. Gradient times input is quicker and does not. Occlusion
-    replaces one token after the other by the mean embedding.
+    `integrated_gradients` integrates from a prompt of mean embeddings to the real one; the scores
+    add up to the difference between the two logits. `gradient_x_input` is faster, but its scores do
+    not add up to it. `occlusion` replaces one token at a time by the mean embedding.
 
     Args:
         prompt: Text, or token ids.
         target: The next token (the first of this text); by default the likeliest one.
         method: The method of attribution.
         steps: The number of points for integrated gradients; more points are more exact.
-        model: Which model.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_count("steps", steps, MAX_STEPS)

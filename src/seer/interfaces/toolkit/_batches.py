@@ -75,7 +75,7 @@ def split(
 
 
 def check_total(rows: Sequence[Sequence[int]]) -> None:
-    """Check how many tokens one call brings.
+    """Check how many tokens one call has.
 
     Raises:
         ModelInputError: Too many.

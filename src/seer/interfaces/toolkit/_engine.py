@@ -52,22 +52,22 @@ from ._steering import Step, bends_of, prompt_changes
 
 _log = logging.getLogger(__name__)
 _PREFILL = 8192
-"""Tokens of prompts that join at once: those who are being written wait for them."""
+"""Prompt tokens that join at once: texts that are being written wait for the prefill."""
 _USUAL_ROWS, _USUAL_LENGTH = 64, 1024
 _MEMORY = 1 << 30
-"""Bytes of cache where there is no GPU whose memory could be asked for."""
+"""Bytes of cache on a machine without a GPU."""
 _AHEAD = 3
-"""Steps that the GPU is given before the first of them is looked at."""
+"""Steps that are queued on the GPU before the first result is read."""
 _PATIENCE = 4
-"""Steps for which a few may wait for others to join with them, where many are being written."""
+"""Steps that a few requests may wait for others to join, while many texts are being written."""
 _EVERY = 4
-"""Tokens between two looks for stop texts."""
+"""Tokens between two searches for stop texts."""
 _PAYS = 8
-"""Tokens that some row still writes where closing gaps between rows pays."""
+"""Closing gaps between rows pays if some row still has this many tokens to write."""
 _AGAIN = 1.0
-"""Seconds until larger slots are tried for again where there was no memory: each try takes time."""
+"""Seconds before larger slots are tried again after memory ran out: each try takes time."""
 _REST = 10.0
-"""Seconds after which the thread of an engine without work ends."""
+"""Seconds without work after which an engine's thread ends."""
 _WAYS: tuple[Way, ...] = ("greedy", "drawn", "filtered")
 
 
@@ -83,7 +83,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Written:
-    """The tokens of a text, past its end perhaps, and their log-probabilities."""
+    """The tokens of a text, possibly some past its end, and their log-probabilities."""
 
     ids: list[int]
     logprobs: list[float]
@@ -94,28 +94,28 @@ class _Request:
     task: Task
     bends: dict[int, Bend]
     prompt: tuple[bytes, int]
-    """Equal for requests that one prefill serves."""
+    """Requests with equal keys share one prefill."""
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     slot: int = -1
     issued: int = 0
-    """How many tokens the GPU has been told to write."""
+    """How many tokens have been queued on the GPU."""
     error: Exception | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def total(self) -> int:
-        """How many tokens it has at the end."""
+        """How many tokens the prompt and the longest possible text have together."""
         return len(self.task.row) + self.task.settings.max_new_tokens
 
     @property
     def length(self) -> int:
-        """How many tokens of it the cache has once all steps are run."""
+        """How many of its tokens are in the cache once all queued steps have run."""
         return len(self.task.row) + self.issued
 
     @property
     def left(self) -> int:
-        """How many tokens the GPU has not been told to write yet."""
+        """How many tokens have not been queued on the GPU yet."""
         return self.task.settings.max_new_tokens - self.issued
 
     @property
@@ -126,7 +126,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class _Round:
-    """A step that the GPU was told to run, and where its tokens arrive."""
+    """A step that was queued on the GPU, and where its tokens arrive."""
 
     written: Tensor
     rows: list[tuple[_Request, int]]
@@ -174,10 +174,10 @@ class Engine:
         self._rounds: deque[_Round] = deque()
         self._thread: threading.Thread | None = None
         self._held = 0
-        """Steps for which those who wait have been held back."""
+        """Steps for which waiting requests have been held back."""
         self._told = False
         self._full_until = 0.0
-        """When larger slots may be tried for again."""
+        """When larger slots may be tried again."""
 
     # --- for callers -----------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class Engine:
     def _request(
         self, task: Task, known: dict[int, dict[int, Bend] | None]
     ) -> tuple[_Request, bool]:
-        """A request, and whether it is written plainly; `known` is what equal steps came to."""
+        """A request, and whether it needs the plain loop; `known` caches that for equal steps."""
         if id(task.steps) not in known:
             known[id(task.steps)] = None if self.refused else bends_of(self._model, task.steps)
         bends = known[id(task.steps)]
@@ -244,7 +244,7 @@ class Engine:
     # --- the thread ------------------------------------------------------------------------------
 
     def work(self) -> bool:
-        """Do what is to be done now, or wait for it; whether to be called again."""
+        """Do the next piece of work, or wait for it; returns whether to call again."""
         with self._changed:
             if not (self._waiting or self._plain or self._active or self._rounds) and (
                 not self._changed.wait_for(lambda: self._waiting or self._plain, _REST)
@@ -271,7 +271,7 @@ class Engine:
         return True
 
     def _fail(self, error: Exception) -> None:
-        """Everybody's call fails; what was on the GPU may be spoilt."""
+        """Fail all calls; what was on the GPU may be corrupt."""
         if _is_full(error):
             error = self._full(_first_line(error))
         with self._changed:
@@ -287,7 +287,7 @@ class Engine:
             one.over.set()
 
     def _write_plainly(self) -> None:
-        """Write those texts that slots cannot, of equal settings at once."""
+        """Write the texts that slots cannot write, those with equal settings together."""
         with self._changed:
             settings = self._plain[0].task.settings
             group = [one for one in self._plain if one.task.settings == settings]
@@ -309,7 +309,7 @@ class Engine:
     # --- joining and leaving ---------------------------------------------------------------------
 
     def _leave(self) -> None:
-        """Forget rows that have ended or that nobody waits for, and close gaps between others."""
+        """Drop rows that have ended or that nobody waits for, and close the gaps between others."""
         self._active = [one for one in self._active if not one.over.is_set()]
         slots = self._slots
         if slots is None or not self._active:
@@ -346,13 +346,13 @@ class Engine:
             self._begin_or_fail(slots, group)
 
     def _hold(self) -> bool:
-        """Whether the few who wait should wait for others: a prefill stops all that are written."""
+        """Whether a few requests should wait for others: a prefill stops all running texts."""
         written = len(self._active)
         few = len(self._waiting) < written // 8
         return few and self._held < min(_PATIENCE, written // 16)
 
     def _next_group(self, slots: Slots) -> list[_Request]:
-        """Those who are first in line, as many as fit and may be prefilled at once."""
+        """The first requests in line, as many as fit and may be prefilled together."""
         room = slots.rows - len(self._active)
         group: list[_Request] = []
         seen: set[tuple[bytes, int]] = set()
@@ -371,7 +371,7 @@ class Engine:
         return group
 
     def _begin_or_fail(self, slots: Slots, group: list[_Request]) -> None:
-        """Prefill; where memory runs out, in smaller groups, and fail only what does not fit."""
+        """Prefill, in smaller groups if memory runs out; fail only requests that do not fit."""
         try:
             self._begin(slots, group)
             return
@@ -415,7 +415,7 @@ class Engine:
         )
 
     def _room(self) -> Slots | None:
-        """Slots with room for the first in line, or None while others must leave first."""
+        """Slots with room for the first request in line, or None while others must leave first."""
         while self._waiting:
             need = self._waiting[0].total
             slots = self._slots
@@ -455,13 +455,13 @@ class Engine:
         return None
 
     def _refuse_first(self, why: str) -> None:
-        """Fail the call of the first in line."""
+        """Fail the first request in line."""
         one = self._waiting.popleft()
         one.error = CallLimitError(f"a text of {one.total} tokens {why}")
         one.over.set()
 
     def _shape(self, rows: int, length: int) -> tuple[int, int]:
-        """How many rows of which length the budget allows, if so many of this one are wanted."""
+        """How many rows of which length fit the budget, for this many wanted rows."""
         size = sum(heads * (key + value) for heads, key, value in self._fit.shapes)
         tokens = self._budget // (size * self._model.net.dtype.itemsize)
         rows = bucket(ROWS, max(rows, _USUAL_ROWS))
@@ -498,7 +498,7 @@ class Engine:
         return [one for one in self._active if one.left > 0 and not one.over.is_set()]
 
     def _issue(self) -> None:
-        """Tell the GPU to run the next step."""
+        """Queue the next step on the GPU."""
         rows, slots = self._to_run(), self._slots
         if not rows or slots is None:
             return
@@ -515,7 +515,7 @@ class Engine:
             one.issued += 1
 
     def _look(self) -> None:
-        """See what the oldest round wrote; rows that are done end."""
+        """Read the tokens of the oldest round, and finish the texts that are done."""
         found = self._rounds.popleft()
         found.wait()
         ids, logprobs = found.written.tolist()
@@ -530,7 +530,7 @@ class Engine:
                 one.over.set()
 
     def _stops(self, one: _Request) -> bool:
-        """Whether a stop text has come; looked for every few tokens, cut by the caller."""
+        """Whether a stop text has occurred. Checked every few tokens; the caller cuts the text."""
         stops = one.task.settings.stop
         if not stops or len(one.ids) % _EVERY:
             return False
@@ -546,7 +546,7 @@ def _work(engine: "weakref.ref[Engine]") -> None:
 
 
 def _arriving(values: Tensor) -> Tensor:
-    """A copy on the host; on a GPU's stream, it is there when the round's mark is passed."""
+    """A copy on the host; on a GPU, it is complete when the round's event has passed."""
     if values.device.type != "cuda":
         return values.clone()
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
@@ -562,7 +562,7 @@ def _mark(values: Tensor) -> Any:
 
 
 def _is_full(error: Exception) -> bool:
-    """Whether the GPU has no memory left; its libraries say so in their own way."""
+    """Whether an error means that the GPU is out of memory; libraries report it differently."""
     return isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
 
 

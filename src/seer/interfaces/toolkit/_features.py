@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from seer.errors import ModelInputError
+from seer.rpc import Handle
 
 from ._batches import prepare_each, run_each
 from ._limits import MAX_TOP, check_count
@@ -17,38 +18,44 @@ from ._model import Model, Prompt
 from ._reading import read_batch
 from ._records import Array, FeatureScore, SaeInfo, SaeReading
 from ._registry import find
-from ._sae import Sae, all_saes, find_sae
+from ._sae import Sae, all_saes, find_sae, open_sae
+from ._sites import width_of
 
 
 def saes() -> list[SaeInfo]:
-    """List the sparse autoencoders, and the layers that they read."""
-    return [Sae(name, folder).info() for name, folder in all_saes().items()]
+    """List the sparse autoencoders on this machine, and the layers that they read."""
+    return [open_sae(name, folder).info() for name, folder in all_saes().items()]
 
 
 def sae_features(
-    prompt: list[Prompt], sae: str, *, k: int = 10, model: str | None = None
+    prompt: list[Prompt], sae: str | Handle, *, k: int = 10, model: str | None = None
 ) -> list[SaeReading]:
-    """Which features of a sparse autoencoder are active at each token of a prompt.
+    """Find the features of a sparse autoencoder that are active at each token of a prompt.
 
     Args:
         prompt: Text, or token ids.
-        sae: Which autoencoder; `saes()` lists them.
-        k: How many of the strongest features to give per token.
-        model: Which model; the autoencoder must have been trained on it.
+        sae: The name of an autoencoder (`saes()` lists them), or the `sae` of a `TrainedSae`.
+        k: How many of the strongest features to give for each token.
+        model: Which model; the first by default. The autoencoder must have been trained on it.
     """
     chosen = find(model)
-    encoder = find_sae(sae, chosen.device)
+    encoder = _find(sae, chosen)
     check_count("k", k, min(MAX_TOP, encoder.features))
-    if encoder.width != chosen.width or encoder.site.layer > chosen.layers:
+    if encoder.site.layer > chosen.layers:
         raise ModelInputError(
-            f"sae={sae!r} reads {encoder.width} numbers at layer {encoder.site.layer}; "
-            f"{chosen.name!r} has {chosen.width} and {chosen.layers} layers"
+            f"sae={encoder.name!r} reads layer {encoder.site.layer}; {chosen.name!r} has "
+            f"{chosen.layers} layers"
+        )
+    if encoder.width != width_of(chosen, encoder.site):
+        raise ModelInputError(
+            f"sae={encoder.name!r} reads {encoder.width} numbers at layer {encoder.site.layer}; "
+            f"{chosen.name!r} has {width_of(chosen, encoder.site)} there"
         )
 
     def run(rows: list[list[int]]) -> list[SaeReading]:
         states = read_batch(chosen, rows, {encoder.site})[encoder.site]
         if encoder.centered and isinstance(chosen.final_norm, torch.nn.LayerNorm):
-            # Layer norms take the mean away again, so models with them can be trained on like this.
+            # Layer norms remove the mean anyway, so these models can be centred for training.
             states = states - states.mean(-1, keepdim=True)
         return [_reading(chosen, encoder, states[i, -len(r) :], r, k) for i, r in enumerate(rows)]
 
@@ -58,15 +65,23 @@ def sae_features(
     return run_each(prepare_each(prepare, prompt), len, run)
 
 
-def sae_direction(sae: str, feature: int, *, model: str | None = None) -> Array:
-    """The direction that a feature writes, for steering or `nearest_tokens`.
+def sae_direction(sae: str | Handle, feature: int, *, model: str | None = None) -> Array:
+    """Get the direction that a feature writes (its decoder vector), for steering or lookups.
 
     Args:
-        sae: Which autoencoder.
-        feature: Which feature.
-        model: The model that it belongs to.
+        sae: The name of an autoencoder, or the `sae` of a `TrainedSae`.
+        feature: Which feature, from 0.
+        model: The model that the autoencoder belongs to; the first by default.
     """
-    return cast("Array", find_sae(sae, find(model).device).direction(feature))
+    return cast("Array", _find(sae, find(model)).direction(feature))
+
+
+def _find(sae: str | Handle, model: Model) -> Sae:
+    if isinstance(sae, str):
+        return find_sae(sae, model.device)
+    if not isinstance(sae.value, Sae):
+        raise ModelInputError("sae: give a name, or the `sae` of a TrainedSae that train_sae made")
+    return sae.value
 
 
 def _as_trained(model: Model, sae: Sae, row: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What a model writes: continuations of prompts, answers in conversations."""
+"""Text that a model writes: continuations of prompts, and answers in conversations."""
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -34,7 +34,7 @@ from ._steering import changes_of, check_steering
 
 _SEEDS = 2**63 - 1
 _TOGETHER = 64
-"""Calls of one function that an engine has at once."""
+"""Calls of one function that an engine takes at once."""
 
 
 def generate(
@@ -92,8 +92,8 @@ def sample(
 
     Args:
         prompt: Text, or token ids.
-        count: How many continuations.
-        seed: The first one's seed.
+        count: How many continuations to draw.
+        seed: The seed of the first one.
         steering: Changes of the model's activations while it writes.
         max_new_tokens: The most tokens to write.
         temperature: 0 takes the likeliest token each time.
@@ -181,10 +181,10 @@ def _run(model: Model, tasks: Sequence[Any]) -> list[Generation]:
 
 
 def engine_of(model: Model) -> Engine | None:
-    """What writes a model's texts; None for transformers' own loop."""
+    """The engine that writes a model's texts; None for the loop of transformers."""
     if engine_use() == "off":
         return None
-    # Not in turn once there is one: calls that wait in line for it would keep the engine waiting.
+    # Once the engine exists, no turn is taken: calls that wait for one would delay the engine.
     if model.engine is None:
         with model.turn:
             if model.engine is None:
@@ -202,12 +202,13 @@ class Exposed(TypedDict):
 
 
 def writing() -> Exposed:
-    """How functions that write are exposed; captures ahead what is asked for.
+    """The options of `expose` for functions that write text.
 
-    With an engine, each call goes to it as it comes; without one, calls are collected into batches.
+    With an engine, each call goes to it when it arrives. Without one, calls are collected into
+    batches. If `SEER_CAPTURE` asks for it, CUDA graphs are captured now.
 
     Raises:
-        ModelInputError: A variable of the engine has no such value.
+        ModelInputError: A variable of the engine has a value that is not allowed.
     """
     return {
         "max_concurrency": _TOGETHER if _calls_join() else None,
@@ -231,10 +232,10 @@ def _calls_join() -> bool:
 
 
 def _write_plainly(model: Model, tasks: list[Task]) -> list[Written]:
-    """Write texts of equal settings with transformers' own loop."""
+    """Write texts with equal settings in the loop of transformers."""
     settings = tasks[0].settings
     batch = model.pad_rows([task.row for task in tasks])
-    # transformers makes the positions itself, and goes on from them.
+    # transformers computes the positions itself and continues from them.
     del batch["position_ids"]
     choice = Choice([task.seed for task in tasks], settings, [task.row for task in tasks])
     options: dict[str, Any] = {
@@ -261,7 +262,7 @@ def _write_plainly(model: Model, tasks: list[Task]) -> list[Written]:
 
 
 def _generation(model: Model, written: Written, ends: set[int], settings: Settings) -> Generation:
-    """One row, cut where it ended: others of its batch may have gone on."""
+    """One row, cut where it ended; other rows of the batch may be longer."""
     ids, logprobs = written.ids, written.logprobs
     end = next((i for i, token in enumerate(ids) if token in ends), None)
     count = len(ids) if end is None else end

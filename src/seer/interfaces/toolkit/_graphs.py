@@ -1,4 +1,4 @@
-"""Running functions over static tensors: on a GPU as CUDA graphs, elsewhere as they are.
+"""Runs functions over static tensors: as CUDA graphs on a GPU, and directly elsewhere.
 
 A function here takes its inputs from tensors that stay where they are and leaves its results in
 such tensors. The first run of a key is a plain one, which also warms up what PyTorch makes on first
@@ -26,7 +26,7 @@ from seer.errors import ModelInputError
 
 _log = logging.getLogger(__name__)
 _MOST = 96
-"""Graphs that are kept; the one that was not used for longest goes first."""
+"""How many graphs are kept; the least recently used one is dropped first."""
 
 
 def engine_use() -> Literal["off", "batches", "joining"]:
@@ -87,7 +87,7 @@ class Graphs:
             known.replay()
 
     def forget(self) -> None:
-        """Drop all graphs: tensors that they use are about to go."""
+        """Drop all graphs, because the tensors that they use are about to be freed."""
         self._known.clear()
         # A pool ends with its last graph.
         self._pool = None
@@ -137,7 +137,7 @@ class Graphs:
 
 
 def _free_generator(device: torch.device) -> None:
-    """A capture that failed keeps PyTorch's own generator; give it another state."""
+    """Give PyTorch's generator a new state after a failed capture, which leaves it unusable."""
     cuda: Any = torch.cuda
     own = cuda.default_generators[device.index or 0]
     fresh: Any = torch.Generator(device)
@@ -162,7 +162,7 @@ def _free_pool(device: torch.device, pool: Any) -> None:
 
 
 def on_device(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Numbers as a tensor of a device, without waiting for what the device is doing."""
+    """Numbers as a tensor on a device, without waiting for the device."""
     cuda = device.type == "cuda"
     host = torch.as_tensor(values, dtype=dtype)
     return host.pin_memory().to(device, non_blocking=True) if cuda else host.to(device)

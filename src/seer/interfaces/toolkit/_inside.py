@@ -91,7 +91,7 @@ def generate_changed(
     sight = _sight(model)
     places = _places(model, sight, batch, changes)
     with warnings.catch_warnings():
-        # The loop is open, since nobody knows when the model will end; nnsight says that it ended.
+        # The number of steps is not known in advance; nnsight warns when the loop ends early.
         warnings.filterwarnings("ignore", message=".*was never reached", category=UserWarning)
         with model.turn, torch.no_grad(), sight.generate(dict(batch), **options) as tracer:
             for step in tracer.iter[:]:
@@ -100,7 +100,7 @@ def generate_changed(
 
 
 def _time(site: Site) -> tuple[int, int]:
-    """Sites in the order in which a model passes them: nnsight wants them so."""
+    """The order in which a model reaches its sites; nnsight needs them in this order."""
     return site.layer, _ORDER[site.stream]
 
 

@@ -1,8 +1,8 @@
-"""The logit lens: what a model would say if it stopped early; and a tuned lens fitted to it.
+"""The logit lens reads every layer as a next-token distribution; a tuned lens corrects it.
 
-A tuned lens here is one affine map per layer, found by ridge regression: from its residual stream
-to what the plain lens (the final norm) misses of the last layer. No training loop, and the same
-result each time; a map that is kept small leaves the plain lens.
+A tuned lens has one affine map per layer, fitted by ridge regression. The map predicts, from the
+layer's residual stream, what the plain lens (the final norm) misses of the last layer. There is no
+training loop, and the result is the same each time. Strong regularisation leaves the plain lens.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -59,10 +59,10 @@ def logit_lens(
 
     Args:
         prompt: Text, or token ids.
-        position: At which token, negative from the end.
-        k: How many tokens to give per layer.
-        lens: A fitted lens from `fit_lens`; without it, layers are read with the final norm.
-        model: Which model.
+        position: Which token to read at, negative from the end.
+        k: How many tokens to give for each layer.
+        lens: The `lens` of a `FittedLens`; by default, layers are read through the final norm.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_count("k", k, min(MAX_TOP, chosen.vocabulary))
@@ -85,12 +85,12 @@ def logit_lens(
 
 
 def fit_lens(texts: list[str], *, ridge: float = 0.01, model: str | None = None) -> FittedLens:
-    """Fit a tuned lens: per layer, the affine map that best predicts the last layer.
+    """Fit a tuned lens: for each layer, the affine map that best predicts the last layer.
 
     Args:
         texts: At least four texts of the kind that the lens is for; every fourth is held out.
-        ridge: How strongly to keep the maps small, relative to the activations' size.
-        model: Which model.
+        ridge: The strength of the regularisation, relative to the size of the activations.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_texts("texts", texts, least=_TEST_EVERY)
@@ -98,7 +98,8 @@ def fit_lens(texts: list[str], *, ridge: float = 0.01, model: str | None = None)
     size = chosen.layers * (chosen.width + 1) ** 2 * 16
     if size > _FIT_MEMORY:
         raise CallLimitError(
-            f"fitting a lens to this model would take {size / 1e9:.0f} GB; it is too large for this"
+            f"fitting a lens to this model would take {size / 1e9:.0f} GB of memory; the limit is "
+            f"{_FIT_MEMORY / 1e9:.0f} GB"
         )
     rows = [chosen.encode(text) for text in texts]
     check_total(rows)

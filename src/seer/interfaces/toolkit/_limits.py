@@ -36,6 +36,11 @@ MAX_MATRICES = 64
 """Matrices whose changes one call decomposes."""
 MAX_DIRECTIONS = 16
 """Directions of each such change."""
+MAX_FEATURES = 65_536
+"""Features of an autoencoder that is trained here."""
+MAX_TRAIN_STEPS = 20_000
+MAX_TRAIN_WORK = 10**12
+"""Steps x tokens x features x width of one training on a CPU; a GPU may do 100 times as much."""
 MAX_NULLS = 64
 """Null directions of one contrast."""
 MAX_RESULT = 1 << 30

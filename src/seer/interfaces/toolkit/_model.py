@@ -1,7 +1,6 @@
-"""A loaded model: its parts by one name each, for every architecture, and its tokens.
+"""A loaded model: its parts under the same names for every architecture, and its tokenizer.
 
-Where an architecture has its parts is found by `_parts`; reading and changing activations is in
-`_inside`.
+`_parts` finds the parts of an architecture; `_inside` reads and changes activations.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -9,7 +8,9 @@ Where an architecture has its parts is found by `_parts`; reading and changing a
 # pyright: reportUnknownVariableType=false
 
 import importlib
+import importlib.util
 import json
+import os
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from seer.errors import CallLimitError, ModelInputError
+from seer.errors import CallLimitError, MissingExtraError, ModelInputError
 
 from ._limits import MAX_PROMPT_TOKENS
 from ._parts import (
@@ -37,6 +38,8 @@ from ._parts import (
 from ._records import Message, Stream, TemplateOptions
 from ._turns import Turns
 
+QUANTIZE_VARIABLE = "SEER_QUANTIZE"
+"""Says how the weights of all models are quantised when they are loaded: 8bit or 4bit."""
 Prompt = str | list[int]
 """A text, or token ids."""
 _TEMPLATE_OWN = {
@@ -50,12 +53,12 @@ class Model:
     """A causal language model with its tokenizer.
 
     Attributes:
-        name: What callers call it.
+        name: The name that callers use.
         net: The transformers model.
         tokenizer: Its tokenizer.
         adapter: The `peft` model around it, or None.
-        suggested: The generation settings that came with the checkpoint. They do not apply by
-            themselves.
+        suggested: The generation settings that came with the checkpoint. They apply only if a
+            caller passes them.
     """
 
     def __init__(self, name: str, net: Any, tokenizer: Any, adapter: Any = None) -> None:
@@ -64,21 +67,21 @@ class Model:
         self.tokenizer = tokenizer
         self.adapter = adapter
         self.sight: Any = None
-        """What `_inside` has made of it."""
+        """The model as nnsight wraps it; set by `_inside`."""
         self.engine: Any = None
-        """What `_engine` has made of it."""
+        """The decoding engine; set by `_generate`."""
         self.readers: Any = None
-        """What `_reading` has captured of it."""
+        """The captured forward passes; set by `_reading`."""
         self.turn = Turns()
-        """Who runs the model holds this."""
+        """A thread holds this while it runs the model."""
         self.plain = True
-        """Whether it is as it was loaded: not with its adapter switched off."""
+        """Whether the model is as it was loaded; False while its adapter is switched off."""
         self.config: Any = net.config.get_text_config()
         self.decoder: Any = net.get_decoder()
         self.head: Any = net.get_output_embeddings()
         self._head_checked = False
-        # What the checkpoint suggests would apply wherever a caller says nothing: a penalty makes
-        # temperature 0 something else than the likeliest token. Callers ask for it, or do without.
+        # Otherwise the checkpoint's settings would apply to everything that a caller leaves out;
+        # with a repetition penalty, temperature 0 would not give the likeliest token.
         self.suggested: Any = net.generation_config
         net.generation_config = transformers.GenerationConfig()
         self.device: torch.device = net.get_input_embeddings().weight.device
@@ -107,7 +110,7 @@ class Model:
 
     @contextmanager
     def without_adapter(self) -> Generator[None]:
-        """The base model, while the context lasts."""
+        """Switch the adapter off while the context lasts."""
         if self.adapter is None:
             yield
             return
@@ -118,7 +121,7 @@ class Model:
                     yield
             finally:
                 self.plain = True
-                # An adapter that comes back is made trainable by peft.
+                # peft makes an adapter trainable when it is switched on again.
                 self.adapter.requires_grad_(False)
 
     @cached_property
@@ -402,15 +405,47 @@ def _load_net(folder: str) -> Any:
     cuda = torch.cuda.is_available()
     several = cuda and torch.cuda.device_count() > 1
     auto: Any = transformers.AutoModelForCausalLM
-    loaded: Any = auto.from_pretrained(
-        folder, dtype="auto", local_files_only=True, device_map="auto" if several else None
-    )
-    if not cuda and loaded.dtype in (torch.bfloat16, torch.float16):
-        # Processors compute in float32 faster, and more exactly.
-        loaded = loaded.float()
-    if cuda and not several:
-        loaded = loaded.to("cuda")
+    options: dict[str, Any] = {"dtype": "auto", "device_map": "auto" if several else None}
+    quantized = _quantization()
+    if quantized is not None:
+        # Quantised weights cannot be moved or converted afterwards.
+        options["quantization_config"] = quantized
+        if cuda and not several:
+            options["device_map"] = {"": 0}
+        elif not cuda:
+            options["dtype"] = torch.float32
+    loaded: Any = auto.from_pretrained(folder, local_files_only=True, **options)
+    if not getattr(loaded, "is_quantized", False):
+        if not cuda and loaded.dtype in (torch.bfloat16, torch.float16):
+            # Processors compute in float32 faster, and more exactly.
+            loaded = loaded.float()
+        if cuda and not several:
+            loaded = loaded.to("cuda")
     return loaded.eval().requires_grad_(False)
+
+
+def _quantization() -> Any:
+    """How the weights are to be quantised, for transformers; None if they are not.
+
+    Raises:
+        MissingExtraError: bitsandbytes is not installed.
+        ModelInputError: The variable has no such value.
+    """
+    asked = os.environ.get(QUANTIZE_VARIABLE)
+    if not asked:
+        return None
+    if asked not in ("8bit", "4bit"):
+        raise ModelInputError(f"{QUANTIZE_VARIABLE}={asked!r}: must be '8bit' or '4bit'")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingExtraError(
+            f"{QUANTIZE_VARIABLE}={asked!r} needs bitsandbytes where the model runs; add "
+            "'bitsandbytes' to SandboxConfig.python_packages"
+        )
+    config: Any = transformers.BitsAndBytesConfig
+    if asked == "8bit":
+        return config(load_in_8bit=True)
+    computed = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return config(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=computed)
 
 
 def _load_tokenizer(folder: str) -> Any:

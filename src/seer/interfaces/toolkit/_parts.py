@@ -1,4 +1,4 @@
-"""Where the parts of a model are: which modules add to the residual stream, and how much of each.
+"""Finds the parts of a model: the modules that add to the residual stream, and their factors.
 
 Architectures name and combine the same parts differently: some put a norm behind attention and MLP,
 some scale what is added, some scale the logits. The candidates are known by name, and a short run

@@ -1,6 +1,6 @@
-"""Activations of many prompts, by the cheapest way that gives them.
+"""Reads activations of many prompts in the cheapest way.
 
-The residual stream comes from hooks on the blocks; all else from `_inside`. Where launching kernels
+Hooks on the blocks read the residual stream; `_inside` reads everything else. If launching kernels
 takes longer than running them (few tokens), the run is captured as a CUDA graph.
 """
 
@@ -27,12 +27,12 @@ from ._slots import launch_bound, passing
 
 _log = logging.getLogger(__name__)
 _MOST = 8192
-"""Tokens, padding counted, that are captured where padding adds little."""
+"""The most tokens, including padding, of a captured run if padding adds little."""
 _PADDING = 1.25
 _KEPT = 16
-"""Sizes of batches that are kept captured."""
+"""How many batch sizes stay captured."""
 _MOST_MISSED = 0.05
-"""Share of the activations that a captured run may miss of a plain one: rounding is far below."""
+"""The largest relative error of a captured run against a plain one; rounding is far below."""
 
 
 def residual_states(
@@ -148,7 +148,7 @@ def read_logits(model: Model, rows: Sequence[Sequence[int]]) -> Tensor | None:
 
 
 class _Enough(Exception):
-    """Ends a run: what comes after is not needed."""
+    """Ends a forward pass early, when the rest is not needed."""
 
 
 class _Reader:
@@ -255,7 +255,7 @@ class _Readers:
         return self._held[rows, length]
 
     def _check(self) -> str:
-        """Why runs cannot be captured; nothing if one reads what a plain run reads."""
+        """Why runs cannot be captured; an empty text if a captured run equals a plain one."""
         model = self._model
         if getattr(model.net, "is_quantized", False):
             return "the weights are quantised"
@@ -288,7 +288,7 @@ class _Readers:
 
 
 def _reader(model: Model, rows: Sequence[Sequence[int]]) -> _Reader | None:
-    """A captured run for these prompts; None where it would not pay, or cannot be."""
+    """A captured run for these prompts; None if it would not pay or is not possible."""
     if engine_use() == "off" or not model.plain:
         return None
     longest = max(map(len, rows))

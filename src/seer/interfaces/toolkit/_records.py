@@ -57,6 +57,8 @@ class ModelInfo:
     generation: dict[str, float] = field(default_factory=dict[str, float])
     """The settings that came with the checkpoint, as arguments of `generate`; they apply only if
     they are given: `generate(prompt, **info.generation)`."""
+    quantization: str | None = None
+    """How the weights are quantised, if they are. Activations have the type `dtype`."""
 
 
 @dataclass
@@ -268,6 +270,29 @@ class SaeReading:
     """Per token, how many features are active in all."""
     unexplained: float
     """Squared length of what the reconstruction misses, over that of the activations."""
+
+
+@dataclass
+class TrainedSae:
+    """A sparse autoencoder that was trained here, and how well it does on held-out texts."""
+
+    sae: Handle
+    """For `sae_features` and `sae_direction`."""
+    layer: int
+    stream: Stream
+    features: int
+    unexplained: float
+    """On held-out tokens: squared length of what the reconstruction misses, over that of the
+    activations."""
+    dead: float
+    """Share of features that are active at no token of all texts."""
+    trained_on: int
+    """How many tokens it was trained on."""
+    tested_on: int
+    config: str
+    """What to save as `cfg.json`."""
+    weights: dict[str, Array] | None = None
+    """What to save as `sae_weights.safetensors`, if asked for."""
 
 
 @dataclass

@@ -1,31 +1,35 @@
 """The models that this interface serves, by the names that callers know."""
 
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from seer.errors import ModelInputError
 from seer.rpc import get_model_path, keep, list_configured_models
 
 from ._model import Model, base_folder
 from ._records import ModelInfo
+from ._sae import add_collection
 
 _folders: dict[str, str] = {}
-"""Every name that callers may use -> the model's folder; several may name the same."""
+"""Every name that callers may use -> the model's folder; several names may have one folder."""
 _models: dict[str, Model] = {}
 """Folder -> the model loaded from it."""
 
 
 def load_models() -> None:
-    """Load every configured model; those that an earlier load of the file kept are kept.
+    """Load every configured model, unless an earlier load of this file has kept it.
 
-    The base of an adapter is loaded when it is asked for by name: to compare the two it is not
-    needed twice.
+    Configured folders of autoencoders are noted, not loaded. The base of an adapter is loaded when
+    a caller asks for it by name: comparing an adapter with its base needs no second copy.
 
     Raises:
-        ModelInputError: None is configured.
+        ModelInputError: No model is configured.
     """
-    _folders.update({name: get_model_path(name) for name in list_configured_models()})
+    paths = {name: get_model_path(name) for name in list_configured_models()}
+    _folders.update({n: p for n, p in paths.items() if not add_collection(n, Path(p))})
     if not _folders:
-        raise ModelInputError("no model is configured; give SandboxConfig(models=[...]) one")
+        raise ModelInputError("no model is configured; add one to SandboxConfig(models=[...])")
     for folder in _own_folders():
         _load(folder)
 
@@ -63,8 +67,16 @@ def find(name: str | None) -> Model:
     return _load(folder)
 
 
+def _quantization_of(model: Model) -> str | None:
+    found: Any = getattr(model.net.config, "quantization_config", None)
+    if found is None:
+        return None
+    method: Any = getattr(found, "quant_method", "unknown")
+    return str(getattr(method, "value", method))
+
+
 def models() -> list[ModelInfo]:
-    """What models there are, and how large they are. The first is used where no name is given."""
+    """List the models, with their sizes. Functions use the first if no name is given."""
     names = {folder: name for name, folder in reversed(_folders.items())}
     return [
         ModelInfo(
@@ -81,6 +93,7 @@ def models() -> list[ModelInfo]:
             chat=bool(model.tokenizer.chat_template),
             base=names.get(base_folder(folder) or ""),
             generation=model.suggested_settings(),
+            quantization=_quantization_of(model),
         )
         for folder in _own_folders()
         for model in (_load(folder),)

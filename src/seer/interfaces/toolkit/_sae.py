@@ -1,7 +1,8 @@
-"""Sparse autoencoders on disk, in the layout that SAELens writes: `cfg.json` and safetensors.
+"""Sparse autoencoders on disk, as SAELens, Gemma Scope and EleutherAI's sparsify save them.
 
-The files are read here and not with SAELens itself, which brings a tracker, a dataset library and
-another model library with it. Known are its architectures standard, topk, jumprelu and gated.
+SAELens writes `cfg.json` and safetensors; its architectures standard, topk, jumprelu and gated are
+supported. The files are read here and not with SAELens itself, which would also install an
+experiment tracker, a dataset library and another model library.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -14,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
@@ -27,7 +29,7 @@ from ._sites import parse_hook
 FOLDER_VARIABLE = "SEER_SAES"
 """Names the folder of autoencoders on the machine; each has a folder of its own in it."""
 
-_WEIGHTS = ("sae_weights.safetensors", "sae.safetensors")
+_WEIGHTS = ("sae_weights.safetensors", "sae.safetensors", "params.npz")
 _BLOCK = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)")
 _TENSORS = {
     "standard": ("W_enc", "b_enc", "W_dec", "b_dec"),
@@ -38,16 +40,33 @@ _TENSORS = {
 
 
 class Sae:
-    """One autoencoder. It computes in float32."""
+    """One autoencoder. It computes in float32.
 
-    def __init__(self, name: str, folder: Path) -> None:
-        config = _config(folder)
+    Args:
+        name: What callers know it as.
+        config: What its `cfg.json` says.
+        folder: Where its weights are, unless they are given.
+        tensors: Its weights.
+
+    Raises:
+        ModelInputError: It cannot be used here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: dict[str, Any],
+        folder: Path | None = None,
+        tensors: dict[str, Tensor] | None = None,
+    ) -> None:
+        config = {**(config.get("metadata") or {}), **config}
         self.architecture: str = config.get("architecture", "standard")
         if self.architecture == "standard" and "topk" in (config.get("activation_fn_str") or ""):
             self.architecture = "topk"
         if self.architecture not in _TENSORS:
             raise ModelInputError(
-                f"sae={name!r}: architecture {self.architecture!r}; known are {', '.join(_TENSORS)}"
+                f"sae={name!r}: the architecture {self.architecture!r} is not supported; "
+                f"known are {', '.join(_TENSORS)}"
             )
         self.name = name
         self.site = _site(name, config)
@@ -70,7 +89,7 @@ class Sae:
         """Whether it was trained on a model whose weights are changed so that what they write has
         a mean of zero, as TransformerLens does on request."""
         self._folder = folder
-        self._tensors: dict[str, Tensor] = {}
+        self._tensors: dict[str, Tensor] = tensors or {}
 
     def info(self) -> SaeInfo:
         """What callers learn of it."""
@@ -89,11 +108,13 @@ class Sae:
         Raises:
             ModelInputError: Tensors are missing, or of another size than the configuration says.
         """
-        if not self._tensors:
+        if not self._tensors and self._folder is not None:
             file = next((self._folder / n for n in _WEIGHTS if (self._folder / n).is_file()), None)
             if file is None:
-                raise ModelInputError(f"sae={self.name!r}: there is none of {', '.join(_WEIGHTS)}")
-            found = load_file(file, device=str(device))
+                raise ModelInputError(
+                    f"sae={self.name!r}: its folder has none of {', '.join(_WEIGHTS)}"
+                )
+            found = _named(load_any(file, device))
             missing = [n for n in _TENSORS[self.architecture] if n not in found]
             if missing or found["W_dec"].shape != (self.features, self.width):
                 raise ModelInputError(f"sae={self.name!r}: its weights do not fit its cfg.json")
@@ -150,17 +171,50 @@ class Sae:
         return (x - shift) / scale, shift, scale
 
 
-_loaded: dict[str, Sae] = {}
+_loaded: dict[Path, Sae] = {}
+"""Folder -> the autoencoder loaded from it."""
 _MOST_LOADED = 8
+_collections: dict[str, Path] = {}
+"""Folders of autoencoders that are configured like models, by their names."""
+
+
+def add_collection(name: str, folder: Path) -> bool:
+    """Take a configured folder as one of autoencoders, if it is one and not a model.
+
+    A repository of autoencoders on the Hugging Face Hub is configured like a model.
+    """
+    if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+        return False
+    if not _folders_in(folder):
+        return False
+    _collections[name] = folder
+    return True
+
+
+def _folders_in(root: Path) -> list[Path]:
+    files = (file for name in ("cfg.json", "params.npz") for file in root.rglob(name))
+    return sorted({file.parent for file in files})
 
 
 def all_saes() -> dict[str, Path]:
-    """The autoencoders' folders by name: their path in the folder that is configured."""
-    root = os.environ.get(FOLDER_VARIABLE)
-    if not root:
-        return {}
-    found = sorted(path.parent for path in Path(root).rglob("cfg.json"))
-    return {path.relative_to(root).as_posix(): path for path in found}
+    """The autoencoders' folders by name: the path in the folder, after a collection's name."""
+    found: dict[str, Path] = {}
+    if root := os.environ.get(FOLDER_VARIABLE):
+        found |= {path.relative_to(root).as_posix(): path for path in _folders_in(Path(root))}
+    for name, folder in _collections.items():
+        for path in _folders_in(folder):
+            inner = path.relative_to(folder).as_posix()
+            found[name if inner == "." else f"{name}/{inner}"] = path
+    return found
+
+
+def open_sae(name: str, folder: Path) -> Sae:
+    """An autoencoder on disk, without its weights.
+
+    Raises:
+        ModelInputError: It cannot be used here.
+    """
+    return Sae(name, _config(name, folder), folder)
 
 
 def find_sae(name: str, device: torch.device) -> Sae:
@@ -173,17 +227,76 @@ def find_sae(name: str, device: torch.device) -> Sae:
     if name not in folders:
         known = ", ".join(map(repr, folders)) or f"none (the variable {FOLDER_VARIABLE} names them)"
         raise ModelInputError(f"sae={name!r}: there are {known}")
-    if name not in _loaded:
+    folder = folders[name]
+    if folder not in _loaded:
         while len(_loaded) >= _MOST_LOADED:
             _loaded.pop(next(iter(_loaded)))
-        _loaded[name] = Sae(name, folders[name]).load(device)
-    return _loaded[name]
+        _loaded[folder] = open_sae(name, folder).load(device)
+    return _loaded[folder]
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _config(name: str, folder: Path) -> dict[str, Any]:
+    if not (folder / "cfg.json").is_file():
+        return _gemma_scope(name, folder)
     config: dict[str, Any] = json.loads((folder / "cfg.json").read_text())
-    metadata: dict[str, Any] = config.get("metadata") or {}
-    return {**metadata, **config}
+    if "expansion_factor" in config and "d_sae" not in config:
+        return _sparsify(folder, config)
+    return config
+
+
+def _gemma_scope(name: str, folder: Path) -> dict[str, Any]:
+    """The settings of an autoencoder of Gemma Scope, whose folders have no configuration.
+
+    Raises:
+        ModelInputError: The folder's name does not say which layer it reads.
+    """
+    whole = f"{name}/{folder.as_posix()}"
+    layer = re.search(r"layer_(\d+)(?:/|$)", name)
+    if layer is None:
+        raise ModelInputError(f"sae={name!r}: params.npz must be in a folder layer_N")
+    kinds = {"-mlp": "hook_mlp_out", "-att": "attn.hook_z"}
+    hook = next((h for mark, h in kinds.items() if mark in whole), "hook_resid_post")
+    with np.load(folder / "params.npz") as arrays:
+        features, width = arrays["W_dec"].shape
+    return {
+        "architecture": "jumprelu",
+        "d_in": width,
+        "d_sae": features,
+        "apply_b_dec_to_input": False,
+        "prepend_bos": True,
+        "hook_name": f"blocks.{layer[1]}.{hook}",
+    }
+
+
+def _sparsify(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an autoencoder that EleutherAI's `sparsify` saved in a folder layers.N."""
+    place = re.fullmatch(
+        r"(?:.*\.)?layers\.(\d+)(?:\.(mlp|self_attn|attn|attention))?", folder.name
+    )
+    hook = ""
+    if place is not None:
+        part = {"mlp": "hook_mlp_out", None: "hook_resid_post"}.get(place[2], "hook_attn_out")
+        hook = f"blocks.{place[1]}.{part}"
+    width = int(config["d_in"])
+    features = int(config.get("num_latents") or width * int(config["expansion_factor"]))
+    return {**config, "architecture": "topk", "d_sae": features, "hook_name": hook}
+
+
+def load_any(file: Path, device: torch.device) -> dict[str, Tensor]:
+    """The tensors of a file of safetensors or of numpy arrays."""
+    if file.suffix == ".safetensors":
+        return load_file(file, device=str(device))
+    with np.load(file) as arrays:
+        return {name: torch.tensor(arrays[name], device=device) for name in arrays.files}
+
+
+def _named(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by the names of SAELens; `sparsify` has a linear layer for the encoder."""
+    found = dict(tensors)
+    if "encoder.weight" in found:
+        found["W_enc"] = found.pop("encoder.weight").T.contiguous()
+        found["b_enc"] = found.pop("encoder.bias")
+    return found
 
 
 def _site(name: str, config: dict[str, Any]) -> Site:

@@ -31,12 +31,12 @@ from ._limits import (
 )
 
 Way = Literal["greedy", "drawn", "filtered"]
-"""What rows of a batch need at most: the likeliest token, a draw, or a draw behind filters."""
+"""What the rows of a batch need: the likeliest token, a draw, or a draw with filters."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a row is written."""
+    """How the text of a row is generated."""
 
     max_new_tokens: int
     temperature: float = 0.0
@@ -142,7 +142,7 @@ def choose(scores: Tensor, dice: Dice, way: Way) -> tuple[Tensor, Tensor]:
 
 
 def _penalized(scores: Tensor, dice: Dice) -> Tensor:
-    """Scores with those of tokens that a row has had already made worse.
+    """Scores after the repetition penalty for tokens that a row already has.
 
     transformers' own way would count the padding of a batch as tokens of its rows.
     """
@@ -152,7 +152,7 @@ def _penalized(scores: Tensor, dice: Dice) -> Tensor:
 
 
 def _filtered(scores: Tensor, dice: Dice) -> Tensor:
-    """Scores of the tokens that a row's top-k, and then its top-p, leave; minus infinity else."""
+    """Scores of tokens that pass a row's top-k and then its top-p; minus infinity for others."""
     ordered, places = scores.sort(-1)
     size = scores.shape[-1]
     count = torch.where(dice.top_k > 0, dice.top_k, size).clamp(max=size)

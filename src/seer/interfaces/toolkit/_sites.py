@@ -48,6 +48,14 @@ def parse_hook(name: str) -> Site:
     return Site(int(found[1]) + more, stream)
 
 
+def hook_name(site: Site) -> str:
+    """What TransformerLens calls a site."""
+    if site == (0, "residual"):
+        return "blocks.0.hook_resid_pre"
+    hook = next(n for n, (more, s) in _HOOKS.items() if more == 1 and s == site.stream)
+    return f"blocks.{site.layer - 1}.{hook}"
+
+
 def site_of(model: Model, layer: Layer, stream: Stream) -> Site:
     """The site that a caller asks for.
 

@@ -38,9 +38,9 @@ _PROMPTS = (1, 4, 16, 32, 64, 128, 256)
 """Prompts of one captured prefill."""
 _GROUPED = "seer_grouped"
 Shape = tuple[int, int, int]
-"""Of a layer's cache: how many heads have keys, how wide keys are, and values."""
+"""Of a layer's cache: the number of heads with keys, the width of keys, and that of values."""
 Bent = Literal["no", "adding", "all"]
-"""How rows are changed at most: not at all, by adding vectors, or in all ways of a `Bend`."""
+"""The most general change of any row: none, adding vectors, or all that a `Bend` can do."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Start:
 
 
 Changes = Mapping[int, Callable[[Tensor], Tensor]]
-"""By layer, what changes the residual stream of a batch, (rows, tokens, width)."""
+"""By layer, the function that changes a batch's residual stream, (rows, tokens, width)."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Fit:
-    """What slots need to know of a model."""
+    """What slots need to know about a model."""
 
     shapes: Sequence[Shape]
-    """Of each layer's cache."""
+    """The shape of each layer's cache."""
     norms: Sequence[Any]
-    """The modules that PyTorch's one kernel for RMS norms can stand in for."""
+    """The modules that PyTorch's single RMS norm kernel can replace."""
 
 
 class Slots:
@@ -163,7 +163,7 @@ class Slots:
                     self._dice.see(row, start.prompt)
 
     def _bend(self, bends: Mapping[int, Mapping[int, Bend]]) -> None:
-        """Note how rows are changed from now on, by row and layer; what was noted is forgotten."""
+        """Set how rows are changed from now on, by row and layer; earlier changes are dropped."""
         if self._bends is None:
             if not any(bends.values()):
                 return
@@ -189,7 +189,7 @@ class Slots:
             self._bends.move(moves)
 
     def take(self, other: "Slots", rows: Mapping[int, tuple[int, int]]) -> None:
-        """Take rows over from other slots: by row there, the row here and how many tokens."""
+        """Copy rows from other slots: by row there, the row here and the number of tokens."""
         for source, (target, length) in rows.items():
             for mine, its in zip(self._tensors(), other._tensors(), strict=True):
                 mine[target, :, :length] = its[source, :, :length]
@@ -251,7 +251,7 @@ class Slots:
     def _run_prompts(
         self, ids: Tensor, rows: Tensor, last: Tensor, changes: Changes | None, bent: Bent
     ) -> None:
-        """Run prompts, padded at the right: a token never sees what comes behind it."""
+        """Run prompts padded at the right: a token never attends to what follows it."""
         made = self._changes(rows, bent) if changes is None else changes
 
         def put(layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -451,13 +451,13 @@ class _Passing(Cache):
 
 
 def passing() -> Cache:
-    """A cache that keeps nothing: transformers asks a model with one fewer questions."""
+    """A cache that keeps nothing; with one, transformers skips some checks."""
     return _Passing(lambda _layer, key, value: (key, value))
 
 
 @contextmanager
 def head_at(model: Model, last: Tensor) -> Generator[None]:
-    """While the context lasts, logits are made for one token of each row only."""
+    """While the context lasts, logits are computed for one token of each row only."""
     rows = torch.arange(len(last), device=last.device)
 
     def narrow(value: Tensor) -> Tensor:
@@ -499,7 +499,7 @@ def _epsilon(module: Any) -> float | None:
 
 
 def find_norms(model: Model) -> list[Any]:
-    """The modules that compute what PyTorch's own RMS norm does, by trying it."""
+    """The modules that give the same result as PyTorch's RMS norm, found by trying."""
     found: list[Any] = []
     missed: list[Tensor] = []
     dtype = model.net.dtype
@@ -582,7 +582,7 @@ def cache_shapes(model: Model) -> list[Shape]:
 
 
 def window_of(model: Model) -> int | None:
-    """How far back layers of local attention see; None where all see everything."""
+    """The window of local attention layers; None if no layer is local."""
     kinds = getattr(model.config, "layer_types", None)
     window = getattr(model.config, "sliding_window", None)
     if not window or (kinds is not None and "sliding_attention" not in kinds):
@@ -620,7 +620,7 @@ def fit_slots(model: Model) -> Fit:
 
 
 _MOST_MISSED = 0.05
-"""Share of the logits that a step may miss of a whole run: rounding stays far below."""
+"""The largest relative error of a step's logits against a full run; rounding is far below."""
 
 
 def _probe_slots(model: Model, fit: Fit) -> float:

@@ -1,4 +1,4 @@
-"""Tokens, and what a model expects next."""
+"""Tokens, and the distribution of the next one."""
 
 # torch, transformers and scikit-learn are annotated in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -30,8 +30,8 @@ def tokenize(text: str, *, model: str | None = None) -> Tokens:
     """Split a text into the model's tokens.
 
     Args:
-        text: The text; special tokens are added as for a prompt.
-        model: Which model.
+        text: The text. Special tokens are added, as for a prompt.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     ids = chosen.encode(text)
@@ -65,14 +65,14 @@ def next_tokens(
     among: tuple[str, ...] = (),
     model: str | None = None,
 ) -> list[NextTokens]:
-    """The distribution of the token that comes after a prompt.
+    """Compute the distribution of the token that comes after a prompt.
 
     Args:
         prompt: Text, or token ids.
         steering: Changes of the model's activations.
         k: How many of the likeliest tokens to give.
-        among: Texts whose first tokens' probabilities to give too.
-        model: Which model.
+        among: Texts; the probability of each one's first token is given too.
+        model: Which model; the first by default.
     """
     chosen = find(model)
     check_count("k", k, min(MAX_TOP, chosen.vocabulary))

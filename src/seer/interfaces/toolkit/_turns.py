@@ -1,7 +1,7 @@
-"""Whose turn it is to run a model: one thread at a time, in the order of asking.
+"""A fair lock for a model: one thread at a time runs it, in the order in which they asked.
 
-Hooks on a model's modules, an adapter that is switched off and a capture of a CUDA graph concern
-all who run the model meanwhile. So the main thread and a model's engine take turns.
+Hooks on modules, an adapter that is switched off, and the capture of a CUDA graph would affect
+every other thread that runs the model. So the main thread and the model's engine take turns.
 """
 
 import threading
@@ -48,5 +48,5 @@ class Turns:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits."""
+        """Whether another thread waits for its turn."""
         return bool(self._line)

@@ -1,7 +1,7 @@
-"""Tools for a language model, from outside: what it writes, and how likely each token is.
+"""Tools for studying a language model from outside: what it writes, and how likely each token is.
 
-Prompts are text or lists of token ids. `models()` lists the models; functions use the first unless
-told otherwise. The same arguments give the same result.
+Prompts are text or lists of token ids. `models()` lists the models; functions use the first one by
+default. The same arguments give the same result.
 """
 
 from seer.rpc import expose

@@ -1,9 +1,9 @@
 """Tools for looking into a language model while it runs.
 
-Prompts are text or lists of token ids. Layers count along the residual stream: 0 is the embeddings,
-n what block n put out, -1 the last. Positions are indices of tokens, negative ones from the end.
-`models()` lists the models; functions use the first unless told otherwise. The same arguments give
-the same result.
+Prompts are text or lists of token ids. Layers count positions in the residual stream: 0 is the
+embeddings, n the output of block n, -1 the last. A hook name of TransformerLens may stand for a
+layer. Token positions are indices; negative ones count from the end. `models()` lists the models;
+functions use the first one by default. The same arguments give the same result.
 """
 
 # torch, transformers and scikit-learn are annotated in part only.
@@ -25,12 +25,13 @@ from ._probes import apply_probe, train_probe
 from ._registry import load_models, models
 from ._steering import contrast
 from ._tokens import chat_prompt, next_tokens, tokenize
+from ._train_sae import train_sae
 from ._weights import diff_weights
 
 load_models()
 
 options = writing()
-# A batch waits for those who have called before, but never for nobody.
+# A batch waits for callers that have called before, and runs at once if nobody else can call.
 for function in (generate, chat):
     expose(batch=64, batch_wait=0.02, **options)(function)
 for function in (activations, next_tokens, logit_lens, attention, sae_features):
@@ -48,7 +49,7 @@ for function in (
 ):
     expose(timeout=600, idempotent=True, stateful=False)(function)
 expose(**options)(sample)
-# These give or take handles, which live in one copy of the interface.
+# These return or take handles, which exist in one copy of the interface only.
 expose(batch=64, batch_wait=0.02, timeout=120)(hold_activations)
-for function in (fit_lens, train_probe, apply_probe):
+for function in (fit_lens, train_probe, apply_probe, train_sae):
     expose(timeout=600)(function)
