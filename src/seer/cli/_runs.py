@@ -183,11 +183,9 @@ def _indented(text: str) -> str:
 
 
 def _show_calls(run: "Run") -> None:
-    from seer.runs import GateCall
 
     rows: list[tuple[object, ...]] = []
-    for line in run.calls():
-        call = GateCall.from_json(line)
+    for call in run.typed_calls():
         times = (round(call.queue * 1000, 2), round(call.run * 1000, 2))
         sizes = (call.batch or 1, call.bytes_in, call.bytes_out)
         rows.append((call.call, call.caller, call.function, call.outcome, *times, *sizes))

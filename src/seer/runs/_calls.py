@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from seer.runs._chain import canonical
@@ -79,8 +79,7 @@ class GateCall:
         """The call as a line of a record."""
         return {
             **{name: getattr(self, name) for name in _PLAIN},
-            "argument_buffers": list(self.argument_buffers),
-            "result_buffers": list(self.result_buffers),
+            **{name: list(getattr(self, name)) for name in _BUFFERS},
             "key": self.key,
             "address": self.address,
             "seed": self.seed,
@@ -135,7 +134,7 @@ class GateCall:
             line |= {"refused": True, "request": f"/v1/call/{self.function}"}
         else:
             line["arguments"] = json.loads(self.arguments)
-        for name in ("argument_buffers", "result_buffers"):
+        for name in _BUFFERS:
             # A replayed gate gives values by their hash.
             line[name] = [{"sha256": item, "file": item} for item in getattr(self, name)]
         return line
@@ -145,20 +144,8 @@ _MEASURED = (
     *("caller", "function", "handle", "outcome", "source", "call", "time"),
     *("queue", "run", "gpu", "batch", "copy", "bytes_in", "bytes_out", "traceback"),
 )
-_PLAIN = (
-    *(
-        "interface",
-        "caller",
-        "function",
-        "handle",
-        "arguments",
-        "outcome",
-        "result",
-        "result_digest",
-    ),
-    *("source", "model", "call", "time", "queue", "run", "gpu", "batch", "copy"),
-    *("bytes_in", "bytes_out", "traceback", "tool_call"),
-)
+_BUFFERS = ("argument_buffers", "result_buffers")
+_PLAIN = tuple(field.name for field in fields(GateCall) if field.name not in _BUFFERS)
 
 
 def call_key(

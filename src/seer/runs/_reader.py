@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 from seer.errors import ConfigError, MissingExtraError, RecordError, RunNotFoundError
 from seer.events import Event, parse_event
 from seer.runs._blobs import BlobStore, unpack
+from seer.runs._calls import GateCall
 from seer.runs._chain import read_chain
 from seer.runs._places import runs_root
 from seer.runs._record import FORMAT, Status, boot_id, process_start, write_meta
@@ -64,12 +65,20 @@ class Run:
         return map(parse_event, self.events(verify=verify))
 
     def calls(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
-        """The calls of the gate, up to the last complete one.
+        """The calls of the gate in their JSON form, up to the last complete one.
 
         Raises:
             RecordError: The record was changed after it was written.
         """
         yield from self._lines("calls.jsonl", verify=verify)
+
+    def typed_calls(self, *, verify: bool = True) -> Iterator[GateCall]:
+        """The calls of the gate, up to the last complete one.
+
+        Raises:
+            RecordError: The record was changed after it was written.
+        """
+        return map(GateCall.from_json, self.calls(verify=verify))
 
     def calls_df(self) -> Any:
         """The calls of the gate as a pandas DataFrame, one row each.
@@ -124,7 +133,7 @@ class Run:
             return [self]
         # Most files of the folder need not even be parsed.
         mark = json.dumps(writer["start"]).encode()
-        found = {self.run_id: self}
+        found: dict[str, Run] = {self.run_id: self}
         for path in self.folder.parent.glob("*/run.json"):
             try:
                 if mark in path.read_bytes():

@@ -104,7 +104,7 @@ def verify(run: Run, *, rerun: Rerun | None = None) -> Verification:
         RecordError: The record was changed, or is cut short.
     """
     run.verify()
-    calls = [GateCall.from_json(line) for line in run.calls()]
+    calls = list(run.typed_calls())
     events = run.typed_events()
     said = [event.text for event in events if isinstance(event, Text)]
     try:

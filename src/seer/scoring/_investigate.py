@@ -12,7 +12,7 @@ from seer.environment import ModelConfig
 from seer.errors import AnswerError, ConfigError
 from seer.harness import Agent, Limits
 from seer.organisms import GroundTruth, base_model, organism
-from seer.runs import GateCall, open_run
+from seer.runs import open_run
 from seer.scoring._answer import Answer, parse_answer
 from seer.scoring._grade import Grade, grade
 from seer.scoring._study import study
@@ -112,7 +112,7 @@ async def investigate(
     except AnswerError:
         answer = graded = None
     else:
-        calls = [GateCall.from_json(line) for line in run.calls()]
+        calls = list(run.typed_calls())
         graded = grade(answer, truth or str(name), calls)
     told = name if isinstance(name, str) else (truth.kind if truth else "")
     outcome = Outcome(found.agent, found.tools, told, found.run, answer, graded, seed, truth)

@@ -97,7 +97,7 @@ class _Again:
 
 
 def _calls(run: Run) -> Iterator[GateCall]:
-    return map(GateCall.from_json, run.calls())
+    return run.typed_calls()
 
 
 def _makes(call: GateCall, handle: str) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from seer.runs._call_values import arguments_of, result_of
-from seer.runs._calls import GateCall
 from seer.runs._reader import Run
 
 
@@ -29,8 +28,7 @@ def export_arrays(run: Run, folder: Path | str) -> list[Path]:
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
-    for number, line in enumerate(run.calls()):
-        call = GateCall.from_json(line)
+    for number, call in enumerate(run.typed_calls()):
         function = re.sub(r"\W", "_", call.function)
         taken = arguments_of(run, call) if call.argument_buffers else None
         given = result_of(run, call) if call.result_buffers else None

@@ -150,7 +150,7 @@ def _log(run: Run) -> EvalLog:
     meta = run.meta
     status = run.status
     transcript = _Transcript(run.run_id, meta, list(run.typed_events()))
-    transcript.add_calls(map(GateCall.from_json, run.calls()))
+    transcript.add_calls(run.typed_calls())
     began, ended = meta["created"], meta.get("ended")
     usage = {transcript.model: transcript.usage} if transcript.usage is not None else {}
     failed = _STATUS[status] == "error"

@@ -121,8 +121,7 @@ def _calls_of(runs: Iterable[Run]) -> list[GateCall]:
     """The calls of several runs, each once: all of them hold those of the user's own script."""
     found: dict[tuple[object, ...], GateCall] = {}
     for run in runs:
-        for line in run.calls():
-            call = GateCall.from_json(line)
+        for call in run.typed_calls():
             found[call.interface, call.caller, call.call, call.time, call.key] = call
     return sorted(found.values(), key=lambda call: call.time)
 
