@@ -9,13 +9,12 @@ import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 
 import seer
 from seer.isolation import BackendName
-from seer.isolation._policy import JailNetwork
 
 from .spawn import Report, Task, Who
 
@@ -79,7 +78,7 @@ class Jail:
         masked: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         cwd: str = "/",
-        network: JailNetwork = "none",
+        network: Literal["none", "proxy", "host"] = "none",
         limits: Mapping[str, int] | None = None,
         descriptors: Sequence[str] = (),
         probe: Sequence[str] = (),

@@ -12,7 +12,6 @@ from typing import Literal, TypedDict
 
 from seer.errors import SeerError
 from seer.isolation import JAIL_UIDS, BackendName, Limits, Mount, Policy, choose
-from seer.isolation._policy import JailNetwork
 
 
 class Task(TypedDict):
@@ -24,7 +23,7 @@ class Task(TypedDict):
     masked: list[str]
     env: dict[str, str]
     cwd: str
-    network: JailNetwork
+    network: Literal["none", "proxy", "host"]
     limits: dict[str, int]
     descriptors: list[str]
     """Texts that the first program can read from descriptors, whose numbers it gets as FDS."""

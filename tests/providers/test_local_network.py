@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from seer._places import state_dir
 from seer.errors import ConfigError, IsolationError, ProviderError
 from seer.providers import Machine, MachineSpec, Network, get_provider
-from seer.providers.local._record import machines_dir
+from tests.support.places import state_dir
 
 pytestmark = pytest.mark.full
 
@@ -131,4 +130,4 @@ async def test_lists_that_cannot_work_are_refused(network: Network) -> None:
     with pytest.raises((ConfigError, IsolationError, ProviderError)):
         async with started(network):
             raise AssertionError("it started")
-    assert not list(machines_dir().iterdir())
+    assert not list((state_dir() / "machines").iterdir())

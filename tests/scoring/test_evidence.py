@@ -14,7 +14,6 @@ from scipy import stats
 
 from seer.errors import RecordError
 from seer.harness import Text
-from seer.rpc.values._codec import encode
 from seer.runs import GateCall, Run, RunRecord, new_run_id
 from seer.scoring import Answer, Grade, Outcome, Verification, verify
 
@@ -226,10 +225,10 @@ def test_equal_means_rounded_as_written_and_to_two_digits(
 def test_means_rates_and_arrays_are_computed_from_the_recorded_values(tmp_path: Path) -> None:
     chance = np.random.default_rng(0)
     scores = chance.normal(size=(4, 1000)).astype("float32")
-    buffers: list[Any] = []
-    text = encode({"result": {"scores": scores}}, buffers).decode()
+    sent = {"$seer": "array", "buffer": 0, "dtype": "<f4", "shape": [4, 1000]}
+    text = json.dumps({"result": {"scores": sent}})
     record = RunRecord.create(tmp_path, new_run_id(), meta={})
-    hashes = tuple(record.blob(bytes(buffer)) for buffer in buffers)
+    hashes = (record.blob(scores.tobytes()),)
     texts = [call("chat", [f"ask {n}"], {"text": t}) for n, t in enumerate(("Arr", "arr!", "Yes"))]
     array = GateCall(interface="tools", caller="a", function="activations", arguments='[["x"],{}]',
                      result=text, result_buffers=hashes)  # fmt: skip
