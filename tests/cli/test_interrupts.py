@@ -55,6 +55,26 @@ def test_a_served_interface_ends_and_says_how_to_serve_again(tmp_path: Path) -> 
     assert code == 0
 
 
+CELLS = (
+    "import time\n"
+    "from seer.sweeps import current_cell, report\n"
+    "if current_cell().repetition:\n    time.sleep(600)\n"
+    "report(score=1.0)\n"
+)
+
+
+def test_a_sweep_says_how_many_cells_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(CELLS)
+    (tmp_path / "seeds.toml").write_text("seeds = 5\n")
+    given = ["sweep", "main.py", "--matrix", "seeds.toml", "--into", "s"]
+    said, code = interrupted(tmp_path, *given, at="1/5 done, 2 running")
+    last = said.strip().splitlines()[-1]
+    assert last == (
+        "interrupted: 1 of 5 cells are finished, and kept in s; the same command continues"
+    )
+    assert code == 130
+
+
 def test_a_run_says_what_was_recorded(tmp_path: Path) -> None:
     (tmp_path / "main.py").write_text(PROGRAM)
     said, code = interrupted(tmp_path, "run", at="waiting")

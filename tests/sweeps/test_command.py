@@ -111,4 +111,4 @@ def test_ctrl_c_says_what_was_kept(
     options = ["--matrix", str(tmp_path / "m.toml"), "--into", str(tmp_path / "s")]
     assert main(["sweep", str(tmp_path / "main.py"), *options]) == 130
     said = capsys.readouterr().err.strip()
-    assert said.endswith("the same command goes on") and "\n" not in said
+    assert said.endswith("the same command continues") and "\n" not in said

@@ -5,6 +5,10 @@ try:
 except ImportError as error:
     raise SystemExit(f"error: {error}") from None
 
-from seer.cli._app import main
+try:
+    from seer.cli._app import main
+except KeyboardInterrupt:
+    # Ctrl-C before any command has begun.
+    raise SystemExit("interrupted") from None
 
 __all__ = ["main"]

@@ -111,11 +111,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: What follows `seer`; the process's own by default.
     """
-    if arguments is None and len(sys.argv) > 1 and sys.argv[1] in _WITH_MODELS:
-        from seer.cli._demo_environment import go_there
-
-        go_there(sys.argv[1:])
     try:
+        if arguments is None and len(sys.argv) > 1 and sys.argv[1] in _WITH_MODELS:
+            from seer.cli._demo_environment import go_there
+
+            go_there(sys.argv[1:])
         outcome: Any = app.main(
             None if arguments is None else list(arguments), prog_name="seer", standalone_mode=False
         )

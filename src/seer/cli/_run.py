@@ -17,6 +17,7 @@ import click
 
 from seer.cli._codes import INTERRUPTED
 from seer.cli._options import runs_option
+from seer.cli._preflight import check_agents, check_room
 from seer.console import say, table
 
 if TYPE_CHECKING:
@@ -58,14 +59,12 @@ def command(
     arguments: tuple[str, ...],
 ) -> int:
     """Run an experiment (PROGRAM, default main.py) in its own folder; show what was recorded."""
-    from seer.harness import check_agent
+    from seer.runs import runs_root
 
     given = {"SEER_RUN_NAME": name, "SEER_APPROVE": approve, "SEER_AGENT": agent}
     env = {variable: value for variable, value in given.items() if value is not None}
-    if agent:
-        # Before anything starts: one that is unknown, or lacks its SDK or its key, is an error.
-        with contextlib.chdir(program.absolute().parent):
-            check_agent(agent)
+    check_agents(program, agent)
+    check_room(runs_root(root), option="--runs or SEER_RUNS")
     code, made = run_program(program, arguments, root=root, env=env)
     show(made)
     if code == INTERRUPTED:

@@ -13,6 +13,7 @@ import click
 
 from seer.cli._codes import FOUND, Interrupted
 from seer.cli._options import json_option
+from seer.cli._preflight import check_agents, check_room
 from seer.cli._ps import duration
 from seer.console import say, say_json, table
 from seer.console._output import status_line
@@ -106,7 +107,7 @@ def command(
     if matrix_file is None:
         raise click.UsageError("a new sweep needs --matrix FILE")
     matrix = Matrix.from_file(matrix_file)
-    _check(program, matrix, elsewhere=place != "here")
+    _check(program, matrix, folder, elsewhere=place != "here")
     on = _place(place, cpus=cpus, gpus=gpus, memory=memory, source=source)
     with _going_on(folder), status_line() as show:
         sweep = run(
@@ -127,18 +128,24 @@ def command(
 @contextlib.contextmanager
 def _going_on(folder: Path) -> Generator[None]:
     """Say on Ctrl-C what was kept, and how to go on."""
+    from seer.errors import SeerError
+    from seer.sweeps import read_sweep
+
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(
-            f"finished cells are kept in {folder}; the same command goes on"
-        ) from None
+        kept = f"finished cells are kept in {folder}"
+        with contextlib.suppress(SeerError):
+            found = read_sweep(folder)
+            kept = f"{found.done} of {len(found.cells)} cells are finished, and kept in {folder}"
+        raise Interrupted(f"{kept}; the same command continues") from None
 
 
-def _check(program: Path, matrix: "Matrix", *, elsewhere: bool) -> None:
-    """Find out before the first cell what its end would lack: agents here, tables and plots."""
+def _check(program: Path, matrix: "Matrix", folder: Path, *, elsewhere: bool) -> None:
+    """Find out before the first cell what is missing: agents, models, room, tables and plots."""
+    from seer.environment.models._folder import own_folder
+    from seer.environment.models._names import is_local_model
     from seer.errors import MissingExtraError
-    from seer.harness import check_agent
 
     missing = [n for n in ("scipy", "matplotlib", "pyarrow") if importlib.util.find_spec(n) is None]
     if missing:
@@ -146,10 +153,13 @@ def _check(program: Path, matrix: "Matrix", *, elsewhere: bool) -> None:
             f"the tables and plots of a sweep need {', '.join(missing)}; run: "
             "pip install 'seer-interp[sweeps]'"
         )
-    if not elsewhere:  # nodes of a cluster have packages and keys of their own
+    check_room(folder, option="--into")
+    if not elsewhere:  # nodes of a cluster have packages, keys and models of their own
+        for agent in matrix.agents or [None]:
+            check_agents(program, agent)
         with contextlib.chdir(program.absolute().parent):
-            for agent in matrix.agents:
-                check_agent(agent)
+            for model in filter(is_local_model, matrix.models):
+                own_folder(model)
 
 
 def _place(
@@ -222,7 +232,7 @@ def _show(sweep: "SweepResult", *, as_json: bool) -> int:
             ]
         say("written: " + ", ".join(str(file) for file in files))
     if sweep.stopped == "budget":
-        say(f"stopped by its budget, after ${sweep.cost_usd:.2f}; the same command goes on")
+        say(f"stopped by its budget, after ${sweep.cost_usd:.2f}; the same command continues")
     return 0 if sweep.done == len(sweep.cells) else FOUND
 
 

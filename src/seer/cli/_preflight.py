@@ -1,0 +1,104 @@
+"""What `seer run` and `seer sweep` check before a program starts: its agents, and room for records.
+
+A program may load a model for minutes, or rent a machine, before it gets to its agent. The agents
+are read from its source; what cannot be told from there is left to the program.
+"""
+
+import ast
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from seer.console import say
+from seer.errors import HostResourceError, SecretMissingError, SeerError
+
+_STARTERS = ("run_agent", "run_agent_interactive")
+_GIVEN = ("api_key", "base_url", "substitute", "history")
+"""Arguments with which a call may need less than its agent usually does."""
+_SETS_KEYS = ("environ", "dotenv", "putenv")
+"""Words of programs that set keys themselves."""
+_LEAST = 32 << 20
+"""Bytes that must be free for records."""
+
+
+def check_agents(program: Path, agent: str | None) -> None:
+    """Check that the agents of a program could run here.
+
+    Args:
+        program: Its file.
+        agent: The one that replaces those that the program names; None for `SEER_AGENT`, if set.
+
+    Raises:
+        SeerError: None of its agents can run; the message says why and what to do.
+    """
+    from seer.harness import check_agent
+
+    source = program.read_text(encoding="utf-8", errors="replace")
+    chosen = agent or os.environ.get("SEER_AGENT")
+    named = [chosen] if chosen else named_agents(source)
+    failures: list[SeerError] = []
+    with contextlib.chdir(program.absolute().parent):
+        for name in named:
+            try:
+                check_agent(name)
+            except SecretMissingError as error:
+                if chosen or not any(word in source for word in _SETS_KEYS):
+                    failures.append(error)
+            except SeerError as error:
+                failures.append(error)
+    if failures and len(failures) == len(named):
+        raise failures[0]
+    for failure in failures:
+        say(f"warning: {program} names an agent that cannot run here: {failure}", file=sys.stderr)
+
+
+def named_agents(source: str) -> list[str]:
+    """The agents that a program's calls of `run_agent` name, as far as the source says."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:  # running the program says it better
+        return []
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or _called(node) not in _STARTERS:
+            continue
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        if None in given or any(name in given for name in _GIVEN):
+            continue
+        agent = given.get("provider", ast.Constant("claude"))
+        if isinstance(agent, ast.Constant) and isinstance(agent.value, str):
+            found.append(agent.value)
+    return list(dict.fromkeys(found))
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def check_room(records: Path, *, option: str) -> None:
+    """Check that records can be written.
+
+    Args:
+        records: Their folder, which need not exist yet.
+        option: What chooses another one.
+
+    Raises:
+        HostResourceError: They cannot.
+    """
+    there = next(path for path in (records, *records.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise HostResourceError(
+            f"records cannot be written to {str(records)!r}: {str(there)!r} is not a folder that "
+            f"you can write to; choose another one with {option}"
+        )
+    free = shutil.disk_usage(there).free
+    if free < _LEAST:
+        raise HostResourceError(
+            f"only {free / 1e6:.1f} MB are free for records in {str(there)!r}; make room, or "
+            f"choose another folder with {option}"
+        )
