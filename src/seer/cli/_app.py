@@ -26,14 +26,14 @@ from seer.errors import SeerError
 _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "demo": ("_demo", "An agent asks a small real model two questions: no key, no GPU."),
-        "init": ("_init", "Make a new experiment that runs at once."),
-        "doctor": ("_doctor", "What works on this machine, and what to do about the rest."),
+        "init": ("_init", "Create an experiment that runs at once."),
+        "doctor": ("_doctor", "Show what works on this machine, and how to fix the rest."),
     },
     "Work": {
         "run": ("_run", "Run an experiment, with a record of everything."),
         "sweep": ("_sweep", "Run it for many agents, tool sets, models and seeds."),
-        "check": ("_check", "Load an interface file in a jail, and say what it exposes."),
-        "serve": ("_serve", "Serve an interface file by itself, and say how to connect."),
+        "check": ("_check", "Load an interface file in a jail, and list what it exposes."),
+        "serve": ("_serve", "Serve an interface file without a program; print how to connect."),
         "shell": ("_shell", "Call an interface's functions by hand, as an agent would."),
         "mcp": ("_mcp", "Let a coding agent of your own use an interface."),
         "organism": ("_organism", "Make a small model with a planted behaviour, and test it."),
@@ -46,7 +46,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "judge": ("_judge", "Measure how far a judge agrees with labelled answers."),
     },
     "Machines": {
-        "ps": ("_ps", "What is running, anywhere, and what it has cost."),
+        "ps": ("_ps", "List what is running, on all providers, and its cost."),
         "stop": ("_stop", "End sandboxes."),
     },
 }
@@ -92,7 +92,7 @@ Examples:
   seer check interface.py            what an agent would be able to call
   seer runs list --status error     then: seer runs show RUN
 \b
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 done but problems were found, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done, problems found, 130 interrupted.
 Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (also zsh_source, fish_source)""",
 )
 @click.version_option(__version__, message="seer %(version)s")

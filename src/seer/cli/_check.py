@@ -140,7 +140,7 @@ def _with_hint(error: ServeError) -> SeerError:
         return error
     package = missing[1].partition(".")[0]
     return SeerError(
-        f"{error}\nif the file is to import it: seer check ... --package {package}; "
+        f"{error}\nif the file needs it: seer check ... --package {package}; "
         "a file that loads a model also needs --model NAME"
     )
 

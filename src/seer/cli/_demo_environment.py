@@ -92,7 +92,7 @@ def _make(folder: Path) -> None:
             f"the demo needs {_ROOM >> 30} GB in {folder.parent}, which has {free / 2**30:.1f} GB; "
             "make room, or set XDG_CACHE_HOME to a larger disk"
         )
-    say(f"making an environment for the demo, once, in {folder}", file=sys.stderr)
+    say(f"creating the demo's environment in {folder} (only the first time)", file=sys.stderr)
     began = time.monotonic()
     draft = folder.with_name(f"{folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
@@ -103,7 +103,7 @@ def _make(folder: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
     size = sum(file.lstat().st_size for file in folder.rglob("*"))
     took = time.monotonic() - began
-    say(f"made it: {size / 1e6:.0f} MB in {took:.0f} s", file=sys.stderr)
+    say(f"created it: {size / 1e6:.0f} MB in {took:.0f} s", file=sys.stderr)
 
 
 def _install(draft: Path) -> None:
@@ -138,8 +138,8 @@ def _install(draft: Path) -> None:
             failed = error
             if number + 1 < len(installers):
                 say(
-                    "torch's own index of CPU builds cannot be used; taking what your package "
-                    "index has, which may be several gigabytes",
+                    "could not use torch's index of CPU builds; installing from your package "
+                    "index instead, which may be several gigabytes",
                     file=sys.stderr,
                 )
     else:

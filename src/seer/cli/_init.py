@@ -15,9 +15,9 @@ _TEMPLATE = Path(__file__).with_name("template")
 @click.command(name="init", epilog="Example: seer init my-study && seer run my-study/main.py")
 @click.argument("name")
 def command(name: str) -> None:
-    """Make a new experiment in the folder NAME: it runs at once, with no key and no GPU."""
+    """Create an experiment in the folder NAME. It runs at once, with no key and no GPU."""
     folder = create(Path(name))
-    say(f"made {folder}/ with {', '.join(sorted(path.name for path in folder.iterdir()))}")
+    say(f"created {folder}/ with {', '.join(sorted(path.name for path in folder.iterdir()))}")
     say(f"run it: seer run {folder}/main.py")
 
 
@@ -30,7 +30,7 @@ def create(folder: Path) -> Path:
     if not re.fullmatch(r"[\w][\w .-]*", folder.name):
         raise ConfigError("NAME", folder.name, "use letters, digits, '-', '_' and '.'")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise ConfigError("NAME", str(folder), "is there already and not empty; nothing is written")
+        raise ConfigError("NAME", str(folder), "already exists and is not empty")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for source in _TEMPLATE.iterdir():

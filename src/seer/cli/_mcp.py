@@ -79,7 +79,7 @@ def command(
     new one that is shown.
     """
     if stdio and http:
-        raise click.UsageError("a server speaks on --stdio or over --http, not both")
+        raise click.UsageError("use either --stdio or --http, not both")
     if stdio:
         return _serve_stdio(target, name, Around(**around))
     if http:

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   seer replay RUN                      the same program, answered from the record
-  seer replay RUN --live-after local   go on with a real sandbox where the record ends
-  seer replay RUN --fork-at 3 --agent claude    take over 3 turns, then go on live
+  seer replay RUN --live-after local   continue in a real sandbox where the record ends
+  seer replay RUN --fork-at 3 --agent claude    repeat 3 turns, then continue live
 \b
-Exit code 3: the program ran, and did something else than the record says.""",
+Exit code 3: the program ran, but did something other than the record says.""",
 )
 @run_argument("run")
 @runs_option
 @click.option(
     "--program",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The program (default: the one that was recorded).",
+    help="The program (default: the recorded one).",
 )
-@click.option("--live-after", metavar="PROVIDER", help="Where to go on after the record.")
-@click.option("--fork-at", type=click.IntRange(0), help="Go on live after this turn instead.")
-@click.option("--agent", help="With --fork-at: who goes on (default: whom the program names).")
+@click.option("--live-after", metavar="PROVIDER", help="Where to continue after the record.")
+@click.option("--fork-at", type=click.IntRange(0), help="Continue live after this turn instead.")
+@click.option("--agent", help="With --fork-at: the agent that continues (default: the program's).")
 def command(
     run: str,
     root: Path | None,
@@ -77,7 +77,7 @@ def _compare(recorded: "Run", made: "list[Run]") -> bool:
             say(f"the same as {old.run_id}: {found.same} steps")
         else:
             same = False
-            say(f"after {found.same} steps it parts from {old.run_id}:")
+            say(f"after {found.same} steps it diverges from {old.run_id}:")
             say(f"  seer runs diff {old.run_id} {new.run_id}")
     return same
 

@@ -43,8 +43,8 @@ The exit code is the program's own.""",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
 @runs_option
-@click.option("--agent", help="Who runs instead of the program's agent, such as claude.")
-@click.option("--name", help="What the runs are called in listings.")
+@click.option("--agent", help="The agent to use instead of the program's, such as claude.")
+@click.option("--name", help="The name of the runs in listings.")
 @click.option(
     "--approve",
     help="Which tool calls are made: auto, ask or deny, or by pattern: python=ask,*=deny.",
@@ -104,7 +104,7 @@ def run_program(
         env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
         preexec_fn=_end_with_parent,
     )
-    with _deaf_to_interrupts():
+    with _ignoring_interrupts():
         code = process.wait()
     made = RunIndex(records).list(RunFilter(since=began), descending=False, limit=1000)
     # As a shell says it: 128 and the signal.
@@ -112,8 +112,8 @@ def run_program(
 
 
 @contextlib.contextmanager
-def _deaf_to_interrupts() -> Generator[None]:
-    """Let Ctrl-C pass by: raised while a child is waited for, it can lose the child's exit code."""
+def _ignoring_interrupts() -> Generator[None]:
+    """Ignore Ctrl-C: raised while a child is waited for, it can lose the child's exit code."""
 
     def nothing(number: int, frame: FrameType | None) -> None:
         pass
@@ -131,9 +131,9 @@ def _deaf_to_interrupts() -> Generator[None]:
 def _end_with_parent() -> None:
     """In the program's process: should `seer run` be killed, be interrupted as by Ctrl-C."""
     if sys.platform == "linux":
-        # Jobs in the background of a shell are deaf to interrupts.
-        deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        number = signal.SIGTERM if deaf else signal.SIGINT
+        # A shell's background jobs ignore interrupts.
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        number = signal.SIGTERM if ignored else signal.SIGINT
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 

@@ -62,7 +62,7 @@ def command() -> None:
 @click.option("--status", help=f"One of {', '.join(_STATUSES)}.")
 @click.option("--agent", "provider", help="The agent that was run, such as claude.")
 @click.option("--model", help="The agent's model.")
-@click.option("--name", help="The run's name; a * at the end stands for any rest.")
+@click.option("--name", help="The run's name; end it with * for all names that begin so.")
 @click.option("--search", help="Words in the name, task, prompt or result.")
 @click.option("--order", default="created", help="created, ended, cost_usd, tokens, turns, ...")
 @click.option("--limit", default=20, type=click.IntRange(1), help="How many (default 20).")
@@ -84,7 +84,7 @@ def list_runs(
         say_json([dataclasses.asdict(run) for run in found])
         return
     if not found:
-        say(f"no runs in {index.root}" + (" fit" if any(where.values()) else ""))
+        say(f"no runs in {index.root}" + (" match" if any(where.values()) else ""))
         return
     columns = ["run", "ago", "status", "name", "agent", "turns", "calls", "cost", "score"]
     rows = [_row(run) for run in found]

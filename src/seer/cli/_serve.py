@@ -57,7 +57,7 @@ def command(
                 until_interrupted(threading.Event())
     except KeyboardInterrupt:
         raise Interrupted(
-            "before it was served; nothing runs any more, and the same command starts again"
+            "before it was served; nothing is left running, and the same command starts again"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""`seer shell`: a person takes the agent's seat and calls an interface's functions by hand."""
+"""`seer shell`: a person calls an interface's functions by hand, as an agent would."""
 
 import code
 import contextlib

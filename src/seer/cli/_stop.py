@@ -64,7 +64,7 @@ def _beginning(text: str, found: Running) -> "MachineStatus":
         return fitting[0]
     if fitting:
         several = ", ".join(machine.id for machine in fitting)
-        raise click.UsageError(f"{text!r} fits several: {several}")
+        raise click.UsageError(f"{text!r} matches several: {several}")
     asked = "".join(
         f"; {name} could not be asked: {why}" for name, why in found.unreachable.items()
     )
@@ -81,7 +81,7 @@ def _end(machine: "MachineStatus") -> int:
     try:
         run_sync(end())
     except SandboxNotFoundError:
-        say(f"{machine.id}: had ended already")
+        say(f"{machine.id}: was already ended")
         return 0
     except SeerError as error:
         say(f"{machine.id}: {error}", file=sys.stderr)

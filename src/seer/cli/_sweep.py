@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 Examples:
   seer sweep main.py --matrix agents.toml --into sweeps/first --concurrency 8
   seer sweep main.py --matrix agents.toml --into sweeps/big --on ray --gpus 1 --concurrency 40
-  seer sweep --into sweeps/first                  what it says so far; run or running
+  seer sweep --into sweeps/first                  results so far, also while it runs
   seer sweep --into sweeps/first --concurrency 2  change one that is running
 \b
 agents.toml: agents = ["claude", "openai"], tools = [...], models = [...], seeds = 5
-The same command after a crash goes on: finished cells are not run again. Killed cells are
+After a crash, the same command continues: finished cells are not run again. Killed cells are
 retried once; failed cells are not (see --retry-failed).
 Nodes of a cluster have their own environment: name the keys that the program needs with --env.
 Exit code 3: some cells have no result.""",
@@ -193,7 +193,7 @@ def _environment(variables: tuple[str, ...]) -> dict[str, str]:
     for variable in variables:
         name, given, value = variable.partition("=")
         if not given and name not in os.environ:
-            raise click.UsageError(f"--env {name}: there is no such variable here")
+            raise click.UsageError(f"--env {name}: the variable is not set here")
         found[name] = value if given else os.environ[name]
     return found
 
