@@ -123,18 +123,18 @@ async def what_is_under_way_when_a_machine_ends_fails_with_the_reason(subject: S
 
 
 async def the_timeout_ends_a_machine(subject: Subject) -> None:
-    async with subject.fresh(timeout=1.0) as machine:
+    async with subject.fresh(timeout=5.0) as machine:
         error = await raises(SandboxLostError, machine.exec(["sleep", "600"]), "past its timeout")
         expect("timeout" in str(error), f"the error says why: {error}")
         expect("timeout" in await _ends(subject, machine.id, within=30), "so does find")
 
 
 async def an_idle_machine_ends_and_a_busy_one_does_not(subject: Subject) -> None:
-    async with subject.fresh(idle_timeout=3.0) as machine:
+    async with subject.fresh(idle_timeout=5.0) as machine:
         for _ in range(4):
             await asyncio.sleep(1.0)
             await machine.exec(["true"])
-        await machine.exec(["sleep", "4"])
+        await machine.exec(["sleep", "6"])
         said = await _ends(subject, machine.id, within=30)
         expect("idle" in said, f"find says how it ended: {said}")
 
@@ -232,7 +232,7 @@ while True:
 
 
 async def pausing_stops_all_work_and_resuming_goes_on(subject: Subject) -> None:
-    async with subject.fresh(idle_timeout=3.0) as machine:
+    async with subject.fresh(idle_timeout=5.0) as machine:
         ticking = await machine.spawn([machine.layout.python, "-c", _TICK])
         try:
 
