@@ -248,8 +248,14 @@ def test_local_paths_that_cannot_be_copied_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("x")
     first = "SandboxConfig.local_files[0]"
-    refused(lambda: sandbox(local_files=[tmp_path / "no"]), "SandboxConfig.local_files", "no file")
-    refused(lambda: sandbox(local_dirs=[file]), "SandboxConfig.local_dirs", "no folder")
+    refused(
+        lambda: sandbox(local_files=[tmp_path / "no"]),
+        "SandboxConfig.local_files",
+        "not an existing file",
+    )
+    refused(
+        lambda: sandbox(local_dirs=[file]), "SandboxConfig.local_dirs", "not an existing folder"
+    )
     refused(lambda: sandbox(local_files=[(file, "../x")]), first, "'..'")
     refused(lambda: sandbox(local_files=[(file, "/")]), first)
     refused(lambda: sandbox(local_files=[(file, "")]), first, "empty")

@@ -61,7 +61,7 @@ def test_a_folder_is_a_model_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in (str(tmp_path / "m"), "./m", "m", "~/m"):
         assert ModelConfig(name).is_local
     assert ModelConfig(cast("str", tmp_path / "m")).name == str(tmp_path / "m")
-    refused(lambda: ModelConfig("./missing"), "ModelConfig.name", "no folder")
+    refused(lambda: ModelConfig("./missing"), "ModelConfig.name", "not an existing folder")
     refused(lambda: ModelConfig("./m", revision="v1"), "ModelConfig.revision", "no revisions")
 
 

@@ -112,5 +112,5 @@ async def test_junk_ends_the_connection_and_the_proxy_goes_on(tmp_path: Path, ju
 def test_ports_come_from_the_scheme() -> None:
     assert endpoint_of("https://API.example.org/v1") == ("api.example.org", 443)
     assert endpoint_of("http://[::1]:8000") == ("::1", 8000)
-    with pytest.raises(ValueError, match="no http or https URL"):
+    with pytest.raises(ValueError, match="not an http or https URL"):
         endpoint_of("ftp://example.org")
