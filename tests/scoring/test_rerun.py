@@ -87,6 +87,14 @@ def total(values: np.ndarray, scale: float = 1.0) -> float:
     return float(values.sum()) * scale
 
 @expose
+def site(layer: int | str, options: dict[str, bool | float | str] | None = None) -> str:
+    return f"{layer!r} {options!r}"
+
+@expose
+def named(which: str | Handle) -> float:
+    return float(len(which)) if isinstance(which, str) else float(which.value.sum())
+
+@expose
 def stream(count: int) -> Iterator[np.ndarray]:
     for n in range(count):
         yield np.full(3000, n / 3)
@@ -119,6 +127,8 @@ tools.steer("go ", [change, tools.Change(v)]); tools.parts(v); tools.many(3000)
 tools.reverse(b"bytes" * 900); tools.others()
 h = tools.keep(v); a, b = tools.both(h)
 tools.total(b, scale=3.0); a[2:5]; h.fetch()
+tools.site(3); tools.site("blocks.3.attn.hook_z", {"thinking": False, "scale": 0.5, "name": "x"})
+tools.named("abc"); tools.named(h)
 list(tools.stream(3)); tools.rounded()
 try:
     tools.read("")
@@ -133,7 +143,8 @@ OVER_MCP: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 STEADY = (
     *("between", "between", "read", "steer", "parts", "many", "reverse", "others", "keep"),
-    *("both", "total", "handle.fetch", "handle.fetch", "stream", "rounded"),
+    *("both", "total", "handle.fetch", "handle.fetch", "site", "site", "named", "named"),
+    *("stream", "rounded"),
 )
 
 
