@@ -46,6 +46,7 @@ def commands(folder: Path, first: str, second: str) -> list[list[str]]:
         ["doctor", "--json"],
         ["init", str(folder / "\x1b]0;planted\x07")],
         ["judge", "planted\x1b]0;planted\x07"],
+        ["organism", "planted\x1b]0;planted\x07"],
         ["demo", "--planted\x1b]0;planted\x07"],
         ["planted\x1b]0;planted\x07"],
     ]
