@@ -55,9 +55,14 @@ def test_help_lists_every_command_without_importing_any() -> None:
 
 
 @pytest.mark.parametrize("name", list(_COMMANDS))
-def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_explains_itself_on_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([name, "--help"]) == 0
-    assert "Usage: seer " + name in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Usage: seer " + name in said
+    assert not [line for line in said.splitlines() if len(line) > 80]
 
 
 def test_an_unknown_command_suggests_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:

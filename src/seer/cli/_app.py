@@ -92,8 +92,8 @@ Examples:
   seer check interface.py            what an agent would be able to call
   seer runs list --status error     then: seer runs show RUN
 \b
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done, problems found, 130 interrupted.
-Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (also zsh_source, fish_source)""",
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 problems found, 130 interrupted
+Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (or zsh_source)""",
 )
 @click.version_option(__version__, message="seer %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Show the library's log on standard error.")

@@ -35,7 +35,7 @@ _HARMLESS = re.compile(r"(?i)^(|none|\*+|x+|\.+|<.*>|\$\{?\w+\}?|changeme|your[-
     name="check",
     epilog="""\b
 Examples:
-  seer check interface.py                 a tiny random model in place of the real one
+  seer check interface.py            a tiny random model replaces the real one
   seer check interface.py --model ./gemma --package einops
   seer check interface.py --json | jq '.functions[].signature'
 \b

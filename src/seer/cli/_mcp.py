@@ -46,9 +46,9 @@ Examples:
   seer mcp interface.py --for claude > .mcp.json
   seer mcp interface.py --for codex >> ~/.codex/config.toml
   seer mcp interface.py --for gemini > .gemini/settings.json
-  seer mcp ID --for cursor > .cursor/mcp.json    ID: from `seer serve --detach`
+  seer mcp ID --for cursor > .cursor/mcp.json   ID: of `seer serve --detach`
   seer mcp ID --for vscode > .vscode/mcp.json
-  seer mcp interface.py --http --for codex       one server for several clients""",
+  seer mcp interface.py --http --for codex      one server for all clients""",
 )
 @click.argument("target")
 @machine_options

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     name="replay",
     epilog="""\b
 Examples:
-  seer replay RUN                      the same program, answered from the record
-  seer replay RUN --live-after local   continue in a real sandbox where the record ends
-  seer replay RUN --fork-at 3 --agent claude    repeat 3 turns, then continue live
+  seer replay RUN                      answered from the record
+  seer replay RUN --live-after local   then continue in a real sandbox
+  seer replay RUN --fork-at 3 --agent claude   repeat 3 turns, then go live
 \b
 Exit code 3: the program ran, but did something other than the record says.""",
 )

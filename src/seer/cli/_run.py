@@ -31,9 +31,9 @@ _PR_SET_PDEATHSIG = 1
     context_settings={"ignore_unknown_options": True},
     epilog="""\b
 Examples:
-  seer run                                            main.py in this folder
+  seer run                             main.py in this folder
   seer run my-study/main.py --agent claude --name first-try
-  seer run main.py --runs ./records -- --seed 3       what follows -- goes to the program
+  seer run main.py -- --seed 3         the program gets what follows --
 \b
 The exit code is the program's own.""",
 )

@@ -22,7 +22,7 @@ from seer.console import say, say_json, table
     epilog="""\b
 Examples:
   seer serve interface.py --model google/gemma-2-9b --gpu A100
-  seer serve interface.py --detach        then: seer shell ID, seer mcp ID, seer stop ID""",
+  seer serve interface.py --detach     then: seer shell ID, seer stop ID""",
 )
 @interface_argument
 @machine_options

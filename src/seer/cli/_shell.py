@@ -20,8 +20,8 @@ from seer.console._output import filtered_output
     name="shell",
     epilog="""\b
 Examples:
-  seer shell interface.py --model ./gemma     a Python prompt with the exposed functions
-  seer shell ID                               the same, for what `seer serve --detach` left running
+  seer shell interface.py --model ./gemma   a prompt with the functions
+  seer shell ID                             of `seer serve --detach`
   echo 'print(count("a"))' | seer shell interface.py""",
 )
 @click.argument("target")

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   seer sweep main.py --matrix agents.toml --into sweeps/first --concurrency 8
-  seer sweep main.py --matrix agents.toml --into sweeps/big --on ray --gpus 1 --concurrency 40
-  seer sweep --into sweeps/first                  results so far, also while it runs
+  seer sweep main.py --matrix agents.toml --into sweeps/big --on ray --gpus 1
+  seer sweep --into sweeps/first                  results so far
   seer sweep --into sweeps/first --concurrency 2  change one that is running
 \b
-agents.toml: agents = ["claude", "openai"], tools = [...], models = [...], seeds = 5
-After a crash, the same command continues: finished cells are not run again. Killed cells are
-retried once; failed cells are not (see --retry-failed).
-Nodes of a cluster have their own environment: name the keys that the program needs with --env.
+agents.toml: agents = ["claude", "openai"], models = [...], seeds = 5
+After a crash, the same command continues: finished cells are not run again.
+Killed cells are retried once; failed cells are not (see --retry-failed).
+On a cluster, name the keys that the program needs with --env.
 Exit code 3: some cells have no result.""",
 )
 @click.argument(

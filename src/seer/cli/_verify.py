@@ -16,7 +16,7 @@ from seer.console import say, say_json
     name="verify",
     epilog="""\b
 Examples:
-  seer verify RUN                          against the record, whose hashes are checked first
+  seer verify RUN                  against the record; its hashes come first
   seer verify RUN --live interface.py --model ./gemma --name model_tools
 \b
 Exit code 3: a claim does not stand, or something is flagged.""",
