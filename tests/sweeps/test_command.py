@@ -63,7 +63,7 @@ def test_places_and_variables_reach_the_sweep(
     [
         (["--gpus", "1"], "need --on ray"),
         (["--on", "slurm"], "neither 'here' nor 'ray'"),
-        (["--env", "NOT_THERE_AT_ALL"], "no such variable"),
+        (["--env", "NOT_THERE_AT_ALL"], "is not set here"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(given: list[str], options: list[str], said: str) -> None:

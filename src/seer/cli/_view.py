@@ -14,7 +14,7 @@ from seer.console import say
 Examples:
   seer view                         all runs, live, on loopback
   seer view RUN                     one of them
-  seer view --allow-control         also stop runs, message agents, raise limits
+  seer view --allow-control         also stop runs and message agents
   seer view --share RUN -o run.html one file, without secrets and paths""",
 )
 @run_argument("run", required=False)
