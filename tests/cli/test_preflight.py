@@ -121,7 +121,7 @@ def test_a_sweep_over_a_model_that_is_not_there_does_not_begin(tmp_path: Path) -
     program(tmp_path, ", provider='human'")
     (tmp_path / "matrix.toml").write_text('models = ["./gemma"]\n')
     said = refused(tmp_path, "sweep", "main.py", "--matrix", "matrix.toml", "--into", "s")
-    assert said.startswith("error: model './gemma':") and "is no folder" in said
+    assert said.startswith("error: model './gemma':") and "is not a folder" in said
     assert not (tmp_path / "s").exists()
 
 
