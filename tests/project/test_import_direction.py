@@ -38,6 +38,7 @@ ORDER = [
     "_settings",
     "_ending",
     "_sync",
+    "_sockets",
     "_transient",
     "_janitor",
     "_places",

@@ -13,8 +13,10 @@ import asyncio
 import contextlib
 import logging
 import socket
+from functools import partial
 from pathlib import Path
 
+from seer._sockets import connect_in_thread
 from seer.errors import PathEscapeError, RemoteFileError, SandboxLostError
 from seer.isolation import connect_beneath
 from seer.providers import Channel, Listener, Machine
@@ -68,10 +70,6 @@ class SocketChannel(Channel):
 
     async def close(self) -> None:
         """Close the socket."""
-        self.shut()
-
-    def shut(self) -> None:
-        """Close the socket, for callers that cannot await."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(OSError):
@@ -97,8 +95,8 @@ async def connect_in_machine(machine: Machine, path: str) -> Channel:
         except RemoteFileError as error:
             raise SandboxLostError(f"nothing listens on {path!r}: {error}") from None
     try:
-        # Not on the loop: a listener that accepts nothing makes a connect wait.
-        connection = await asyncio.to_thread(connect_beneath, root, path.removeprefix(run))
+        inner = path.removeprefix(run)
+        connection = await connect_in_thread(partial(connect_beneath, root, inner))
     except (OSError, PathEscapeError) as error:
         raise SandboxLostError(f"nothing listens on {path!r}: {error}") from None
     return SocketChannel(connection)
@@ -153,7 +151,7 @@ class ReverseTunnel:
 
     async def _serve(self, channel: Channel) -> None:
         try:
-            near = SocketChannel(await asyncio.to_thread(connect_path, self._target))
+            near = SocketChannel(await connect_in_thread(partial(connect_path, self._target)))
         except OSError as error:
             # Once: a program in the machine can connect as often as it likes.
             level = logging.DEBUG if self._warned else logging.WARNING

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from seer._sockets import Acceptor
 from seer._sync import run_on
 from seer.execution._folders import PrivateFolder
 from seer.mcp._streams import Pipes
@@ -41,8 +42,7 @@ class Door:
         self._serve = serve
         self._loop = asyncio.get_running_loop()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._accepting: asyncio.Task[None] | None = None
-        self._clients: set[asyncio.Task[None]] = set()
+        self._acceptor: Acceptor | None = None
         self._closers: list[Callable[[], Awaitable[None]]] = []
 
     @classmethod
@@ -59,12 +59,11 @@ class Door:
             shutil.copyfile(_RELAY, folder.path / "relay.py")
             _bind(self._listener, folder.path)
             self._listener.listen(64)
-            self._listener.setblocking(False)
         except BaseException:
             self._listener.close()
             folder.remove()
             raise
-        self._accepting = asyncio.create_task(self._accept())
+        self._acceptor = Acceptor(self._listener, self._welcome)
         return self
 
     @property
@@ -86,28 +85,18 @@ class Door:
         await run_on(self._loop, self._close())
 
     async def _close(self) -> None:
-        tasks = [*self._clients, *([self._accepting] if self._accepting else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._listener.close()
+        if self._acceptor is not None:
+            await self._acceptor.close()
         self._folder.remove()
         closers, self._closers = self._closers, []
         for closer in closers:
             await closer()
 
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(self._listener)
-            task = asyncio.create_task(self._welcome(connection))
-            # Also when the task is cancelled before it has begun.
-            task.add_done_callback(lambda _, connection=connection: connection.close())
-            self._clients.add(task)
-            task.add_done_callback(self._clients.discard)
-
     async def _welcome(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
+        with connection:
+            await self._admit(connection)
+
+    async def _admit(self, connection: socket.socket) -> None:
         user = _peer_user(connection)
         if user != os.geteuid():
             logger.warning("refused user %s at the door of %r", user, self._name)

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 
+from seer._sockets import readable
 from seer.mcp._lines import TOO_LONG, Refusal
 
 LINE_LIMIT = 64 * 1024 * 1024
@@ -35,7 +36,7 @@ class Pipes:
             ValueError: They are not pipes, sockets or terminals.
             OSError: The relay went away.
         """
-        await _readable(connection)
+        await readable(connection)
         greeting, fds, _, _ = socket.recv_fds(connection, 256, 2)
         try:
             if not greeting.startswith(b"1") or len(fds) != 2:
@@ -104,13 +105,3 @@ class Pipes:
         """Close both."""
         self._read_transport.close()
         self._writer.close()
-
-
-async def _readable(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(connection, lambda: ready.done() or ready.set_result(None))
-    try:
-        await ready
-    finally:
-        loop.remove_reader(connection)

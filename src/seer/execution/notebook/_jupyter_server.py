@@ -12,10 +12,12 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from seer._redact import register_secrets
+from seer._sockets import Acceptor, connect_in_thread
 from seer.errors import MissingExtraError, SandboxLostError, StartError
 from seer.execution._sockets import SocketChannel, connect_path, relay
 from seer.execution.notebook._edits import Edit, Notebook
@@ -73,7 +75,7 @@ class JupyterServer:
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._ids = itertools.count(1)
-        self._listeners: list[socket.socket] = []
+        self._acceptors: list[Acceptor] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._listening: asyncio.Task[None] | None = None
         self._logging: asyncio.Task[None] | None = None
@@ -165,8 +167,8 @@ class JupyterServer:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for listener in self._listeners:
-            listener.close()
+        for acceptor in self._acceptors:
+            await acceptor.close()
 
     def _kernel_socket(self, number: int) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -182,36 +184,12 @@ class JupyterServer:
 
     def _offer(self, listener: socket.socket, reach: Callable[[], Awaitable[Channel]]) -> None:
         """Relay connections to what `reach` connects to."""
-        listener.setblocking(False)
-        self._listeners.append(listener)
-        self._keep(asyncio.create_task(self._accept(listener, reach)))
-
-    async def _accept(
-        self, listener: socket.socket, reach: Callable[[], Awaitable[Channel]]
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        room = asyncio.Semaphore(_MOST)
-        while True:
-            await room.acquire()
-            connection, _ = await loop.sock_accept(listener)
-            near = SocketChannel(connection)
-            task = asyncio.create_task(self._relay(near, reach))
-            # Also when the task is cancelled before it has begun.
-            task.add_done_callback(lambda _, near=near: near.shut())
-            task.add_done_callback(lambda _: room.release())
-            self._keep(task)
-
-    async def _relay(self, near: SocketChannel, reach: Callable[[], Awaitable[Channel]]) -> None:
-        try:
-            far = await reach()
-        except (SandboxLostError, OSError):
-            await near.close()  # no kernel just now; the server's client tries again by itself
-            return
-        await relay(near, far)
+        self._acceptors.append(Acceptor(listener, partial(_relay, reach), limit=_MOST))
 
     async def _dial_server(self) -> Channel:
         # Beneath its folder, which the server can write to.
-        return SocketChannel(await asyncio.to_thread(connect_path, self._home / "http"))
+        connect = partial(connect_path, self._home / "http")
+        return SocketChannel(await connect_in_thread(connect))
 
     async def _spawn(self, key: str) -> None:
         spawn = await asyncio.to_thread(prepare, self._home, self._code)
@@ -326,6 +304,18 @@ class JupyterServer:
         assert isinstance(task, asyncio.Task)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _relay(reach: Callable[[], Awaitable[Channel]], connection: socket.socket) -> None:
+    near = SocketChannel(connection)
+    try:
+        far = await reach()
+    except (SandboxLostError, OSError):
+        return  # no kernel just now; the server's client tries again by itself
+    else:
+        await relay(near, far)
+    finally:
+        await near.close()
 
 
 def _serve_file(file: NotebookFile, request: dict[str, Any]) -> dict[str, Any]:

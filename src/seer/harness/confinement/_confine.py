@@ -27,6 +27,7 @@ from typing import cast
 import anyio
 
 from seer._addresses import address
+from seer._sockets import accept
 from seer.errors import IsolationUnavailableError
 from seer.execution._folders import PrivateFolder
 from seer.harness.confinement._endpoint_proxy import EndpointProxy
@@ -258,8 +259,7 @@ class LaunchSocket:
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
-        peer, _ = await loop.sock_accept(self._listener)
-        with peer:
+        with await accept(self._listener) as peer:
             credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             self._pid = struct.unpack("3i", credentials)[0]
             data = b""

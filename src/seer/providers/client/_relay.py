@@ -12,6 +12,7 @@ import socket
 from typing import cast
 
 from seer._addresses import address
+from seer._sockets import Acceptor
 from seer._transient import TransientFolder
 from seer.errors import RemoteFileError, SandboxLostError
 from seer.providers._base import Machine
@@ -36,10 +37,8 @@ class Relay(HostSocket):
         super().__init__(folder.path / _SOCKET)
         self._machine = machine
         self._target = target
-        self._listener = listener
-        self._passing: set[asyncio.Task[None]] = set()
         self._folder = folder
-        self._accepting = asyncio.create_task(self._accept())
+        self._acceptor = Acceptor(listener, self._pass)
 
     @classmethod
     async def open(cls, machine: Machine, target: str) -> "Relay":
@@ -47,7 +46,6 @@ class Relay(HostSocket):
         # Short: tools such as curl take no path of more than 107 bytes.
         folder = TransientFolder("gate")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.setblocking(False)
         try:
             path = folder.path / _SOCKET
             with address(path) as where:
@@ -63,20 +61,8 @@ class Relay(HostSocket):
 
     async def close(self) -> None:
         """Stop listening, and break every connection."""
-        tasks = [self._accepting, *self._passing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._listener.close()
+        await self._acceptor.close()
         self._folder.remove()
-
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            connection, _ = await loop.sock_accept(self._listener)
-            task = asyncio.create_task(self._pass(connection))
-            self._passing.add(task)
-            task.add_done_callback(self._passing.discard)
 
     async def _pass(self, near: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=near, limit=READ_LIMIT)

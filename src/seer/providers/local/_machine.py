@@ -6,8 +6,10 @@ import os
 import socket
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from seer._sockets import connect_in_thread, readable
 from seer.errors import IsolationError, PathEscapeError, RemoteFileError
 from seer.isolation import connect_beneath, open_beneath
 from seer.providers.client._channel import StreamChannel
@@ -98,14 +100,8 @@ class LocalMachine(SupervisedMachine):
             return await super().connect(address)
         mount, relative = found
         await self._lease.check_usable()
-        # In a thread: a listener that accepts nothing makes a connect wait.
-        connecting = asyncio.create_task(asyncio.to_thread(connect_beneath, mount.source, relative))
         try:
-            sock = await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            # The thread goes on, so its result is closed when it comes.
-            connecting.add_done_callback(_close_result)
-            raise
+            sock = await connect_in_thread(partial(connect_beneath, mount.source, relative))
         except (PathEscapeError, OSError) as error:
             number = error.errno or errno.EACCES
             raise RemoteFileError(number, error.strerror or str(error), address) from None
@@ -133,11 +129,6 @@ class LocalMachine(SupervisedMachine):
             ended=self._lease.ended,
             lost=self._lease.why_lost,
         )
-
-
-def _close_result(connecting: asyncio.Task[socket.socket]) -> None:
-    if not connecting.cancelled() and connecting.exception() is None:
-        connecting.result().close()
 
 
 class HostListener(Listener):
@@ -180,26 +171,26 @@ class HostListener(Listener):
 
     async def __anext__(self) -> Channel:
         """The next connection."""
-        if self._closed.is_set():
-            raise StopAsyncIteration
-        loop = asyncio.get_running_loop()
-        accepting = asyncio.create_task(loop.sock_accept(self._socket))
-        waits = [asyncio.create_task(event.wait()) for event in (self._closed, self._ended)]
-        try:
-            await asyncio.wait([accepting, *waits], return_when=asyncio.FIRST_COMPLETED)
-            if accepting.done():
-                connection, _ = accepting.result()
-                reader, writer = await asyncio.open_unix_connection(
-                    sock=connection, limit=READ_LIMIT
-                )
-                return StreamChannel(reader, writer, self._lost)
+        while True:
+            conditions = (readable(self._socket), self._closed.wait(), self._ended.wait())
+            waits = [asyncio.ensure_future(condition) for condition in conditions]
+            try:
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in waits:
+                    task.cancel()
+                await asyncio.gather(*waits, return_exceptions=True)
             if self._closed.is_set():
                 raise StopAsyncIteration
-            raise await self._lost()
-        finally:
-            for task in (accepting, *waits):
-                task.cancel()
-            await asyncio.gather(accepting, *waits, return_exceptions=True)
+            if waits[0].cancelled():
+                raise await self._lost()
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                continue
+            connection.setblocking(False)
+            streams = await asyncio.open_unix_connection(sock=connection, limit=READ_LIMIT)
+            return StreamChannel(*streams, self._lost)
 
     async def close(self) -> None:
         """Stop listening and remove the socket."""

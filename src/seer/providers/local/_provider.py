@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from seer._sockets import connect_in_thread, readable
 from seer.errors import ConfigError, ProviderError, SandboxLostError, SandboxNotFoundError
 from seer.isolation import connect_beneath
 from seer.providers._base import Machine, Provider
@@ -141,15 +142,9 @@ async def _start_keeper(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]
 
 
 async def _read_pipe(fd: int) -> bytes:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
     os.set_blocking(fd, False)
-    loop.add_reader(fd, readable.set)
-    try:
-        await readable.wait()
-        return os.read(fd, 16)
-    finally:
-        loop.remove_reader(fd)
+    await readable(fd)
+    return os.read(fd, 16)
 
 
 async def _give_up(keeper: KeeperClient) -> None:
@@ -186,7 +181,7 @@ def _tail(path: Path) -> str:
 
 async def _reach_keeper(folder: Path) -> KeeperClient | None:
     try:
-        sock: socket.socket = await asyncio.to_thread(connect_beneath, folder, "keeper.sock")
+        sock = await connect_in_thread(partial(connect_beneath, folder, "keeper.sock"))
     except OSError:
         return None
     return await KeeperClient.on(sock)
