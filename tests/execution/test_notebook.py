@@ -216,8 +216,10 @@ async def test_the_server_offers_nothing_beyond_the_notebook(
     ]:
         status, _ = await person.ask(method, path, body)
         assert status >= 400, (method, path, status)
-    beside = {path.name for path in visited.notebook_path.parent.iterdir()}
-    assert beside == {"beside.html", visited.notebook_path.name}
+    expected = {"beside.html", visited.notebook_path.name}
+    folder = visited.notebook_path.parent
+    # A notebook that is being written has a second file for a moment.
+    await await_until(lambda: {path.name for path in folder.iterdir()} == expected, "no more files")
     _, listing = await person.ask("GET", "/api/contents")
     assert [entry["name"] for entry in listing["content"]] == [person.notebook]
     _, specs = await person.ask("GET", "/api/kernelspecs")

@@ -173,6 +173,25 @@ async def test_a_secret_of_a_configuration_may_be_one_that_modal_keeps(
     assert "not set: NOT_SET;" in caplog.text
 
 
+async def test_a_small_machine_that_ends_before_it_answers_has_prepared_all_the_same(
+    cloud: ModalCloud,
+) -> None:
+    cloud.faults.unanswered = "/leave"
+    config = SandboxConfig(
+        gpu=None,
+        provider="modal",
+        network="none",
+        lease=LEASE,
+        execution_mode=ExecutionMode.LOCAL,
+        python_packages=["pip"],
+    )
+    sandbox = await Sandbox(config).astart()
+    try:
+        assert (await sandbox.aexec("echo started")).strip() == "started"
+    finally:
+        await sandbox.aterminate()
+
+
 async def test_credentials_never_enter_a_sandbox(cloud: ModalCloud) -> None:
     secret = cloud.environment["MODAL_TOKEN_SECRET"]
     async with _started() as machine:

@@ -63,8 +63,9 @@ class Output:
 class Exec:
     """One command."""
 
-    def __init__(self, running: Running, *, seconds: int) -> None:
+    def __init__(self, running: Running, command: str, *, seconds: int) -> None:
         self._running = running
+        self.command = command
         self.stdout, self.stderr = Output(), Output()
         self.received = 0
         """Bytes of standard input that have arrived."""

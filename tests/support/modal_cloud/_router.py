@@ -60,7 +60,9 @@ class CommandRouter(Service):
             running = await sandbox.container.run(
                 list(request.command_args), env=env, cwd=request.workdir or "/"
             )
-            sandbox.execs[request.exec_id] = Exec(running, seconds=request.timeout_secs)
+            sandbox.execs[request.exec_id] = Exec(
+                running, " ".join(request.command_args), seconds=request.timeout_secs
+            )
         await stream.send_message(sr_pb2.TaskExecStartResponse())
 
     async def TaskExecStdioRead(self, stream: AnyStream) -> None:
@@ -78,7 +80,12 @@ class CommandRouter(Service):
         await stream.send_message(sr_pb2.TaskExecStdinWriteResponse())
 
     async def TaskExecWait(self, stream: AnyStream) -> None:
-        code = await self._exec(await receive(stream)).wait()
+        request = await receive(stream)
+        running = self._exec(request)
+        if self._faults.unanswered and self._faults.unanswered in running.command:
+            await self._sandboxes.of_task(request.task_id).ended.wait()
+            raise GRPCError(Status.FAILED_PRECONDITION, "Sandbox has already shut down")
+        code = await running.wait()
         await stream.send_message(
             sr_pb2.TaskExecWaitResponse(signal=-code)
             if code < 0

@@ -50,6 +50,8 @@ class Faults:
     """The GPU that sandboxes with one get, whatever they asked for."""
     build_failure: str = ""
     """Words with which every image build that runs commands fails."""
+    unanswered: str = ""
+    """Text of commands whose exit code nobody learns, because their sandbox ends first."""
 
 
 @dataclass

@@ -152,7 +152,8 @@ class RentedHost(RemoteHost):
     async def leave(self) -> None:
         """Have it flush its storage and end itself, then release it."""
         await self._stop_beating()
-        with contextlib.suppress(ProviderError):
+        # It may have ended before its answer came.
+        with contextlib.suppress(ProviderError, SandboxLostError):
             await self.link.run(["/bin/sh", "-c", "sync $0/cache; touch $0/leave", ROOT])
             await self.rental.gone(_LAST_WORDS)
         await self.release()
