@@ -1,6 +1,7 @@
 """A run has exactly its own calls, in their order, or says which are missing."""
 
 import json
+import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -184,6 +185,32 @@ async def test_a_run_whose_last_event_cannot_be_written_ends_with_an_error_and_f
         assert open_run(run.run_id).status == "error"
         assert (last(events).reason, last(events).message) == ("error", "the disk is full")
         assert [path for path in here.record.glob("*") if path.name != "ring"] == []
+
+
+async def test_a_call_that_does_not_fit_on_the_disk_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    blob = RunRecord.blob
+
+    def full(self: RunRecord, data: bytes) -> str:
+        if len(data) > 100_000:
+            raise RecordError("the disk is full")
+        return blob(self, data)
+
+    monkeypatch.setattr(RunRecord, "blob", full)
+    code = "import tools\ntools.small(1)\ntools.array(2)"
+    agent = Scripted([Step(calls=(Call(tool="python", arguments={"code": code}),))])
+    async with place(tmp_path) as here:
+        run = run_agent("look", provider=agent, session=here.session)
+        with pytest.raises(RecordError, match="the disk is full"):
+            async for _ in run:
+                pass
+    found = open_run(run.run_id)
+    found.verify()
+    assert (found.status, found.meta["message"]) == ("error", "the disk is full")
+    assert arguments(found) == [1]
+    # The exception says it all; the log does not repeat it.
+    assert not [line for line in caplog.records if line.levelno >= logging.WARNING]
 
 
 async def test_a_crash_in_a_run_costs_the_call_that_ran_and_no_other(tmp_path: Path) -> None:

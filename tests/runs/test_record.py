@@ -1,8 +1,10 @@
 """The record of a run: complete, chained, free of secrets, and readable after a crash."""
 
 import base64
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -144,6 +146,72 @@ def test_a_closed_record_that_was_cut_short_is_noticed(tmp_path: Path) -> None:
         Run(record.folder).verify()
 
 
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (errno.ENOSPC, "the disk is full: 1 events"),
+        (errno.EDQUOT, "your disk quota is used up: 1 events"),
+        (errno.EROFS, "the disk is now read-only: 1 events"),
+        (errno.EIO, r"its record cannot be written \(\[Errno 5\] .*\): 1 events"),
+    ],
+)
+def test_a_record_that_cannot_grow_says_why_and_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, why: str
+) -> None:
+    record = make(tmp_path)
+    record.event({"n": 1})
+
+    def fail(fd: int, data: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", fail)
+        with pytest.raises(RecordError, match=why) as raised:
+            record.event({"n": 2})
+    assert str(raised.value).endswith("then start the program again")
+    assert "\n" not in str(raised.value)
+    record.close("error")
+    assert list(Run(record.folder).events()) == [{"n": 1}]
+    Run(record.folder).verify()
+
+
+def test_a_line_that_fits_only_in_part_is_not_kept(tmp_path: Path) -> None:
+    code = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from seer.errors import RecordError\n"
+        "from seer.runs import RunRecord\n"
+        "record = RunRecord.create(Path(sys.argv[1]), 'a-run', meta={})\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "try:\n"
+        "    while True:\n"
+        "        record.event({'text': 'x' * 3000})\n"
+        "except RecordError as error:\n"
+        "    print(error)\n"
+        "record.event({'text': 'y'})\n"
+        "record.close('error')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
+    assert "File too large" in done.stdout, done.stderr
+    run = Run(tmp_path / "a-run")
+    run.verify()
+    assert [len(event["text"]) for event in run.events()] == [3000] * 6 + [1]
+
+
+def test_a_record_whose_folder_was_removed_does_not_bring_it_back(tmp_path: Path) -> None:
+    record = make(tmp_path)
+    shutil.rmtree(record.folder)
+    for write in (
+        lambda: record.event({"n": 1}),
+        lambda: record.event({"text": "x" * 9000}),
+        lambda: record.artifact("notebook.ipynb", "{}"),
+        lambda: record.close("completed"),
+    ):
+        with pytest.raises(RecordError, match="was removed or renamed; start the program again"):
+            write()
+    assert not record.folder.exists()
+
+
 def test_a_changed_blob_is_noticed(tmp_path: Path) -> None:
     record = make(tmp_path)
     record.event({"text": "x" * 9000})
@@ -176,25 +244,6 @@ def test_a_record_that_is_opened_again_goes_on_after_the_torn_line(tmp_path: Pat
     again = RunRecord(record.folder)
     again.event({"n": 1})
     assert [event["n"] for event in Run(record.folder).events()] == [0, 1]
-
-
-def test_a_full_disk_is_an_error_and_leaves_whole_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = make(tmp_path)
-    record.event({"n": 0})
-    real = os.write
-
-    def short(fd: int, data: bytes) -> int:
-        return real(fd, data[: len(data) // 2])
-
-    monkeypatch.setattr(os, "write", short)
-    with pytest.raises(RecordError, match="only a part"):
-        record.event({"n": 1})
-    monkeypatch.undo()
-    record.event({"n": 2})
-    record.close("completed")
-    assert [event["n"] for event in Run(record.folder).events()] == [0, 2]
 
 
 def test_artifacts_stay_in_the_folder(tmp_path: Path) -> None:

@@ -107,7 +107,12 @@ class Recording:
         await self._collector.follow(self._gates)
 
     def event(self, event: Event) -> None:
-        """Write one event."""
+        """Write one event.
+
+        Raises:
+            RecordError: The event, or a call of a gate before it, cannot be written. This is raised
+                once; later events are not recorded.
+        """
         self._tracing.event(event)
         self._tool_calls.event(event)
         if self._record is None or self._broken:
@@ -116,9 +121,10 @@ class Recording:
         if event.raw is not None and (raw := raw_json(event.raw)) is not None:
             data["raw"] = raw
         try:
+            self._check_calls()
             self._record.event(data)
         except RecordError:
-            # The run ends because of this; what it still has to say must not fail again.
+            # The run ends because of this; its last events must not fail again.
             self._broken = True
             raise
         if isinstance(event, RunFinished):
@@ -130,6 +136,10 @@ class Recording:
                 "cost_usd": event.cost_usd,
             }
 
+    def _check_calls(self) -> None:
+        if self._collector is not None and self._collector.failure is not None:
+            raise self._collector.failure
+
     def limits(self, limits: Mapping[str, float | None]) -> None:
         """Note limits that were changed while the run runs."""
         if self._record is not None:
@@ -139,26 +149,42 @@ class Recording:
         """Take the last calls of the gates, which write theirs down with a delay.
 
         Returns:
-            Which calls are missing from the record; empty where none are.
+            Which calls are missing from the record; empty where none are, or where the run already
+            failed because the record cannot be written.
+
+        Raises:
+            RecordError: Something cannot be written.
         """
         missing = "" if self._collector is None else await self._collector.stop()
         if missing:
             self._missing = missing
-        if self._record is not None and self.replayed is not None:
+        try:
+            self._check_calls()
+            self._keep_files()
+        except RecordError as error:
+            if not self._broken:
+                self._broken = True
+                raise
+            logger.info("the record of a run is not complete: %s", error)
+        return "" if self._broken else missing
+
+    def _keep_files(self) -> None:
+        """Copy the notebook into the record, or what the replayed run has there."""
+        if self._record is None:
+            return
+        if self.replayed is not None:
             for path in self.replayed.artifacts():
                 content = (self.replayed.folder / "artifacts" / path).read_bytes()
                 self._record.artifact(str(path), content)
-        elif self._record is not None and self._notebook is not None:
-            self._keep_notebook(self._record, self._notebook)
-        return missing
-
-    def _keep_notebook(self, record: RunRecord, path: Path) -> None:
-        try:
-            # Others write into that folder too, so no link in it is followed.
-            content = read_bytes(path.parent, path.name)
-            record.artifact("notebook.ipynb", content.decode("utf-8", "surrogateescape"))
-        except (OSError, SeerError) as error:
-            logger.warning("the notebook %s is not in the record: %s", path, error)
+        elif self._notebook is not None:
+            path = self._notebook
+            try:
+                # Others write into that folder too, so no link in it is followed.
+                text = read_bytes(path.parent, path.name).decode("utf-8", "surrogateescape")
+            except (OSError, SeerError) as error:
+                logger.warning("the notebook %s is not in the record: %s", path, error)
+            else:
+                self._record.artifact("notebook.ipynb", text)
 
     def close(self, reason: FinishReason, message: str) -> None:
         """End the record."""
@@ -167,10 +193,10 @@ class Recording:
         try:
             missing = {"missing": self._missing} if self._missing else {}
             self._record.close(reason, {"message": message, **self._totals, **missing})
-        except RecordError:
+        except RecordError as error:
             if not self._broken:
                 raise
-            logger.exception("the record of a run could not be closed")
+            logger.info("the record of a run could not be closed: %s", error)
 
 
 def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[Followed]:

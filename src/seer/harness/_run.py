@@ -18,7 +18,7 @@ import anyio
 from seer._redact import Redactor
 from seer._sync import background_loop
 from seer.console._output import is_watched
-from seer.errors import ConfigError, ScriptError
+from seer.errors import ConfigError, RecordError, ScriptError
 from seer.events import (
     ErrorKind,
     Event,
@@ -159,7 +159,9 @@ class AgentRun(AsyncIterator[Event]):
                 # A cancelled scope of anyio's would cancel this wait too, and nobody would know
                 # when the agent has ended. `wait` leaves the driver alone when it is cancelled.
                 with anyio.CancelScope(shield=True):
-                    await asyncio.wait([asyncio.wrap_future(driver)])
+                    (ended,), _ = await asyncio.wait([asyncio.wrap_future(driver)])
+                if not ended.cancelled():
+                    ended.exception()  # retrieved: the consumer wants no more of the run
 
     def _end(self) -> None:
         self._unwanted = True
@@ -210,8 +212,8 @@ class AgentRun(AsyncIterator[Event]):
         except Exception as error:
             reason, message = "error", str(error) or type(error).__name__
             if self._seat is not None:
-                kind: ErrorKind = "script" if isinstance(error, ScriptError) else "internal"
-                self._seat.fail(kind, message)
+                # The program gets the error itself, so the log does not repeat it.
+                self._seat.fail(_kind(error), message, log=False)
             raise
         finally:
             await self._settle(reason, message)
@@ -300,6 +302,12 @@ class AgentRun(AsyncIterator[Event]):
             self.result = event
         if self._queue is not None:
             self._queue.put(event)
+
+
+def _kind(error: Exception) -> ErrorKind:
+    if isinstance(error, RecordError):
+        return "record"
+    return "script" if isinstance(error, ScriptError) else "internal"
 
 
 def _outcome(seat: Seat) -> tuple[FinishReason, str]:

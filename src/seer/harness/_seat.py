@@ -202,7 +202,13 @@ class Seat:
         return outcome
 
     def fail(
-        self, kind: ErrorKind, message: str, *, raw: object = None, retry_in: float | None = None
+        self,
+        kind: ErrorKind,
+        message: str,
+        *,
+        raw: object = None,
+        retry_in: float | None = None,
+        log: bool = True,
     ) -> None:
         """Report that the vendor, or the way to it, failed.
 
@@ -211,6 +217,7 @@ class Seat:
             message: What happened and what to do.
             raw: The vendor's own error.
             retry_in: Seconds until the provider tries again; None: it will not, the run ends.
+            log: Whether to log it too; not for an error that the program gets as an exception.
         """
         message = self._redact(message)
         event = ErrorEvent(
@@ -218,7 +225,8 @@ class Seat:
         )
         if retry_in is None:
             self.failure = self.failure or event
-            logger.error("run failed (%s): %s", kind, visible(message))
+            if log:
+                logger.error("run failed (%s): %s", kind, visible(message))
         else:
             logger.warning("%s; trying again in %.1f s: %s", kind, retry_in, visible(message))
         self.emit(event)

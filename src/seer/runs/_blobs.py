@@ -38,16 +38,19 @@ class BlobStore:
         return self._folder / digest[:2] / digest
 
     def put(self, data: bytes) -> str:
-        """Keep `data`; returns its name. The same content is kept once."""
+        """Keep `data`; returns its name. The same content is kept once.
+
+        Raises:
+            OSError: It cannot be written, such as on a full disk.
+        """
         digest = hashlib.sha256(data).hexdigest()
         path = self.path(digest)
         if path.exists():
             return digest
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, data)
-        except OSError as error:
-            raise RecordError(f"{path}: cannot be written: {error}") from error
+        # Not the parents: a run's folder that was removed must not come back with blobs alone.
+        self._folder.mkdir(exist_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        replace_file(path, data)
         return digest
 
     def get(self, digest: str) -> bytes:

@@ -1,10 +1,11 @@
 """Append-only JSON lines, each chained to the one before by hash.
 
-A line is written by one system call, so after a crash the file holds whole lines and at most one
+A line is written by one system call. So after a crash the file holds whole lines and at most one
 torn one at its end, which readers leave out and a writer that reopens the file cuts off. A line
 that was changed, removed or put in later breaks the chain, and the reader says where.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -59,20 +60,25 @@ class ChainWriter:
         """Add one line.
 
         Raises:
-            RecordError: It cannot be written (disk full); the file is as it was before.
+            OSError: It cannot be written, such as on a full disk; the file is as it was before.
         """
         body = canonical(value)
         digest = link(self._head, body)
         data = f'{{"hash":"{digest}","body":{body}}}\n'.encode("ascii")
+        written = 0
         try:
-            written = os.write(self._fd, data)
-            if written != len(data):
+            # A short write has no reason; the write of the rest fails with it.
+            while written < len(data):
+                done = os.write(self._fd, data[written:])
+                if not done:
+                    raise OSError(errno.EIO, "nothing was written", str(self._path))
+                written += done
+        except OSError:
+            if written:
                 os.ftruncate(self._fd, self._length)
-                raise RecordError(f"{self._path}: only a part of a line could be written")
-        except OSError as error:
-            if isinstance(error, RecordError):
-                raise
-            raise RecordError(f"{self._path}: cannot be written: {error}") from error
+            raise
+        if os.fstat(self._fd).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, "the file was removed", str(self._path))
         self._length += written
         self._head = digest
         self.count += 1

@@ -100,6 +100,8 @@ class CallCollector:
         self._on_call = on_call
         self._followers: list[_Follower] = []
         self._weights: list[asyncio.Task[None]] = []
+        self.failure: RecordError | None = None
+        """Why the record takes no more calls; None while it does."""
 
     async def follow(self, gates: Sequence[Followed]) -> None:
         """Start following. What the callers did before is taken too, as far as gates hold it and
@@ -111,7 +113,12 @@ class CallCollector:
         for item in gates:
             model = ", ".join(map(_model, about[item.gate.name].get("models") or ()))
             follower = _Follower(
-                item, self._record, self._on_call, model=model, tool_calls=self._tool_calls
+                item,
+                self._record,
+                self._on_call,
+                model=model,
+                tool_calls=self._tool_calls,
+                on_failure=self._failed,
             )
             self._followers.append(follower)
             self._weights.append(asyncio.create_task(self._note_weights(item.gate, about)))
@@ -136,7 +143,13 @@ class CallCollector:
     async def _note_weights(self, gate: RecordedGate, about: Mapping[str, dict[str, Any]]) -> None:
         if weights := await gate.weights():
             entry = {**about[gate.name], "weights": dict(weights)}
-            self._record.update({"interfaces": {gate.name: entry}})
+            try:
+                self._record.update({"interfaces": {gate.name: entry}})
+            except RecordError as error:
+                self._failed(error)
+
+    def _failed(self, error: RecordError) -> None:
+        self.failure = self.failure or error
 
 
 class _Follower:
@@ -150,12 +163,14 @@ class _Follower:
         *,
         model: str,
         tool_calls: ToolCalls,
+        on_failure: Callable[[RecordError], None],
     ) -> None:
         self._gate = followed.gate
         self._tool_calls = tool_calls
         self._followed = followed
         self._record = record
         self._on_call = on_call
+        self._on_failure = on_failure
         self._model = model
         self._asked: set[str] = set()
         self._seen = 0
@@ -221,7 +236,7 @@ class _Follower:
         except (SeerError, OSError, TimeoutError) as error:
             logger.info("%r may go on recording for a while: %s", self._gate.name, error)
         if self.missing:
-            logger.error("calls are missing from the record: %s", self.missing)
+            logger.info("calls are missing from the record: %s", self.missing)
 
     async def _take_rest(self, follow: Follow) -> None:
         async with asyncio.timeout(STALLED):
@@ -257,7 +272,7 @@ class _Follower:
                     self._news.set()
         except RecordError as error:
             self._fail(str(error))
-            logger.error("calls of %r are missing from the record: %s", self._gate.name, error)
+            self._on_failure(error)
         except (SeerError, OSError) as error:
             self._fail(f"the gate has ended before its last calls were taken: {error}")
 

@@ -11,15 +11,17 @@ A run is a folder::
 The folder is for the controller's user alone; no jail ever sees it.
 """
 
+import contextlib
 import errno
 import functools
 import json
 import logging
 import os
 import platform
+import shutil
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -36,12 +38,24 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 _RESERVE = "reserve"
 _RESERVED = 128 << 10
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_REASONS = {
+    errno.ENOSPC: ("the disk is full", "free some space"),
+    errno.EDQUOT: ("your disk quota is used up", "free some space"),
+    errno.EROFS: ("the disk is now read-only", "choose another folder with --runs or SEER_RUNS"),
+}
+"""By error number: why a record cannot be written, and what to do."""
 Status = Literal["running", "completed", "limit", "cancelled", "error", "crashed"]
 """`crashed`: the process that wrote the record is gone and did not close it."""
 
 
 class RunRecord:
-    """The open record of one run. Methods may be called from any thread."""
+    """The open record of one run. Methods may be called from any thread.
+
+    Raises:
+        RecordError: The record cannot be written. Every method can raise this. The message says
+            why, what was kept, and what to do.
+    """
 
     def __init__(self, folder: Path, secrets: Iterable[str] = ()) -> None:
         self.folder = folder
@@ -79,9 +93,14 @@ class RunRecord:
         try:
             root.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700)
-            _reserve(folder / _RESERVE)
+            try:
+                _reserve(folder / _RESERVE)
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         except OSError as error:
-            raise RecordError(f"{folder}: the record cannot be made: {error}") from error
+            why, remedy = _REASONS.get(error.errno or 0, (str(error), "choose another folder"))
+            raise RecordError(f"no record can be made in {str(root)!r}: {why}; {remedy}") from error
         record = cls(folder, secrets)
         record.update(
             {
@@ -99,7 +118,7 @@ class RunRecord:
 
     def update(self, values: Mapping[str, Any]) -> None:
         """Add to `run.json`; dicts are merged one level deep."""
-        with self._lock:
+        with self._writing():
             for key, value in values.items():
                 old = self._meta.get(key)
                 if isinstance(old, dict) and isinstance(value, Mapping):
@@ -109,40 +128,40 @@ class RunRecord:
 
     def event(self, data: Mapping[str, Any]) -> None:
         """Add one event, in its JSON form."""
-        with self._lock:
+        with self._writing():
             self._events.append(self._pack(data))
 
     def call(self, data: Mapping[str, Any]) -> None:
         """Add one call of the gate, in the form of `Call.to_json`."""
-        with self._lock:
+        with self._writing():
             self._calls.append(self._pack(data))
 
     def blob(self, data: bytes) -> str:
         """Keep bytes by content; returns the hash of what is kept. Arrays are kept this way."""
         data = scrub_bytes(data, self._redactor)
-        with self._lock:
+        with self._writing():
             return self._blobs.put(data)
 
     def artifact(self, name: str, content: bytes | str) -> Path:
         """Keep a file under `artifacts/`, without secrets.
 
         Raises:
-            RecordError: The name is not a plain relative path, or the file cannot be kept.
+            RecordError: The name is not a plain relative path, or the file cannot be written.
         """
         relative = Path(name)
         if relative.is_absolute() or ".." in relative.parts or not relative.parts:
             raise RecordError(f"artifact {name!r}: must be a path inside the run's folder")
-        target = self.folder / "artifacts" / relative
-        try:
+        kept = self.folder / "artifacts"
+        target = kept / relative
+        with self._writing():
+            kept.mkdir(exist_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(self._clean(content))
-        except OSError as error:
-            raise RecordError(f"artifact {name!r} cannot be kept: {error}") from error
+            replace_file(target, self._clean(content))
         return target
 
     def close(self, status: Status, totals: Mapping[str, Any] | None = None) -> None:
         """End the record. Closing twice is harmless."""
-        with self._lock:
+        with self._writing():
             if self._closed:
                 return
             self._closed = True
@@ -181,7 +200,35 @@ class RunRecord:
         return content.encode("utf-8", "surrogateescape")
 
     def _write_meta(self) -> None:
-        write_meta(self.folder, scrub(self._meta, self._redactor))
+        _replace_meta(self.folder, scrub(self._meta, self._redactor))
+
+    @contextlib.contextmanager
+    def _writing(self) -> Generator[None]:
+        """Hold the lock, and raise a `RecordError` for a file that cannot be written."""
+        with self._lock:
+            try:
+                yield
+            except RecordError:
+                raise
+            except OSError as error:
+                raise RecordError(self._failure(error)) from error
+
+    def _failure(self, error: OSError) -> str:
+        """Why the record cannot be written, what was kept, and what to do; in one line."""
+        run, place = self.run_id.rpartition("-")[2], repr(str(self.folder))
+        if error.errno == errno.ENOENT:
+            return (
+                f"run {run} stopped, because its record in {place} was removed or renamed; start "
+                "the program again"
+            )
+        why, remedy = _REASONS.get(
+            error.errno or 0, (f"its record cannot be written ({error})", "check the disk")
+        )
+        return (
+            f"run {run} stopped, because {why}: {self._events.count} events and "
+            f"{self._calls.count} gate calls are kept in {place}; {remedy}, then start the "
+            "program again"
+        )
 
 
 def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
@@ -190,18 +237,22 @@ def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
     Raises:
         RecordError: It cannot be written.
     """
+    try:
+        _replace_meta(folder, meta)
+    except OSError as error:
+        raise RecordError(f"{folder / 'run.json'}: cannot be written: {error}") from error
+
+
+def _replace_meta(folder: Path, meta: Mapping[str, Any]) -> None:
     path = folder / "run.json"
     text = json.dumps(meta, indent=2, sort_keys=True) + "\n"
     try:
-        try:
-            replace_file(path, text)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            (folder / _RESERVE).unlink(missing_ok=True)
-            replace_file(path, text)
+        replace_file(path, text)
     except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {error}") from error
+        if error.errno not in _NO_ROOM:
+            raise
+        (folder / _RESERVE).unlink(missing_ok=True)
+        replace_file(path, text)
 
 
 def _reserve(path: Path) -> None:
@@ -210,6 +261,8 @@ def _reserve(path: Path) -> None:
     try:
         os.posix_fallocate(fd, 0, _RESERVED)
     except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise
         # Not every file system can do this; there, a full disk loses the last event.
         logger.debug("no space is set aside for %s: %s", path, error)
     finally:

@@ -6,6 +6,7 @@ so no result is lost when the journal cannot be written.
 """
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Generator, Mapping
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from seer._files import replace_file
-from seer.errors import RecordError
+from seer.errors import RecordError, SeerError
 
 Outcome = Literal["done", "failed", "crashed", "timeout", "lost"]
 FILE = "journal.jsonl"
@@ -70,7 +71,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._folder = folder
-        with _writing(self.path):
+        with writing(self.path):
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             size = self.path.stat().st_size
             if size and not _ends_whole(self.path):
@@ -93,7 +94,7 @@ class Journal:
             _keep(home, data)
         except OSError:
             self.release()
-            with _writing(home):
+            with writing(home):
                 _keep(home, data)
         self._write({"end": data})
 
@@ -103,7 +104,7 @@ class Journal:
 
     def _write(self, line: Mapping[str, Any]) -> None:
         data = json.dumps(line).encode() + b"\n"
-        with _writing(self.path):
+        with writing(self.path):
             before = os.fstat(self._file).st_size
             try:
                 if os.write(self._file, data) < len(data):
@@ -121,14 +122,33 @@ class Journal:
 
 
 @contextlib.contextmanager
-def _writing(path: Path) -> Generator[None]:
+def writing(path: Path) -> Generator[None]:
+    """Raise a `RecordError` for a file of a sweep that cannot be written; the message is one line.
+
+    Args:
+        path: What is written, where the error does not name it.
+    """
     try:
         yield
     except OSError as error:
-        raise RecordError(
-            f"{str(path)!r} cannot be written: {error.strerror or error}. Results of finished "
-            "cells are kept; free some space and run the same command again to continue"
-        ) from error
+        if isinstance(error, SeerError):
+            raise
+        raise RecordError(_failure(error, Path(error.filename or path))) from error
+
+
+def _failure(error: OSError, path: Path) -> str:
+    if error.errno == errno.ENOENT:
+        while not path.parent.exists():
+            path = path.parent
+        return (
+            f"{str(path)!r} was removed or renamed while the sweep ran; put it back and run the "
+            "same command again to continue, or choose another folder"
+        )
+    remedy = "make it writable" if error.errno == errno.EROFS else "free some space"
+    return (
+        f"{str(path)!r} cannot be written: {error.strerror or error}. Results of finished cells "
+        f"are kept; {remedy} and run the same command again to continue"
+    )
 
 
 def attempt_folder(folder: Path, cell_id: str, number: int) -> Path:

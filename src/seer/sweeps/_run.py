@@ -6,13 +6,14 @@ among their processes, or Ray shares a cluster among its tasks (`_executor`, `_r
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import functools
 import json
 import logging
 import os
-import shutil
 import statistics
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from seer._files import replace_file
 from seer._sync import run_sync
-from seer.errors import ConfigError, RecordError
+from seer.errors import ConfigError, RecordError, SeerError
 from seer.sweeps._attempt import Job, attempt, check_agents, collect_results
 from seer.sweeps._cell import Cell
 from seer.sweeps._executor import Ended, Executor, Local, Runner
@@ -33,6 +34,7 @@ from seer.sweeps._journal import (
     attempt_folder,
     kept_attempt,
     read_journal,
+    writing,
 )
 from seer.sweeps._matrix import Matrix
 from seer.sweeps._results import FILE, Stopped, SweepResult, read_sweep
@@ -42,8 +44,8 @@ logger = logging.getLogger(__name__)
 _CONTROL = "control.json"
 _POLL_INTERVAL = 1.0
 """Seconds between reads of the control file."""
-_FULL = 64 << 10
-"""A disk with fewer free bytes counts as full."""
+_LEAST = 64 << 10
+"""A disk or quota with fewer free bytes counts as full."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +164,7 @@ async def arun(
     """Like `run`, for a running event loop."""
     file, where = _paths(program, folder)
     set_concurrency(where, concurrency)
-    with _exclusive(where):
+    with _exclusive(where), _files_of(where):
         _store_definition(where, file, matrix)
         job = Job(program=file, folder=where, timeout=timeout, env=dict(env or {}))
         sweep = _Sweep(job, matrix, retry or Retry(), budget_usd, on_progress)
@@ -289,13 +291,13 @@ class _Sweep:
         cell = self._running.pop(task)
         self._placed.discard(cell.id)
         found = check_agents(self._collect(*task.result()), cell)
-        if found.outcome != "done" and self._is_full:
-            # The full disk is not the program's fault, so the attempt counts as lost.
+        if found.outcome != "done" and (full := _lack_of_space(self._job.folder)):
+            # This is not the program's fault, so the attempt counts as lost.
             self._journal.release()
-            self._end(replace(found, outcome="lost", error=f"{found.error}\nthe disk was full"))
+            self._end(replace(found, outcome="lost", error=f"{found.error}\n{full}"))
             raise RecordError(
-                f"the disk of {str(self._job.folder)!r} is full. Results of finished cells are "
-                "kept; free some space and run the same command again to continue"
+                f"{full}. Results of finished cells are kept; free some space and run the same "
+                "command again to continue"
             )
         self._end(found)
         if self._is_due(cell):
@@ -324,10 +326,6 @@ class _Sweep:
         self._count(found)
         if found.outcome != "done":
             logger.warning("%s: attempt %d %s", found.cell_id, found.number, found.outcome)
-
-    @property
-    def _is_full(self) -> bool:
-        return shutil.disk_usage(self._job.folder).free < _FULL
 
     async def _cancel(self) -> None:
         for task in self._running:
@@ -366,6 +364,31 @@ class _Sweep:
     def close(self) -> None:
         """Close the journal."""
         self._journal.close()
+
+
+@contextlib.contextmanager
+def _files_of(folder: Path) -> Generator[None]:
+    """Raise a `RecordError` where a file of the sweep cannot be read or written."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, SeerError) or not str(error.filename or "").startswith(str(folder)):
+            raise
+        with writing(folder):
+            raise
+
+
+def _lack_of_space(folder: Path) -> str:
+    """Why nothing can be written to a folder; empty where something can."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            os.posix_fallocate(probe.fileno(), 0, _LEAST)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return f"the disk of {str(folder)!r} is full"
+        if error.errno == errno.EDQUOT:
+            return f"your disk quota for {str(folder)!r} is used up"
+    return ""
 
 
 def _lost(left: Unfinished) -> Ended:
