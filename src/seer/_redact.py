@@ -22,7 +22,9 @@ _EDGE = 6
 """How many characters of a value, at the edge of a text, count as a part of that value."""
 _CHUNK = 4 << 20
 
-_SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE)
+_SECRET_NAMES = re.compile(
+    r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)$", re.IGNORECASE
+)
 
 _lock = threading.Lock()
 _registered: set[str] = set()

@@ -151,6 +151,8 @@ def test_stop_wants_to_know_what(capsys: pytest.CaptureFixture[str]) -> None:
         ('x = 1\napi_key = "abc123def"', ["line 2"]),
         ('api_key = os.environ["KEY"]\ntoken = ""\npassword = "<yours>"', []),
         ('tokenizer = "gpt2"\nsecretary = "Ann"', []),
+        ('DB_PASSWD = "hunter2hunter2"\npassphrase = "opensesame"', ["line 1", "line 2"]),
+        ('sort_key = "score"\ntoken = "the first word"\npad_token = "<|endoftext|>"', []),
         ("def broken(:\n  key = 'sk-" + "b" * 30 + "'", ["line 2"]),
     ],
 )

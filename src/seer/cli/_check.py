@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seer._redact import is_secret_name
 from seer._transient import TransientFolder
-from seer.cli._codes import FOUND, Interrupted
+from seer.cli._codes import FOUND
+from seer.cli._interrupts import Interrupted
 from seer.cli._options import interface_argument, json_option, machine_options
 from seer.cli._target import Around, started
 from seer.console import say, say_json, table
@@ -27,8 +29,8 @@ _KEYS = re.compile(
       | eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]+ )
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----"""
 )
-_TELLING = re.compile(r"(?i)(api_?key|secret|token|passw(or)?d|credential)s?$")
-_HARMLESS = re.compile(r"(?i)^(|none|\*+|x+|\.+|<.*>|\$\{?\w+\}?|changeme|your[-_ ].*)$")
+# Too short for a secret, several words, or something to replace.
+_HARMLESS = re.compile(r"(?i)^(.{0,7}|.*\s.*|\*+|x+|\.+|<.*>|\$\{?\w+\}?|changeme|your[-_].*)$")
 
 
 @click.command(
@@ -97,7 +99,7 @@ def secrets_in(source: str) -> list[str]:
         else:
             continue
         value = node.value.value if isinstance(node.value, ast.Constant) else None
-        telling = [name for name in names if _TELLING.search(name)]
+        telling = [name for name in names if is_secret_name(name)]
         if isinstance(value, str) and telling and not _HARMLESS.match(value):
             told = f"line {node.lineno}: {telling[0]} is a text in the source"
             if not any(doubt.startswith(f"line {node.lineno} ") for doubt in doubts):
