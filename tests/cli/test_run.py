@@ -77,3 +77,40 @@ def test_a_fork_goes_on_with_the_agent_that_was_named(tmp_path: Path) -> None:
         if event["type"] == "text"
     ]
     assert said == ["one", "the other one"]
+
+
+AS_MAIN = """
+import multiprocessing
+import pickle
+import sys
+from dataclasses import dataclass
+
+@dataclass
+class Point:
+    x: int
+
+def double(point):
+    return Point(2 * point.x)
+
+if __name__ == "__main__":
+    assert sys.argv == ["main.py", "--seed", "3"], sys.argv
+    assert __file__.endswith("/main.py") and __spec__ is None
+    assert pickle.loads(pickle.dumps(Point(1))) == Point(1)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(double, [Point(2)]))
+    raise ValueError("the program's own")
+"""
+
+
+def test_a_program_runs_as_python_would_run_it(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(AS_MAIN)
+    command = [sys.executable, "-m", "seer", "run", "main.py", "--", "--seed", "3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "[Point(x=4)]\n", done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[:2] == [
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path}/main.py", line 20, in <module>',
+    ]
+    assert "ValueError: the program's own" in lines
+    assert done.returncode == 1

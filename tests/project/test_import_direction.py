@@ -15,6 +15,7 @@ ROOT = Path(seer.__file__).parent
 ORDER = [
     "__main__",
     "cli",
+    "_program",
     "viewer",
     "sweeps",
     "scoring",

@@ -1,14 +1,36 @@
 """The command line: parse, call the library, print. No command does what the library cannot."""
 
+import sys
+from collections.abc import Sequence
+
 try:
     from seer import _clash as _clash
 except ImportError as error:
     raise SystemExit(f"error: {error}") from None
 
-try:
-    from seer.cli._app import main
-except KeyboardInterrupt:
-    # Ctrl-C before any command has begun.
-    raise SystemExit("interrupted") from None
-
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    Args:
+        arguments: What follows `seer`; the process's own by default, and then Ctrl-C is the
+            command line's too.
+    """
+    presses = None
+    try:
+        # Imported here, because Ctrl-C must not show a traceback meanwhile.
+        if arguments is None:
+            from seer.cli._interrupts import Presses
+
+            presses = Presses()
+        from seer.cli._app import run
+
+        return run(arguments, presses)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    finally:
+        if presses is not None:
+            presses.over()

@@ -18,7 +18,8 @@ from typing import Any
 import click
 
 from seer import __version__
-from seer.cli._codes import FAILED, INTERRUPTED, OK
+from seer.cli._codes import FAILED, OK
+from seer.cli._interrupts import INTERRUPTED, Presses
 from seer.console import say
 from seer.console._output import log_to_terminal
 from seer.errors import SeerError
@@ -97,19 +98,23 @@ Shell completion: eval "$(_SEER_COMPLETE=bash_source seer)"  (or zsh_source)""",
 )
 @click.version_option(__version__, message="seer %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Show the library's log on standard error.")
-def app(verbose: bool) -> None:
+@click.pass_obj
+def app(presses: Presses | None, verbose: bool) -> None:
     """Give an AI agent a language model to study: a whole machine, or chosen functions only."""
     import logging
 
     level = logging.INFO if verbose else logging.WARNING
     log_to_terminal(level)
+    if presses is not None:
+        presses.command_runs()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run(arguments: Sequence[str] | None, presses: Presses | None) -> int:
     """Run the command line; returns the exit code.
 
     Args:
-        arguments: What follows `seer`; the process's own by default.
+        arguments: What follows `seer`; None for the process's own.
+        presses: What Ctrl-C does; None to leave it alone.
     """
     try:
         if arguments is None and len(sys.argv) > 1 and sys.argv[1] in _WITH_MODELS:
@@ -117,7 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             go_there(sys.argv[1:])
         outcome: Any = app.main(
-            None if arguments is None else list(arguments), prog_name="seer", standalone_mode=False
+            None if arguments is None else list(arguments),
+            prog_name="seer",
+            standalone_mode=False,
+            obj=presses,
         )
     except (click.Abort, KeyboardInterrupt) as error:
         # click makes an Abort of Ctrl-C; the first of them may say what was kept.

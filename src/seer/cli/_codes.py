@@ -4,8 +4,3 @@ OK = 0
 FAILED = 1
 FOUND = 3
 """Done, and something is wrong with what was looked at."""
-INTERRUPTED = 130
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with one line on what was kept and how to go on."""

@@ -8,6 +8,7 @@ import click
 from seer._transient import TransientFolder
 from seer.cli._demo_environment import has_model_packages, has_weights, make
 from seer.cli._init import create
+from seer.cli._interrupts import Interrupted
 from seer.cli._options import runs_option
 from seer.cli._run import run_program, show
 from seer.console import say
@@ -25,11 +26,14 @@ def command(root: Path | None) -> int:
     not installed, the first time makes an environment with torch's CPU build and the model, in the
     cache; later commands use it too.
     """
-    python = None if has_model_packages() and has_weights() else make()
+    try:
+        python = None if has_model_packages() and has_weights() else make()
+    except KeyboardInterrupt:
+        raise Interrupted("no environment was made; again: seer demo") from None
     with TransientFolder("demo") as scratch:
         folder = create(scratch / "demo")
         code, made = run_program(folder / "main.py", root=root, python=python, env=_QUIET)
-    show(made)
+    show(made, code, again="seer demo")
     if code == 0:
         say("make one of your own: seer init my-study && cd my-study && seer run", file=sys.stderr)
     return code

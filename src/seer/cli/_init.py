@@ -37,7 +37,10 @@ def create(folder: Path) -> Path:
             if source.suffix in (".py", ".md", ".toml"):
                 text = source.read_text(encoding="utf-8").replace("NAME", folder.name)
                 (folder / source.name).write_text(text, encoding="utf-8")
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise ConfigError("NAME", str(folder), f"cannot be written: {error.strerror}") from error
+        if isinstance(error, OSError):
+            reason = f"cannot be written: {error.strerror}"
+            raise ConfigError("NAME", str(folder), reason) from error
+        raise
     return folder

@@ -56,7 +56,7 @@ def command(
     else:
         env = replay_environment(recorded, live=live_after)
     code, made = run_program(file, arguments, root=root, env=env)
-    show(made)
+    show(made, code, again=f"seer replay {run}")
     if code or not made:
         return code or FOUND
     same = _compare(recorded, [open_run(item.run_id, root) for item in made])

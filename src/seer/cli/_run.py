@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from seer.cli._codes import INTERRUPTED
+from seer.cli._interrupts import INTERRUPTED
 from seer.cli._options import runs_option
 from seer.cli._preflight import check_agents, check_room
 from seer.console import say, table
@@ -66,10 +66,7 @@ def command(
     check_agents(program, agent)
     check_room(runs_root(root), option="--runs or SEER_RUNS")
     code, made = run_program(program, arguments, root=root, env=env)
-    show(made)
-    if code == INTERRUPTED:
-        kept = f"the record of {made[-1].short_id} is kept" if made else "nothing was recorded"
-        say(f"interrupted: {kept}; again: seer run {program}", file=sys.stderr)
+    show(made, code, again=f"seer run {program}")
     return code
 
 
@@ -97,14 +94,17 @@ def run_program(
 
     records = runs_root(root)
     began = time.time()
-    # The program sees Ctrl-C itself, ends its sandboxes, and closes its records.
-    process = subprocess.Popen(
-        [str(python or sys.executable), program.name, *arguments],
-        cwd=program.absolute().parent,
-        env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
-        preexec_fn=_end_with_parent,
-    )
-    with _ignoring_interrupts():
+    with _holding_interrupts() as interrupted:
+        process = subprocess.Popen(
+            [str(python or sys.executable), "-m", "seer._program", program.name, *arguments],
+            cwd=program.absolute().parent,
+            env={**os.environ, "SEER_RUNS": str(records), **(env or {})},
+            preexec_fn=_prepare,
+        )
+        # The program sees Ctrl-C itself, ends its sandboxes, and closes its records. One that was
+        # pressed before it started is passed on.
+        if interrupted():
+            process.send_signal(signal.SIGINT)
         code = process.wait()
     made = RunIndex(records).list(RunFilter(since=began), descending=False, limit=1000)
     # As a shell says it: 128 and the signal.
@@ -112,33 +112,47 @@ def run_program(
 
 
 @contextlib.contextmanager
-def _ignoring_interrupts() -> Generator[None]:
-    """Ignore Ctrl-C: raised while a child is waited for, it can lose the child's exit code."""
+def _holding_interrupts() -> Generator[Callable[[], bool]]:
+    """Do not raise on Ctrl-C, which could lose a child or its exit code; say whether it came."""
+    pressed = threading.Event()
 
-    def nothing(number: int, frame: FrameType | None) -> None:
-        pass
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield pressed.is_set
         return
-    before = signal.signal(signal.SIGINT, nothing)
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, note)
     try:
-        yield
+        yield pressed.is_set
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _end_with_parent() -> None:
-    """In the program's process: should `seer run` be killed, be interrupted as by Ctrl-C."""
+def _prepare() -> None:
+    """In the program's process: hold Ctrl-C until it starts, and end with `seer run`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     if sys.platform == "linux":
+        # Should `seer run` be killed, the program is interrupted as by Ctrl-C.
         # A shell's background jobs ignore interrupts.
         ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         number = signal.SIGTERM if ignored else signal.SIGINT
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
-def show(made: "Sequence[RunSummary]") -> None:
-    """What was recorded, on standard error: standard output is the program's."""
+def show(made: "Sequence[RunSummary]", code: int, *, again: str) -> None:
+    """What was recorded, on standard error: standard output is the program's.
+
+    Args:
+        made: The runs.
+        code: The program's exit code.
+        again: The command that does the same again.
+    """
+    if code == INTERRUPTED and not made:
+        say(f"interrupted: nothing was recorded; again: {again}", file=sys.stderr)
+        return
     if not made:
         say("no run was recorded: the program did not get to run_agent", file=sys.stderr)
         return
@@ -150,3 +164,5 @@ def show(made: "Sequence[RunSummary]") -> None:
     table(columns, rows, file=sys.stderr)
     last = made[-1].short_id
     say(f"look at it: seer runs show {last}   or: seer view {last}", file=sys.stderr)
+    if code == INTERRUPTED:
+        say(f"interrupted: the record of {last} is kept; again: {again}", file=sys.stderr)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from seer.cli._codes import Interrupted
+from seer.cli._interrupts import Interrupted
 from seer.cli._options import interface_argument, json_option, machine_options
 from seer.cli._target import Around, Opened, started
 from seer.console import say, say_json, table

@@ -4,6 +4,7 @@ import code
 import contextlib
 import readline
 import rlcompleter
+import signal
 import sys
 from types import ModuleType
 from typing import Any
@@ -67,6 +68,8 @@ def _prompt(seat: dict[str, Any], functions: list[str], module: ModuleType) -> N
     completer = rlcompleter.Completer(seat)
     readline.set_completer(lambda text, state: _complete(completer, functions, text, state))
     readline.parse_and_bind("tab: complete")
+    # At the prompt, Ctrl-C ends a line or a call, as often as it is pressed.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     console = code.InteractiveConsole(seat, "<seer>")
     with contextlib.suppress(SystemExit):
         console.interact(banner="", exitmsg="")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seer.cli._codes import FOUND, Interrupted
+from seer.cli._codes import FOUND
+from seer.cli._interrupts import Interrupted
 from seer.cli._options import json_option
 from seer.cli._preflight import check_agents, check_room
 from seer.cli._ps import duration
