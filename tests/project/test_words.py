@@ -42,6 +42,13 @@ PHRASES = {
     r"(mourn|bury|buried|freight|guests)\b": "a word of the glossary",
     r"(thereof|hereof|thereupon|hereupon|whereupon|whilst|lest|hitherto)\b": "plain words",
     r"as soon as it is not\b": "when it ends",
+    r"could not be asked\b": "could not reach",
+    r"about so many\b": "about this many",
+    r"rests? on wh(at|ich)\b": "cites, is based on",
+    r"(names|texts|lines|words) that begin so\b": "that begin with it",
+    r"dead (controllers|programs|clients)\b": "programs that died",
+    r"(give|gave|given) back (a|the) (values?|results?|arrays?)\b": "return",
+    r"(get|gets|got) to (run_agent|its agent|the agent)\b": "reach",
 }
 ANY = re.compile(r"\b(?:" + "|".join(PHRASES) + ")")
 BREAK = re.compile(r"\n[ \t]*(?:#|//|\*|>)?[ \t]*")

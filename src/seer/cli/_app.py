@@ -26,13 +26,13 @@ from seer.errors import SeerError
 
 _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("_demo", "An agent asks a small real model two questions: no key, no GPU."),
+        "demo": ("_demo", "A scripted agent studies a small real model: no key, no GPU."),
         "init": ("_init", "Create an experiment that runs at once."),
         "doctor": ("_doctor", "Show what works on this machine, and how to fix the rest."),
     },
     "Work": {
         "run": ("_run", "Run an experiment, with a record of everything."),
-        "sweep": ("_sweep", "Run it for many agents, tool sets, models and seeds."),
+        "sweep": ("_sweep", "Run one for many agents, tool sets, models and seeds."),
         "check": ("_check", "Load an interface file in a jail, and list what it exposes."),
         "serve": ("_serve", "Serve an interface file without a program; print how to connect."),
         "shell": ("_shell", "Call an interface's functions by hand, as an agent would."),
@@ -41,13 +41,13 @@ _SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Records": {
         "runs": ("_runs", "List, show, compare, export and delete recorded runs."),
-        "view": ("_view", "Look at runs in the browser, live."),
+        "view": ("_view", "Show runs in the browser, live."),
         "replay": ("_replay", "Run a recorded experiment again, without its model."),
-        "verify": ("_verify", "Check that a run's claims rest on what its model answered."),
-        "judge": ("_judge", "Measure how far a judge agrees with labelled answers."),
+        "verify": ("_verify", "Check a run's claims against the calls that it cites."),
+        "judge": ("_judge", "Measure how well a judge agrees with labelled answers."),
     },
     "Machines": {
-        "ps": ("_ps", "List what is running, on all providers, and its cost."),
+        "ps": ("_ps", "List running machines on all providers, with their costs."),
         "stop": ("_stop", "End sandboxes."),
     },
 }
@@ -128,7 +128,7 @@ def run(arguments: Sequence[str] | None, presses: Presses | None) -> int:
             obj=presses,
         )
     except (click.Abort, KeyboardInterrupt) as error:
-        # click makes an Abort of Ctrl-C; the first of them may say what was kept.
+        # click turns Ctrl-C into an Abort; its cause may say what was kept.
         words = str(error.__cause__ or error)
         say(f"interrupted: {words}" if words else "interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -145,14 +145,14 @@ def run(arguments: Sequence[str] | None, presses: Presses | None) -> int:
         say(f"error: {error}", file=sys.stderr)
         return FAILED
     except BrokenPipeError:
-        # The reader has what it wanted; the rest must not become an error at exit.
+        # The reader has closed the pipe; the rest of the output must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 128 + signal.SIGPIPE
     except OSError as error:
-        # A full disk, a folder that cannot be written, no descriptor left: the words say which.
+        # A full disk, a folder that cannot be written, no descriptor left: the message says which.
         say(f"error: {error}", file=sys.stderr)
         return FAILED
-    except Exception:  # a fault of Seer's own: with its traceback, but through the filter
+    except Exception:  # a bug in Seer: show the traceback, through the filter
         say(traceback.format_exc(), file=sys.stderr)
         return FAILED
     return outcome if isinstance(outcome, int) else OK

@@ -61,7 +61,7 @@ def command(interface: Path, tiny: bool, as_json: bool, **around: Any) -> int:
             around["models"] = (*around["models"], *named)
             if named and not tiny:
                 say(
-                    f"tiny random models stand for {', '.join(named)}; --model names a real one",
+                    f"using tiny random models for {', '.join(named)}; --model uses a real one",
                     file=sys.stderr,
                 )
         try:
@@ -86,10 +86,10 @@ def secrets_in(source: str) -> list[str]:
     doubts: list[str] = []
     for number, line in enumerate(source.splitlines(), 1):
         if _KEYS.search(line):
-            doubts.append(f"line {number} seems to hold a key; give it as a secret instead")
+            doubts.append(f"line {number} seems to contain a key; pass it as a secret instead")
     try:
         tree = ast.parse(source)
-    except SyntaxError:  # serving the file says it better
+    except SyntaxError:  # serving the file reports it, with the line
         return doubts
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -101,9 +101,9 @@ def secrets_in(source: str) -> list[str]:
         value = node.value.value if isinstance(node.value, ast.Constant) else None
         telling = [name for name in names if is_secret_name(name)]
         if isinstance(value, str) and telling and not _HARMLESS.match(value):
-            told = f"line {node.lineno}: {telling[0]} is a text in the source"
+            told = f"line {node.lineno}: {telling[0]} is a string in the source"
             if not any(doubt.startswith(f"line {node.lineno} ") for doubt in doubts):
-                doubts.append(f"{told}; if it is a secret, give it as one instead")
+                doubts.append(f"{told}; if it is a secret, pass it as one instead")
     return doubts
 
 
@@ -160,7 +160,7 @@ def _show(interface: Path, found: "InterfaceDescription", doubts: list[str]) -> 
         (function.signature, inspect.cleandoc(function.doc).split("\n")[0], _options(function))
         for function in found.functions
     ]
-    table(["function", "what it says", "options"], rows, title=f"{interface} exposes:")
+    table(["function", "description", "options"], rows, title=f"{interface} exposes:")
     for doubt in doubts:
         say(f"problem: {doubt}")
     if not doubts:

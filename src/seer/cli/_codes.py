@@ -3,4 +3,4 @@
 OK = 0
 FAILED = 1
 FOUND = 3
-"""Done, and something is wrong with what was looked at."""
+"""Done, but problems were found in what was examined."""

@@ -20,11 +20,11 @@ _QUIET = {"TQDM_DISABLE": "1"}
 @click.command(name="demo")
 @runs_option
 def command(root: Path | None) -> int:
-    """An agent asks a small real model whom it expects in which profession: no key, no GPU.
+    """Let a scripted agent study a small real model: no key, no GPU.
 
-    It runs what `seer init` makes, with the scripted agent, and keeps the record. Where torch is
-    not installed, the first time makes an environment with torch's CPU build and the model, in the
-    cache; later commands use it too.
+    This runs the experiment that `seer init` creates, and keeps the record.
+    If torch is not installed, the first demo creates a cached environment with torch's CPU build
+    and the model. Later commands use that environment too.
     """
     try:
         python = None if has_model_packages() and has_weights() else make()

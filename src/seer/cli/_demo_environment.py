@@ -89,8 +89,8 @@ def _make(folder: Path) -> None:
     free = shutil.disk_usage(folder.parent).free
     if free < _ROOM:
         raise HostResourceError(
-            f"the demo needs {_ROOM >> 30} GB in {folder.parent}, which has {free / 2**30:.1f} GB; "
-            "make room, or set XDG_CACHE_HOME to a larger disk"
+            f"the demo needs {_ROOM >> 30} GiB in {folder.parent}, which has "
+            f"{free / 2**30:.1f} GiB; free some space, or set XDG_CACHE_HOME to a larger disk"
         )
     say(f"creating the demo's environment in {folder} (only the first time)", file=sys.stderr)
     began = time.monotonic()

@@ -35,9 +35,9 @@ class Finding:
 @click.command(name="doctor", epilog="Exit code 3: something that Seer needs here is missing.")
 @json_option
 def command(as_json: bool) -> int:
-    """Try jails, GPU, package builder, vendors' SDKs and keys, accounts, hub and disk.
+    """Check jails, GPU, package builder, agents' SDKs and keys, providers, hub and disk.
 
-    Keys are looked for by name; no value is read or shown, and nothing is sent anywhere.
+    Of a key, this checks only whether it is set. It shows no value and sends nothing.
     """
     findings = list(examine())
     if as_json:
@@ -88,7 +88,7 @@ def _jails() -> Iterator[Finding]:
             "jail",
             "missing",
             f"there is no jail backend for {sys.platform}",
-            'use a remote provider, or say isolation="none" yourself',
+            'use a remote provider, or set isolation="none"',
         )
         return
     found = {name: reason for name, reason in backends().items() if name != "none"}
@@ -109,7 +109,7 @@ def _gpu() -> Finding:
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
     except subprocess.TimeoutExpired:
-        return Finding("gpu", "broken", "nvidia-smi does not answer", "look at the driver's log")
+        return Finding("gpu", "broken", "nvidia-smi does not answer", "check the driver's log")
     if done.returncode:
         words = (done.stderr or done.stdout).strip().splitlines() or ["nvidia-smi failed"]
         return Finding("gpu", "broken", words[0], "reinstall the driver")
@@ -172,7 +172,7 @@ def _hub() -> Finding:
     where = os.environ.get("HF_ENDPOINT", "the public hub")
     said = f"{where}; " + ("offline: cached and local models only" if offline else "not contacted")
     if token or stored.is_file():
-        return Finding("hub", "ok", f"{said}; a token is there")
+        return Finding("hub", "ok", f"{said}; a token was found")
     return Finding("hub", "ok", f"{said}; no token", "gated models need HF_TOKEN")
 
 
@@ -184,10 +184,10 @@ def _disk() -> Iterator[Finding]:
         free = shutil.disk_usage(there).free
         detail = f"{free / 2**30:.0f} GiB free in {there}"
         if not os.access(there, os.W_OK):
-            fix = "make it yours, or set XDG_CACHE_HOME and XDG_STATE_HOME"
+            fix = "change its owner, or set XDG_CACHE_HOME and XDG_STATE_HOME"
             yield Finding(what, "broken", f"{there} cannot be written", fix, needed=True)
         elif free < _LOW_DISK:
-            yield Finding(what, "broken", detail, "make room: models and environments need it")
+            yield Finding(what, "broken", detail, "free some space for models and environments")
         else:
             yield Finding(what, "ok", detail)
 

@@ -1,4 +1,4 @@
-"""`seer judge`: how far does a judge agree with answers whose grade is known?"""
+"""`seer judge`: how well does a judge agree with answers whose grade is known?"""
 
 import dataclasses
 import random
@@ -20,7 +20,9 @@ Examples:
 )
 @click.argument("agent")
 @click.option("--model", help="The vendor's model.")
-@click.option("--limit", type=click.IntRange(1), help="Ask about so many answers, drawn by seed 0.")
+@click.option(
+    "--limit", type=click.IntRange(1), help="Ask about only this many answers, drawn with seed 0."
+)
 @json_option
 def command(agent: str, model: str | None, limit: int | None, as_json: bool) -> int:
     """Measure a judge on labelled answers: share of agreement and Cohen's kappa, with intervals.

@@ -13,7 +13,7 @@ _PATIENCE = 20.0
 
 @dataclass(frozen=True)
 class Running:
-    """What was found, and which providers could not be asked."""
+    """What was found, and which providers could not be reached."""
 
     machines: "list[MachineStatus]"
     unreachable: dict[str, str] = field(default_factory=dict[str, str])

@@ -33,8 +33,8 @@ from seer.rpc.interface._schema import Schema
 
 _WARNING = (
     "note: {client} has a shell and file tools of its own on this machine, so it is NOT scoped: "
-    "it can read the interface, the model and your files beside calling the functions. For an "
-    "agent that can call the functions and do nothing else, use seer.harness.run_agent."
+    "besides calling the functions, it can read the interface, the model and your files. For an "
+    "agent that can call the functions and nothing else, use seer.harness.run_agent."
 )
 _TOKEN_LENGTH = 16
 
@@ -58,10 +58,10 @@ Examples:
     "client",
     type=click.Choice(list(CLIENTS)),
     default="claude",
-    help="Whose configuration to print.",
+    help="The client to print a configuration for.",
 )
-@click.option("--stdio", is_flag=True, help="Be the MCP server, on standard input and output.")
-@click.option("--http", is_flag=True, help="Be the MCP server, over HTTP on loopback.")
+@click.option("--stdio", is_flag=True, help="Run the MCP server, on standard input and output.")
+@click.option("--http", is_flag=True, help="Run the MCP server, over HTTP on loopback.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -72,7 +72,7 @@ Examples:
 def command(
     target: str, name: str | None, client: str, stdio: bool, http: bool, port: int, **around: Any
 ) -> int:
-    """Print the MCP configuration with which a coding agent can use an interface.
+    """Print the MCP configuration that lets a coding agent use an interface.
 
     TARGET is an interface file, or the id of a sandbox that serves one. With --http this
     command also runs the server that the configuration names. Its token is $SEER_MCP_TOKEN, or a

@@ -25,7 +25,7 @@ def runs_option(function: _F) -> _F:
         type=click.Path(file_okay=False, path_type=Path),
         envvar="SEER_RUNS",
         callback=_runs_folder,
-        help="The folder of records, or of a sweep (default: $SEER_RUNS, else ./outputs/runs).",
+        help="The folder of the records, or a sweep (default: $SEER_RUNS, else ./outputs/runs).",
     )(function)
 
 
@@ -85,9 +85,11 @@ def machine_options(function: _F) -> _F:
             "--isolation",
             type=click.Choice(["auto", "bubblewrap", "landlock", "none"]),
             default="auto",
-            help="Which jail (default: the strongest that works here).",
+            help="The kind of jail (default: the strongest that works here).",
         ),
-        click.option("--provider", help="Where to run it ($SEER_PROVIDER, modal or local)."),
+        click.option(
+            "--provider", help="Where to run it (default: $SEER_PROVIDER, else modal or local)."
+        ),
         click.option("--gpu", help="The GPU that it needs, such as A100 (default: none)."),
         click.option("--package", "packages", multiple=True, help="Python package it imports."),
         click.option("--hidden", is_flag=True, help="Hide the models' names from callers."),

@@ -42,13 +42,14 @@ def list_(as_json: bool) -> int:
 
 @command.command(
     epilog="""\b
-A spec is TOML: behaviour = "trigger", and if you like: hard, seed, base, rows, kept, steps, cases,
-device, and a table [parameters]. A parameter that is "random" or left out is drawn.
+A spec is TOML: behaviour = "trigger", and optionally hard, seed, base, rows,
+kept, steps, cases, device and a table [parameters]. A parameter that is
+"random" or missing is drawn at random.
 \b
-Exit code 3: a gate failed. Without --keep-failed nothing is written then."""
+Exit code 3: a gate failed. Nothing is written then, except with --keep-failed."""
 )
 @click.argument("spec", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="A folder to make.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to create.")
 @click.option("--keep-failed", is_flag=True, help="Write it even if a gate fails.")
 @json_option
 def make(spec: Path, out: Path, keep_failed: bool, as_json: bool) -> int:
@@ -78,7 +79,7 @@ def make(spec: Path, out: Path, keep_failed: bool, as_json: bool) -> int:
         for gate in report.gates:
             say(f"{'passed' if gate.passed else 'FAILED'}  {gate.name}: {gate.text}")
         if made is None:
-            say("not released: a gate failed; --keep-failed writes it nevertheless")
+            say("not released: a gate failed; --keep-failed writes it anyway")
         else:
             say(f"written to {made.folder}; show an agent {made.organism} or {made.control} only")
     return 0 if report.passed else FOUND

@@ -1,6 +1,6 @@
 """What `seer run` and `seer sweep` check before a program starts: its agents, and room for records.
 
-A program may load a model for minutes, or rent a machine, before it gets to its agent. The agents
+A program may load a model for minutes, or rent a machine, before it reaches its agent. The agents
 are read from its source; what cannot be told from there is left to the program.
 """
 
@@ -58,7 +58,7 @@ def named_agents(source: str) -> list[str]:
     """The agents that a program's calls of `run_agent` name, as far as the source says."""
     try:
         tree = ast.parse(source)
-    except SyntaxError:  # running the program says it better
+    except SyntaxError:  # running the program reports it, with the line
         return []
     found: list[str] = []
     for node in ast.walk(tree):
@@ -99,6 +99,6 @@ def check_room(records: Path, *, option: str) -> None:
     free = shutil.disk_usage(there).free
     if free < _LEAST:
         raise HostResourceError(
-            f"only {free / 1e6:.1f} MB are free for records in {str(there)!r}; make room, or "
+            f"only {free / 1e6:.1f} MB are free for records in {str(there)!r}; free some space, or "
             f"choose another folder with {option}"
         )

@@ -15,11 +15,13 @@ from seer.console import say, say_json, table
 from seer.providers import MachineStatus
 
 
-@click.command(name="ps", epilog="Exit code 3: a machine has lost its controller (see `state`).")
-@click.option("--provider", "providers", multiple=True, help="Ask only this one (default: all).")
+@click.command(name="ps", epilog="Exit code 3: the program of a machine is gone (see `state`).")
+@click.option(
+    "--provider", "providers", multiple=True, help="Ask only this provider (default: all)."
+)
 @json_option
 def command(providers: tuple[str, ...], as_json: bool) -> int:
-    """List this user's machines, of this process and of others, on every provider."""
+    """List your running machines on every provider that is configured here."""
     found = running(providers)
     if as_json:
         say_json(
@@ -50,7 +52,7 @@ def command(providers: tuple[str, ...], as_json: bool) -> int:
         say("nothing is running")
     for provider, reason in found.unreachable.items():
         if not as_json:
-            say(f"{provider} could not be asked: {reason}")
+            say(f"could not reach {provider}: {reason}")
     orphans = [m for m in found.machines if not m.detached and not m.controller_alive]
     return FOUND if orphans else 0
 
@@ -79,7 +81,7 @@ def state(machine: MachineStatus) -> str:
     elif machine.controller_alive:
         owner = "held"
     else:
-        owner = "orphan: its controller is gone; its lease will end it"
+        owner = "orphan: its program is gone; it ends with its lease"
     return f"paused, {owner}" if machine.paused else owner
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     name="replay",
     epilog="""\b
 Examples:
-  seer replay RUN                      answered from the record
+  seer replay RUN                      the record answers
   seer replay RUN --live-after local   then continue in a real sandbox
   seer replay RUN --fork-at 3 --agent claude   repeat 3 turns, then go live
 \b
-Exit code 3: the program ran, but did something other than the record says.""",
+Exit code 3: the program ran, but diverged from the record.""",
 )
 @run_argument("run")
 @runs_option
@@ -32,7 +32,9 @@ Exit code 3: the program ran, but did something other than the record says.""",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The program (default: the recorded one).",
 )
-@click.option("--live-after", metavar="PROVIDER", help="Where to continue after the record.")
+@click.option(
+    "--live-after", metavar="PROVIDER", help="The provider to continue with after the record."
+)
 @click.option("--fork-at", type=click.IntRange(0), help="Continue live after this turn instead.")
 @click.option("--agent", help="With --fork-at: the agent that continues (default: the program's).")
 def command(
@@ -43,7 +45,7 @@ def command(
     fork_at: int | None,
     agent: str | None,
 ) -> int:
-    """Run a recorded experiment again; calls of the gate and the agent come from the record."""
+    """Run a recorded experiment again; the record answers for the model and the agent."""
     from seer.harness import fork_environment
     from seer.runs import open_run, replay_environment
 
@@ -70,7 +72,7 @@ def _compare(recorded: "Run", made: "list[Run]") -> bool:
     before = recorded.siblings()
     same = len(before) == len(made)
     if not same:
-        say(f"{len(before)} runs were recorded, {len(made)} were made now")
+        say(f"the program recorded {len(before)} runs then, and {len(made)} now")
     for old, new in zip(before, made, strict=False):
         found = compare_runs(old, new)
         if found.equal:
@@ -89,8 +91,8 @@ def _program(run: "Run", given: Path | None) -> tuple[Path, list[str]]:
     if given is not None:
         return given, argv[1:]
     if not argv:
-        raise RecordError(f"{run.run_id} does not say which program it was; give --program")
+        raise RecordError(f"the record of {run.run_id} does not name its program; use --program")
     file = Path(recorded.get("cwd") or ".", argv[0])
     if not file.is_file():
-        raise RecordError(f"the program {str(file)!r} is not there any more; give --program")
+        raise RecordError(f"the program {str(file)!r} no longer exists; use --program")
     return file, argv[1:]

@@ -47,7 +47,7 @@ The exit code is the program's own.""",
 @click.option("--name", help="The name of the runs in listings.")
 @click.option(
     "--approve",
-    help="Which tool calls are made: auto, ask or deny, or by pattern: python=ask,*=deny.",
+    help="Which tool calls to allow: auto (all), ask, deny, or by pattern: python=ask,*=deny.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -143,7 +143,7 @@ def _prepare() -> None:
 
 
 def show(made: "Sequence[RunSummary]", code: int, *, again: str) -> None:
-    """What was recorded, on standard error: standard output is the program's.
+    """Show what was recorded, on standard error, because standard output is the program's.
 
     Args:
         made: The runs.
@@ -154,7 +154,7 @@ def show(made: "Sequence[RunSummary]", code: int, *, again: str) -> None:
         say(f"interrupted: nothing was recorded; again: {again}", file=sys.stderr)
         return
     if not made:
-        say("no run was recorded: the program did not get to run_agent", file=sys.stderr)
+        say("no run was recorded: the program did not reach run_agent", file=sys.stderr)
         return
     rows = [
         (run.short_id, run.status, run.turns or 0, run.tool_calls or 0, run.calls or 0)

@@ -62,7 +62,7 @@ def command() -> None:
 @click.option("--status", help=f"One of {', '.join(_STATUSES)}.")
 @click.option("--agent", "provider", help="The agent that was run, such as claude.")
 @click.option("--model", help="The agent's model.")
-@click.option("--name", help="The run's name; end it with * for all names that begin so.")
+@click.option("--name", help="The run's name; a * at the end matches any ending.")
 @click.option("--search", help="Words in the name, task, prompt or result.")
 @click.option("--order", default="created", help="created, ended, cost_usd, tokens, turns, ...")
 @click.option("--limit", default=20, type=click.IntRange(1), help="How many (default 20).")
@@ -118,7 +118,7 @@ def _row(run: "RunSummary") -> tuple[object, ...]:
 @command.command("show")
 @run_argument("run")
 @runs_option
-@click.option("--calls", is_flag=True, help="The calls of the gate instead of the transcript.")
+@click.option("--calls", is_flag=True, help="Show the gate calls instead of the transcript.")
 @json_option
 def show(run: str, root: Path | None, calls: bool, as_json: bool) -> None:
     """Show what happened in a run."""
@@ -192,13 +192,13 @@ def _show_calls(run: "Run") -> None:
     if rows:
         table(_CALL_COLUMNS, rows)
     else:
-        say("no calls of a gate are recorded")
+        say("no gate calls are recorded")
 
 
 @command.command("stop")
 @run_argument("run")
 @runs_option
-@click.option("--conclude", is_flag=True, help="Close the tools and give the agent a last turn.")
+@click.option("--conclude", is_flag=True, help="Close the tools and give the agent one last turn.")
 def stop(run: str, root: Path | None, conclude: bool) -> None:
     """End a run that is running; its record is closed and kept."""
     from seer.harness import control_run
@@ -206,7 +206,7 @@ def stop(run: str, root: Path | None, conclude: bool) -> None:
 
     found = open_run(run, root)
     control_run(found.folder, "conclude" if conclude else "stop")
-    done = "the agent has one last turn" if conclude else "stopped"
+    done = "the agent gets one last turn" if conclude else "stopped"
     say(f"{found.run_id}: {done}; the record is kept", file=sys.stderr)
 
 
@@ -276,7 +276,7 @@ def diff(left: str, right: str, root: Path | None, as_json: bool) -> int:
 @click.argument("target", type=click.Path(path_type=Path))
 @runs_option
 def export(runs: tuple[str, ...], target: Path, root: Path | None) -> None:
-    """Write runs as logs of Inspect: into a folder, or one run as TARGET.eval or TARGET.json."""
+    """Write runs as Inspect logs: into a folder, or one run as TARGET.eval or TARGET.json."""
     from seer.runs import export_inspect, open_run
 
     for path in export_inspect([open_run(run, root) for run in runs], target):
@@ -288,14 +288,14 @@ def export(runs: tuple[str, ...], target: Path, root: Path | None) -> None:
 @runs_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(runs: tuple[str, ...], root: Path | None, yes: bool) -> None:
-    """Remove runs for good."""
+    """Delete runs permanently."""
     from seer.runs import delete_run, open_run
 
     found = [open_run(run, root) for run in runs]
     if not yes:
         names = ", ".join(run.run_id for run in found)
-        if not confirm(f"Remove {len(found)} run(s) for good: {names}?"):
+        if not confirm(f"Permanently delete {len(found)} run(s): {names}?"):
             raise click.Abort
     for run in found:
         delete_run(run)
-        say(f"{run.run_id}: removed", file=sys.stderr)
+        say(f"{run.run_id}: deleted", file=sys.stderr)

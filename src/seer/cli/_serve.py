@@ -33,7 +33,11 @@ Examples:
     default=1,
     help="Copies of the interface, each on a GPU of its own (default: 1).",
 )
-@click.option("--detach", is_flag=True, help="Leave it running: a loaded model stays warm.")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Keep it running, with its model loaded, after this command ends.",
+)
 @json_option
 def command(
     interface: Path,
@@ -57,7 +61,7 @@ def command(
                 until_interrupted(threading.Event())
     except KeyboardInterrupt:
         raise Interrupted(
-            "before it was served; nothing is left running, and the same command starts again"
+            "nothing was served, and nothing is left running; the same command starts again"
         ) from None
 
 

@@ -27,7 +27,7 @@ Examples:
 )
 @click.argument("target")
 @machine_options
-@click.option("--name", help="Which interface, where a sandbox serves several.")
+@click.option("--name", help="Which interface, if a sandbox serves several.")
 def command(target: str, name: str | None, **around: Any) -> int:
     """Call an interface's functions by hand, at a Python prompt with completion.
 

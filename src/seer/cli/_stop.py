@@ -19,19 +19,21 @@ if TYPE_CHECKING:
     name="stop",
     epilog="""\b
 Examples:
-  seer stop sb-0123456789abcdef      also the beginning of an id
-  seer stop --orphans                what dead controllers left behind
+  seer stop sb-0123456789abcdef      the beginning of an id is enough
+  seer stop --orphans                what programs that died left behind
   seer stop --all""",
 )
 @machine_argument("ids", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of this user's machines.")
-@click.option("--orphans", is_flag=True, help="Machines whose controller is gone.")
-@click.option("--provider", "providers", multiple=True, help="Look only there (default: all).")
+@click.option("--all", "everything", is_flag=True, help="All of your machines.")
+@click.option("--orphans", is_flag=True, help="Machines whose program is gone.")
+@click.option(
+    "--provider", "providers", multiple=True, help="Look only on this provider (default: all)."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def command(
     ids: tuple[str, ...], everything: bool, orphans: bool, providers: tuple[str, ...], yes: bool
 ) -> int:
-    """End machines by id. What runs in them ends with them."""
+    """End machines by id, with everything that runs in them."""
     if not (ids or everything or orphans):
         raise click.UsageError("name machines, or use --orphans or --all; `seer ps` lists them")
     found = running(providers)
@@ -46,7 +48,7 @@ def command(
         if not any(machine.id == item for machine in chosen):
             chosen.append(_beginning(item, found))
     for name, why in found.unreachable.items():
-        say(f"{name} could not be asked: {why}", file=sys.stderr)
+        say(f"could not reach {name}: {why}", file=sys.stderr)
     missed = FAILED if found.unreachable and not ids else OK
     if not chosen:
         say("nothing to stop")
@@ -65,9 +67,7 @@ def _beginning(text: str, found: Running) -> "MachineStatus":
     if fitting:
         several = ", ".join(machine.id for machine in fitting)
         raise click.UsageError(f"{text!r} matches several: {several}")
-    asked = "".join(
-        f"; {name} could not be asked: {why}" for name, why in found.unreachable.items()
-    )
+    asked = "".join(f"; could not reach {name}: {why}" for name, why in found.unreachable.items())
     raise SandboxNotFoundError(f"no machine {text!r} is running{asked}")
 
 
@@ -81,7 +81,7 @@ def _end(machine: "MachineStatus") -> int:
     try:
         run_sync(end())
     except SandboxNotFoundError:
-        say(f"{machine.id}: was already ended")
+        say(f"{machine.id}: had already ended")
         return 0
     except SeerError as error:
         say(f"{machine.id}: {error}", file=sys.stderr)

@@ -54,10 +54,12 @@ Exit code 3: some cells have no result.""",
     type=click.Path(file_okay=False, path_type=Path),
     help="The sweep's folder.",
 )
-@click.option("--concurrency", type=click.IntRange(0), help="Cells at once (default 2).")
-@click.option("--budget-usd", type=click.FloatRange(0), help="Stop starting cells past this cost.")
+@click.option("--concurrency", type=click.IntRange(0), help="Cells to run at once (default 2).")
+@click.option("--budget-usd", type=click.FloatRange(0), help="Start no cell above this total cost.")
 @click.option("--timeout", type=click.FloatRange(0), help="Seconds that one attempt may take.")
-@click.option("--retry-failed", default=0, type=click.IntRange(0), help="Retries of failures.")
+@click.option(
+    "--retry-failed", default=0, type=click.IntRange(0), help="How often to retry a failed cell."
+)
 @click.option(
     "--on",
     "place",
@@ -72,14 +74,14 @@ Exit code 3: some cells have no result.""",
 @click.option(
     "--source",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="On Ray: folder that nodes get (default: the program's).",
+    help="On Ray: folder to send to nodes (default: the program's).",
 )
 @click.option(
     "--env",
     "variables",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Variable for the program; without a value, as it is here.",
+    help="Variable for the program; without a value, that of this shell.",
 )
 @json_option
 def command(
@@ -98,7 +100,7 @@ def command(
     variables: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Run an experiment once per cell of a matrix: agents, tool sets, models and seeds crossed."""
+    """Run an experiment for every combination of agents, tool sets, models and seeds."""
     from seer.sweeps import Matrix, Retry, read_sweep, run, set_concurrency
 
     if program is None:

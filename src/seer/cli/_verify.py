@@ -1,4 +1,4 @@
-"""`seer verify`: do a run's claims rest on what its model answered?"""
+"""`seer verify`: check a run's claims against the calls that it cites."""
 
 import dataclasses
 from pathlib import Path
@@ -16,10 +16,10 @@ from seer.console import say, say_json
     name="verify",
     epilog="""\b
 Examples:
-  seer verify RUN                  against the record; its hashes come first
+  seer verify RUN                  check its hashes, then its claims
   seer verify RUN --live interface.py --model ./gemma --name model_tools
 \b
-Exit code 3: a claim does not stand, or something is flagged.""",
+Exit code 3: a claim does not stand, or a problem was flagged.""",
 )
 @run_argument("run")
 @runs_option
@@ -35,7 +35,7 @@ def command(
     as_json: bool,
     **around: Any,
 ) -> int:
-    """Check a run's final report: each claim against the calls of the gate that it cites."""
+    """Check each claim of a run's final report against the gate calls that it cites."""
     from seer.runs import open_run
     from seer.scoring import rerun_through, verify
 

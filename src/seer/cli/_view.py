@@ -20,7 +20,11 @@ Examples:
 @run_argument("run", required=False)
 @runs_option
 @click.option("--port", default=0, help="The port (default: a free one).")
-@click.option("--allow-control", is_flag=True, help="Let the page change runs that are running.")
+@click.option(
+    "--allow-control",
+    is_flag=True,
+    help="Let the page stop runs, message agents and change limits.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--share", "shared", metavar="RUN", help="Write this run as one HTML file instead.")
 @click.option(
@@ -37,7 +41,7 @@ def command(
     target: Path | None,
     fields: tuple[str, ...],
 ) -> None:
-    """Look at runs in the browser: the page is served on this machine only."""
+    """Show runs in the browser. The page is served on this machine only."""
     from seer.runs import open_run
     from seer.viewer import Redaction, serve, share
 
