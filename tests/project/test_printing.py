@@ -9,6 +9,9 @@ ROOT = Path(seer.__file__).parent
 
 # Who else may, and why.
 ALLOWED = {
+    "_program.py": "shows the errors of a person's program, as Python does",
+    "cli/__init__.py": "Ctrl-C before the console can be imported",
+    "cli/_interrupts.py": "signal handlers, which write without a buffer",
     "cli/template": "a program of the user's; it prints with seer.console.say",
     "environment/models/_fetch.py": "a program whose output its parent reads as a protocol",
     "execution/_inside": "runs in a jail",

@@ -1,7 +1,7 @@
 """The command line: parse, call the library, print. No command does what the library cannot."""
 
+import collections.abc
 import sys
-from collections.abc import Sequence
 
 try:
     from seer import _clash as _clash
@@ -11,7 +11,7 @@ except ImportError as error:
 __all__ = ["main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: collections.abc.Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code.
 
     Args:
