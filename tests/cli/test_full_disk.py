@@ -64,13 +64,15 @@ needs_small_disk = pytest.mark.skipif(
 def test_a_disk_that_fills_up_ends_a_run_with_one_line_and_a_readable_record(
     tmp_path: Path,
 ) -> None:
-    script = """
+    script = r"""
 $PY -m seer run; echo "exit code $?"
 yes >>disk/runs/noise
 $PY -m seer runs list
 id=$(ls disk/runs | grep ^2)
 $PY -m seer runs show "$id" | tail -n 1
 $PY -m seer view --share "$id" -o shared.html
+printf '#!/bin/sh\ncp "${1#file://}" page.html; kill -INT $PPID\n' > browser; chmod +x browser
+BROWSER="$PWD/browser" $PY -m seer view "$id"
 $PY -m seer replay "$id"; echo "exit code of replay $?"
 """
     done = on_small_disk(write(tmp_path, do="fill"), script)
@@ -85,6 +87,7 @@ $PY -m seer replay "$id"; echo "exit code of replay $?"
     assert any(" error " in line for line in out), "the list does not show the run"
     assert any(line.startswith("the record is in ") for line in out)
     assert (tmp_path / "shared.html").stat().st_size > 1000
+    assert "http://127.0.0.1" in (tmp_path / "page.html").read_text()
     refused = [line for line in said if "no record can be made in" in line]
     assert refused and "the disk is full; free some space" in refused[0]
 

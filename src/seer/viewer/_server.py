@@ -141,7 +141,17 @@ def _doorstep(runs: Path, url: str) -> Generator[Path, None, None]:
     A browser is started with an address that every user of the machine can see in the list of
     processes, so it gets that of the file.
     """
-    folder = runs if os.access(runs, os.W_OK) else None
+    try:
+        path = _write_doorstep(url, runs)
+    except OSError:  # a folder that is read-only, or on a full disk
+        path = _write_doorstep(url, None)
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _write_doorstep(url: str, folder: Path | None) -> Path:
     number, name = tempfile.mkstemp(prefix="viewer-", suffix=".html", dir=folder)
     path = Path(name)
     # Closing the terminal's window ends the viewer.
@@ -149,6 +159,7 @@ def _doorstep(runs: Path, url: str) -> Generator[Path, None, None]:
     try:
         with os.fdopen(number, "w", encoding="utf-8") as file:
             file.write(f'<meta http-equiv="refresh" content="0;url={url}">')
-        yield path
-    finally:
+    except OSError:
         path.unlink(missing_ok=True)
+        raise
+    return path
