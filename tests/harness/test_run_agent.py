@@ -122,7 +122,7 @@ async def test_a_record_that_cannot_be_written_ends_the_run_and_says_so(
     seen: list[str] = []
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
-        with pytest.raises(RecordError, match="No space left"):
+        with pytest.raises(RecordError, match="the disk is full: 3 events"):
             async for event in run:
                 seen.append(event.type)
     assert seen[-2:] == ["error", "run_finished"]

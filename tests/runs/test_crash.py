@@ -74,7 +74,7 @@ async def main():
         async for event in run:
             kinds.append(event.type)
     except RecordError as error:
-        print("RecordError", "No space left" in str(error))
+        print("RecordError", "the disk is full" in str(error))
     print(kinds[-2:])
     record = Run(run.folder)
     record.verify()
