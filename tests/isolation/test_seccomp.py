@@ -9,8 +9,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from seer.isolation.backends._seccomp import FilterKind, filter_program
-from seer.isolation.backends._syscalls import AUDIT_ARCH, LAST_KNOWN, TABLES
+from seer.isolation.backends._seccomp import (
+    AUDIT_ARCH,
+    LAST_KNOWN,
+    TABLES,
+    FilterKind,
+    filter_program,
+)
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 ARCHITECTURES = sorted(TABLES)

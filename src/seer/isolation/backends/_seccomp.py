@@ -1,10 +1,10 @@
-"""The jails' system-call filters, assembled here as classic BPF. Loading them is a backend's work.
+"""The jails' system-call filters, assembled as classic BPF. The backends load them.
 
-A filter lists what is refused and lets the rest pass: programs in a jail are ordinary programs
-(numpy, torch, CUDA, git), so an allow-list would break with every new release of a C library.
-What keeps that safe is that calls newer than `LAST_KNOWN`, calls of another architecture and
-calls of the x32 mode are refused as well. Arguments that the kernel reads as 32 bits are compared
-as 32 bits, so stray high bits do not slip past.
+A filter lists the calls that it refuses and allows the rest. Programs in a jail are ordinary
+programs (numpy, torch, CUDA, git), so an allow-list would break with every new release of a C
+library. A filter also refuses calls newer than `LAST_KNOWN`, calls of another architecture and
+calls of the x32 mode. The kernel reads some arguments as 32 bits. The filter compares those as 32
+bits, so that stray high bits cannot slip past.
 """
 
 import errno
@@ -15,7 +15,6 @@ from functools import cache
 from typing import Final, Literal
 
 from seer.errors import IsolationError
-from seer.isolation.backends._syscalls import AUDIT_ARCH, LAST_KNOWN, TABLES
 
 FilterKind = Literal["namespaced", "shared"]
 """`namespaced`: the jail has namespaces of its own. `shared`: it shares the host's."""
@@ -270,3 +269,150 @@ def _unix_streams_only() -> list[Instruction]:
         _return(_ERRNO | errno.ESOCKTNOSUPPORT),
         _return(_ALLOW),
     ]
+
+
+# --- system calls --------------------------------------------------------------------------------
+
+AUDIT_ARCH: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+
+LAST_KNOWN: Final = 469
+"""The newest call that was examined. A filter answers every newer call with ENOSYS."""
+
+_CALLS: Final[dict[str, tuple[int, int | None]]] = {
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "perf_event_open": (298, 241),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "open_tree_attr": (467, 467),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "bpf": (321, 280),
+    "userfaultfd": (323, 282),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "reboot": (169, 142),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "acct": (163, 89),
+    "syslog": (103, 116),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "vhangup": (153, 58),
+    "lookup_dcookie": (212, 18),
+    "nfsservctl": (180, 42),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "uselib": (134, None),
+    "_sysctl": (156, None),
+    "personality": (135, 92),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "ioctl": (16, 29),
+    "fanotify_init": (300, 262),
+    "fanotify_mark": (301, 263),
+    "lsm_set_self_attr": (460, 460),
+    "socket": (41, 198),
+    "socketpair": (53, 199),
+    "connect": (42, 203),
+    "prlimit64": (302, 261),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "mq_timedsend": (242, 182),
+    "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184),
+    "mq_getsetattr": (245, 185),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "utimensat": (280, 88),
+    "futimesat": (261, None),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "setxattrat": (463, 463),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "removexattrat": (466, 466),
+    "file_setattr": (469, 469),
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "fgetxattr": (193, 10),
+    "getxattrat": (464, 464),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+    "flistxattr": (196, 13),
+    "listxattrat": (465, 465),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
+}
+"""The number of each call on x86_64 and on aarch64, which does not have the calls that `*at`
+replaced."""
+
+TABLES: Final = {
+    "x86_64": {name: number for name, (number, _) in _CALLS.items()},
+    "aarch64": {name: number for name, (_, number) in _CALLS.items() if number is not None},
+}
+"""The number of each call that the filters name, by architecture."""
