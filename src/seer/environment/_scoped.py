@@ -15,10 +15,20 @@ from seer.console import progress
 from seer.environment._sandbox import Sandbox
 from seer.environment.config._config import SandboxConfig
 from seer.environment.serving._description import InterfaceDescription, InterfaceUsage, describe
-from seer.environment.serving._detached import find_interfaces, release_interfaces
 from seer.environment.serving._mcp_callers import McpCaller, remember_mcp_server
-from seer.environment.serving._options import ServeOptions, check_budget, check_number
-from seer.environment.serving._served import GATE_FILES, Served, ServeRequest, Tracebacks
+from seer.environment.serving._request import (
+    ServeRequest,
+    Tracebacks,
+    check_budget,
+    check_number,
+    make_request,
+)
+from seer.environment.serving._served import (
+    GATE_FILES,
+    Served,
+    find_interfaces,
+    release_interfaces,
+)
 from seer.errors import ConfigError, ProtocolError, SandboxStateError
 from seer.isolation import Mount
 from seer.providers import Network
@@ -81,7 +91,7 @@ class ScopedSandbox(Sandbox):
         del self._served[served.name]
 
     async def _detach(self) -> str:
-        await release_interfaces(self.machine, self._served)
+        await release_interfaces(self.machine, list(self._served.values()))
         return await super()._detach()
 
     @classmethod
@@ -207,7 +217,10 @@ class ScopedSandbox(Sandbox):
             ConfigError: An argument has a value that cannot work.
             SandboxStateError: The sandbox does not run.
         """
-        options = ServeOptions(
+        request = make_request(
+            Path(file_path),
+            name,
+            self._running,
             budget=budget,
             restart=restart,
             tracebacks=tracebacks,
@@ -217,7 +230,7 @@ class ScopedSandbox(Sandbox):
             caller_memory=caller_memory,
             call_timeout=call_timeout,
         )
-        return run_sync(self._serve(Path(file_path), expose_as, name, options))
+        return run_sync(self._serve(request, expose_as))
 
     async def aserve(
         self,
@@ -235,7 +248,10 @@ class ScopedSandbox(Sandbox):
         call_timeout: float | None = CALL_TIMEOUT,
     ) -> Library | McpConfig | str | Skill:
         """The async version of `serve`."""
-        options = ServeOptions(
+        request = make_request(
+            Path(file_path),
+            name,
+            self._running,
             budget=budget,
             restart=restart,
             tracebacks=tracebacks,
@@ -245,17 +261,15 @@ class ScopedSandbox(Sandbox):
             caller_memory=caller_memory,
             call_timeout=call_timeout,
         )
-        return await on_loop(self._serve(Path(file_path), expose_as, name, options))
+        return await on_loop(self._serve(request, expose_as))
 
     async def _serve(
-        self, file: Path, expose_as: ExposeAs, name: str | None, options: ServeOptions
+        self, request: ServeRequest, expose_as: ExposeAs
     ) -> Library | McpConfig | str | Skill:
-        running = self._running
         if expose_as not in ("library", "mcp", "prompt", "skill"):
             raise ConfigError(
                 "serve(expose_as=)", expose_as, "must be 'library', 'mcp', 'prompt' or 'skill'"
             )
-        request = options.request(file, name, running)
         if expose_as == "library":
             check_module_name("serve(name=)", request.name)
         # A request for the same interface waits here, and then finds this one.

@@ -15,16 +15,17 @@ import signal
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from seer._redact import Redactor
 from seer.console import say
 from seer.console._output import is_watched
-from seer.environment.models._provenance import ModelOrigin, fingerprint
+from seer.environment.models._provenance import fingerprint
 from seer.environment.serving._description import CopyDescription
+from seer.environment.serving._request import ServeRequest
 from seer.errors import (
     ConfigError,
     InterfaceDiedError,
@@ -40,49 +41,14 @@ from seer.rpc._ship import interface_files
 from seer.rpc.interface._budget import Budget
 from seer.rpc.interface._load import NO_NETWORK
 from seer.rpc.interface._schema import Schema
-from seer.rpc.server._config import CALL_TIMEOUT
-from seer.rpc.wire._memory import DEFAULT_ALLOWANCE
 from seer.workspace._gate import Dependent
 
 logger = logging.getLogger(__name__)
-
-Tracebacks = Literal["names"] | bool
-"""What callers see of tracebacks; see `ScopedSandbox.serve`."""
 
 GATE_FILES = "/seer/gate"
 """Where a scoped machine has the server's bundle mounted."""
 
 _LAST_LINES = 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class ServeRequest:
-    """What to serve, and how."""
-
-    file: Path
-    name: str
-    models: Mapping[str, str]
-    """Every name that the interface may ask for -> the folder in the machine."""
-    hidden: Mapping[str, str]
-    """Names that no agent may learn -> the names that replace them."""
-    budget: Budget | None = None
-    function_budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
-    caller_budget: Budget | None = None
-    """What each caller may use."""
-    caller_memory: int = DEFAULT_ALLOWANCE
-    """Bytes of the interface's memory that each caller may hold."""
-    restart: str = "never"
-    tracebacks: Tracebacks = "names"
-    replicas: int = 1
-    """How many copies to begin with."""
-    call_timeout: float | None = CALL_TIMEOUT
-    """Seconds that a call may run of a function that has no timeout of its own."""
-    record: bool = True
-    """Whether every call is recorded."""
-    origins: tuple[ModelOrigin, ...] = ()
-    """What the models really are; for records only."""
-    packages: Mapping[str, str] = field(default_factory=dict[str, str])
-    has_network: bool = True
 
 
 class Caller:
@@ -438,3 +404,49 @@ class Served:
 
 def _limits(budget: Budget | None) -> dict[str, float]:
     return {} if budget is None else budget.to_json()
+
+
+# --- interfaces of a detached sandbox -----------------------------------------------------------
+# A file in the machine lists them, beside the sockets of the gates. An agent cannot reach the files
+# of a scoped machine, so the list is as trustworthy as the interfaces themselves.
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One interface, as the list has it."""
+
+    folder: str
+    request: dict[str, Any]
+
+
+async def release_interfaces(machine: Machine, served: Sequence[Served]) -> None:
+    """Let interfaces outlive this process, and list them in the machine."""
+    entries = [{"folder": item.folder, "request": item.request.to_json()} for item in served]
+    await machine.write_file(_list_file(machine), json.dumps(entries).encode())
+    for item in served:
+        await item.release()
+
+
+async def find_interfaces(machine: Machine) -> dict[str, Served]:
+    """The interfaces that an earlier controller left running in the machine, by name.
+
+    Leaves out those that have ended since, with a warning, because the sandbox is still usable.
+    """
+    from pydantic import TypeAdapter
+
+    try:
+        text = await machine.read_file(_list_file(machine))
+    except FileNotFoundError:
+        return {}
+    found: dict[str, Served] = {}
+    for entry in TypeAdapter(list[_Entry]).validate_json(text):
+        request = ServeRequest.from_json(entry.request)
+        try:
+            found[request.name] = await Served.attach(request, machine, entry.folder)
+        except (InterfaceDiedError, RemoteFileError) as error:
+            logger.warning("%s is not served any more: %s", request.name, error)
+    return found
+
+
+def _list_file(machine: Machine) -> str:
+    return f"{machine.layout.run}/interfaces.json"
