@@ -21,7 +21,7 @@ from seer.environment.models._blinding import Needles, card_names, name_parts, n
 from seer.environment.models._fetch import skipped_patterns
 from seer.environment.models._models import (
     PreparedModel,
-    assign_names,
+    model_handles,
     read_aliases,
 )
 from seer.environment.models._provenance import fingerprint
@@ -591,7 +591,7 @@ def test_weights_in_other_formats_are_not_downloaded_twice() -> None:
 def test_hidden_models_are_counted_and_folders_are_unique(tmp_path: Path) -> None:
     for parent in ("a", "b"):
         (tmp_path / parent / "m").mkdir(parents=True)
-    names = assign_names(
+    handles = model_handles(
         [
             ModelConfig("org/x", hidden=True),
             ModelConfig(str(tmp_path / "a" / "m")),
@@ -599,8 +599,14 @@ def test_hidden_models_are_counted_and_folders_are_unique(tmp_path: Path) -> Non
             ModelConfig("org/y", hidden=True, is_peft=True, base_model="org/z"),
         ]
     )
-    assert [n.folder for n in names] == ["model_0", "m", "m-1", "model_1"]
-    assert [n.base_folder for n in names] == [None, None, None, "model_1_base"]
+    assert [handle.path for handle in handles] == [
+        "/models/model_0",
+        "/models/m",
+        "/models/m-1",
+        "/models/model_1",
+    ]
+    bases = [handle.base_path for handle in handles]
+    assert bases == [None, None, None, "/models/model_1_base"]
 
 
 async def test_an_alias_stands_in_loudly(

@@ -21,8 +21,8 @@ from seer.environment.packages._packages import (
     build_environment,
     check_python_version,
     check_system_packages,
+    collect_wheels,
 )
-from seer.environment.packages._wheels import collect_wheels
 from seer.errors import PackageError
 from seer.isolation import (
     Backend,

@@ -172,13 +172,6 @@ async def test_a_strict_umask_does_not_shut_the_sandbox_out(origin: Origin) -> N
     assert (repo.host_path / "file.txt").stat().st_mode & 0o444 == 0o444
 
 
-async def test_progress_is_told(origin: Origin) -> None:
-    lines: list[str] = []
-    with pytest.raises(RepoError):
-        await prepare_repo(RepoConfig(origin.url, ref="nope"), on_progress=lines.append)
-    assert any("nope" in line for line in lines)
-
-
 async def test_without_git_the_error_says_how_to_get_it(
     origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,10 +50,8 @@ class Secrets:
 
 def missing_secrets(names: Sequence[str]) -> tuple[str, ...]:
     """The names that have no value in the environment or in the project's `.env`."""
-    fallback: Mapping[str, str] = {}
-    if any(not os.environ.get(name) for name in names):
-        fallback = read_dotenv(dotenv_file())
-    return tuple(name for name in names if not (os.environ.get(name) or fallback.get(name)))
+    found = _look_up(names, os.environ, dotenv_file())
+    return tuple(name for name, value in found.items() if not value)
 
 
 def load_secrets(
@@ -76,17 +74,23 @@ def load_secrets(
     Raises:
         SecretMissingError: Some are required and missing; the message names them all.
     """
-    environ = os.environ if environ is None else environ
     file = dotenv if dotenv is not None else dotenv_file()
-    fallback: Mapping[str, str] = {}
-    if any(not environ.get(name) for name in names):
-        fallback = read_dotenv(file)
-    found = {name: environ.get(name) or fallback.get(name) or "" for name in names}
+    found = _look_up(names, os.environ if environ is None else environ, file)
     missing = [name for name, value in found.items() if not value]
     if missing:
         where = f" or in {str(file)!r}" if file is not None else " or in a file .env"
         words = f"not set: {', '.join(missing)}; set them in the environment{where}"
         if required:
             raise SecretMissingError(words)
-        logger.warning("secrets that the sandbox does not get are %s", words)
+        logger.warning("the sandbox does not get these secrets, because they are %s", words)
     return Secrets({name: value for name, value in found.items() if value})
+
+
+def _look_up(
+    names: Sequence[str], environ: Mapping[str, str], dotenv: Path | None
+) -> dict[str, str]:
+    """The value of each name, empty for one that has none."""
+    fallback: Mapping[str, str] = {}
+    if any(not environ.get(name) for name in names):
+        fallback = read_dotenv(dotenv)
+    return {name: environ.get(name) or fallback.get(name) or "" for name in names}

@@ -37,40 +37,6 @@ class PreparedModel:
     origin: ModelOrigin
 
 
-@dataclass(frozen=True)
-class ModelNames:
-    """How one model of a configuration appears in a sandbox."""
-
-    visible: str
-    folder: str
-    base_folder: str | None
-
-
-def assign_names(models: Sequence[ModelConfig]) -> tuple[ModelNames, ...]:
-    """One set of names per model. Hidden ones are counted: `model_0`, `model_1`, ..."""
-    result: list[ModelNames] = []
-    taken: set[str] = set()
-    hidden = 0
-
-    def free(folder: str) -> str:
-        candidate, number = folder, 1
-        while candidate in taken:
-            candidate, number = f"{folder}-{number}", number + 1
-        taken.add(candidate)
-        return candidate
-
-    for model in models:
-        if model.hidden:
-            visible = f"model_{hidden}"
-            hidden += 1
-            folder, base = free(visible), f"{visible}_base"
-        else:
-            visible = model.name
-            folder, base = free(model_slug(model.name)), model_slug(model.base_model or "")
-        result.append(ModelNames(visible, folder, free(base) if model.base_model else None))
-    return tuple(result)
-
-
 def read_aliases(environ: Mapping[str, str]) -> dict[str, str]:
     """The aliases in `SEER_MODEL_ALIASES`: `name=other,name=other`.
 
@@ -90,25 +56,37 @@ def read_aliases(environ: Mapping[str, str]) -> dict[str, str]:
     return aliases
 
 
-def model_handles(models: Sequence[ModelConfig]) -> tuple[ModelHandle, ...]:
-    """The handles that prepared models would have, without preparing any."""
-    return tuple(
-        model_handle(config, names, variable, root=MODELS_ROOT)
-        for config, names, variable in zip(
-            models, assign_names(models), assign_var_names(models), strict=True
+def model_handles(
+    models: Sequence[ModelConfig], *, root: str = MODELS_ROOT
+) -> tuple[ModelHandle, ...]:
+    """The handles of a configuration's models, in the folder `root` of the sandbox.
+
+    Hidden models are numbered: `model_0`, `model_1`, ... No two models share a folder.
+    """
+    handles: list[ModelHandle] = []
+    taken: set[str] = set()
+    hidden = 0
+
+    def free(folder: str) -> str:
+        candidate, number = folder, 1
+        while candidate in taken:
+            candidate, number = f"{folder}-{number}", number + 1
+        taken.add(candidate)
+        return f"{root}/{candidate}"
+
+    for model, variable in zip(models, assign_var_names(models), strict=True):
+        name, folder, base = model.name, model_slug(model.name), model_slug(model.base_model or "")
+        if model.hidden:
+            name = folder = f"model_{hidden}"
+            base = f"{name}_base"
+            hidden += 1
+        handle = ModelHandle(
+            name=name,
+            path=free(folder),
+            var_name=variable,
+            env_name=model_env_name(name),
+            hidden=model.hidden,
+            base_path=free(base) if model.base_model is not None else None,
         )
-    )
-
-
-def model_handle(
-    config: ModelConfig, names: ModelNames, variable: str, *, root: str
-) -> ModelHandle:
-    """The handle of one model below the folder `root` of the sandbox."""
-    return ModelHandle(
-        name=names.visible,
-        path=f"{root}/{names.folder}",
-        var_name=variable,
-        env_name=model_env_name(names.visible),
-        hidden=config.hidden,
-        base_path=f"{root}/{names.base_folder}" if names.base_folder is not None else None,
-    )
+        handles.append(handle)
+    return tuple(handles)

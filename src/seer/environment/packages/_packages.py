@@ -14,7 +14,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -37,7 +37,13 @@ from seer.environment.packages._installed import (
     link_package,
     write_stubs,
 )
-from seer.environment.packages._uv import BuildFailed, UvBuild, resolve_offline, source_address
+from seer.environment.packages._uv import (
+    BuildFailed,
+    Target,
+    UvBuild,
+    resolve_offline,
+    source_address,
+)
 from seer.environment.repos._repos import prepare_repo
 from seer.errors import ConfigError, PackageError, RepoError
 
@@ -68,11 +74,7 @@ async def build_environment(
     check_python_version(python)
     say: OnText = on_progress if on_progress is not None else _say_nothing
     wanted = sorted(dict.fromkeys(requirement.strip() for requirement in requirements))
-    settings = read_index_settings(os.environ)
-    local = local_requirements(wanted)
-    # A project is copied into the build, so only single files must be seen where they are.
-    files = tuple(path for path in local if path.is_file())
-    settings = replace(settings, paths=(*settings.paths, *files))
+    settings, local = _sources(wanted)
     root = cache_dir() / "envs"
     root.mkdir(mode=0o700, exist_ok=True)
     key = _key(wanted, settings, [_state(path) for path in local])
@@ -137,8 +139,16 @@ async def check_system_packages(names: Sequence[str]) -> None:
         )
 
 
-def local_requirements(requirements: Sequence[str]) -> list[Path]:
-    """Files and folders of this machine that requirements point at."""
+def _sources(requirements: Sequence[str]) -> tuple[IndexSettings, list[Path]]:
+    """The user's index settings, and the files and folders that requirements point at."""
+    settings = read_index_settings(os.environ)
+    local = _local_requirements(requirements)
+    # A build gets copies of projects, so it must see only single files where they are.
+    files = tuple(path for path in local if path.is_file())
+    return replace(settings, paths=(*settings.paths, *files)), local
+
+
+def _local_requirements(requirements: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for requirement in requirements:
         parts = urlsplit(Requirement(requirement).url or "")
@@ -228,7 +238,7 @@ class _Build:
                 stack.enter_context(IndexServer(self._settings)) if self._settings.online else None
             )
             try:
-                wanted, folders = await place_sources(self._requirements, index)
+                wanted, folders = await _place_sources(self._requirements, index)
                 build = await asyncio.to_thread(
                     UvBuild,
                     self._settings,
@@ -281,7 +291,55 @@ class _Build:
         open_folders(environment)
 
 
-async def place_sources(
+async def collect_wheels(
+    requirements: Sequence[str],
+    folder: Path,
+    target: Mapping[str, str],
+    *,
+    on_progress: Callable[[str], None],
+) -> None:
+    """Collect in a folder the wheels that a remote host needs and cannot download itself.
+
+    They are resolved as that host would resolve them, with their dependencies. A package without a
+    wheel is built here, and is sent if its wheel fits every machine.
+
+    Args:
+        requirements: What is wanted.
+        folder: Where the wheels go.
+        target: The other host's `python`, `machine` and `libc` version.
+        on_progress: Called with what is being done.
+
+    Raises:
+        PackageError: A package has no wheel for that host.
+    """
+    on_progress("collecting wheels")
+    settings, _ = await asyncio.to_thread(_sources, requirements)
+    with TransientFolder("wheels") as draft, contextlib.ExitStack() as stack:
+        index = stack.enter_context(IndexServer(settings)) if settings.online else None
+        stubs = draft / "stubs"
+        stubs.mkdir(mode=0o755)
+        wanted, folders = await _place_sources(requirements, index)
+        build = await asyncio.to_thread(
+            UvBuild,
+            settings,
+            draft,
+            stubs,
+            index=index,
+            folders=folders,
+            target=Target(target["python"], target["machine"], target["libc"]),
+            on_progress=on_progress,
+        )
+        try:
+            wheels = await build.collect(await build.resolve(wanted, []))
+        except BuildFailed as error:
+            raise PackageError(
+                f"packages {list(requirements)!r}: wheels for Python {target['python']} on "
+                f"{target['machine']} are not available:\n{error}"
+            ) from None
+        await asyncio.to_thread(shutil.copytree, wheels, folder, dirs_exist_ok=True)
+
+
+async def _place_sources(
     requirements: Sequence[str], index: IndexServer | None
 ) -> tuple[list[str], list[Path]]:
     """The requirements as a build sees them, and the projects that it gets copies of.

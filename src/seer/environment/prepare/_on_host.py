@@ -11,6 +11,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +137,7 @@ async def _repo(request: Mapping[str, Any], report: Report) -> dict[str, object]
     if request["token"] is not None:
         os.environ[fields["token_secret"]] = request["token"]
     made = await LocalPreparer().repo(RepoConfig(**fields))
-    return {
-        "host_path": str(made.host_path),
-        "name": made.name,
-        "ref": made.ref,
-        "commit": made.commit,
-    }
+    return {**asdict(made), "host_path": str(made.host_path)}
 
 
 _OPERATIONS: dict[str, Callable[[Mapping[str, Any], Report], Awaitable[object]]] = {

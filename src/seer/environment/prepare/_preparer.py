@@ -13,22 +13,21 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from seer._transient import TransientFolder
+from seer.environment._handles import ModelHandle
 from seer.environment._secrets import load_secrets
-from seer.environment.config._config import ModelConfig, RepoConfig, assign_var_names
+from seer.environment.config._config import ModelConfig, RepoConfig
 from seer.environment.models._download import OnBytes, download
 from seer.environment.models._folder import own_folder
 from seer.environment.models._models import (
     ALIASES,
     MODELS_ROOT,
-    ModelNames,
     PreparedModel,
-    assign_names,
-    model_handle,
+    model_handles,
     read_aliases,
 )
 from seer.environment.models._names import is_local_model
@@ -38,9 +37,9 @@ from seer.environment.packages._packages import (
     build_environment,
     check_python_version,
     check_system_packages,
+    collect_wheels,
 )
 from seer.environment.packages._uv import find_uv
-from seer.environment.packages._wheels import collect_wheels
 from seer.environment.repos._repos import PreparedRepo, prepare_repo
 from seer.errors import PackageError
 from seer.isolation import Mount
@@ -134,50 +133,38 @@ class Preparer(ABC):
             ConfigError: `SEER_MODEL_ALIASES` does not parse.
         """
         sources = _Sources(self, read_aliases(os.environ), token, _Tally(on_bytes))
-        variables = assign_var_names(models)
+        handles = model_handles(models, root=models_root)
         return tuple(
             [
-                await self._model(config, names, variable, root=models_root, sources=sources)
-                for config, names, variable in zip(
-                    models, assign_names(models), variables, strict=True
-                )
+                await self._model(config, handle, sources)
+                for config, handle in zip(models, handles, strict=True)
             ]
         )
 
     async def _model(
-        self,
-        config: ModelConfig,
-        names: ModelNames,
-        variable: str,
-        *,
-        root: str,
-        sources: "_Sources",
+        self, config: ModelConfig, handle: ModelHandle, sources: "_Sources"
     ) -> PreparedModel:
         source = await sources.find(config.name, config.revision)
         base = base_view = None
-        base_path = None
         secrets = source.secrets(config.name)
-        if config.base_model is not None and names.base_folder is not None:
+        if config.base_model is not None:
             base = await sources.find(config.base_model, "main")
-            base_path = f"{root}/{names.base_folder}"
             secrets |= base.secrets(config.base_model)
         view = await self.view(
             source,
-            hidden_as=names.visible if config.hidden else None,
+            hidden_as=handle.name if config.hidden else None,
             secrets=secrets,
-            base_path=base_path,
+            base_path=handle.base_path,
         )
-        path = f"{root}/{names.folder}"
-        mounts = _mounts(view, path)
-        if base is not None and base_path is not None:
+        mounts = _mounts(view, handle.path)
+        if base is not None and handle.base_path is not None:
             base_view = await self.view(
                 base,
-                hidden_as=names.base_folder if config.hidden else None,
+                hidden_as=handle.base_path.rpartition("/")[2] if config.hidden else None,
                 secrets=secrets,
                 base_path=None,
             )
-            mounts += _mounts(base_view, base_path)
-        handle = model_handle(config, names, variable, root=root)
+            mounts += _mounts(base_view, handle.base_path)
         return PreparedModel(
             config=config,
             host_path=view.folder,
@@ -366,21 +353,11 @@ class RemotePreparer(Preparer):
         """A repository, fetched there; one of this host's is sent."""
         if _is_here(config.url):
             made = await prepare_repo(config)
-            return PreparedRepo(
-                host_path=await self._host.push(made.host_path),
-                name=made.name,
-                ref=made.ref,
-                commit=made.commit,
-            )
+            return replace(made, host_path=await self._host.push(made.host_path))
         secrets = load_secrets([config.token_secret] if config.token_secret else [], required=True)
         token = secrets.get(config.token_secret or "")
         fields = await self._ask("repo", {"config": asdict(config), "token": token})
-        return PreparedRepo(
-            host_path=Path(fields["host_path"]),
-            name=fields["name"],
-            ref=fields["ref"],
-            commit=fields["commit"],
-        )
+        return PreparedRepo(**{**fields, "host_path": Path(fields["host_path"])})
 
     async def place(self, path: Path) -> Path:
         """A folder of this host, sent there."""

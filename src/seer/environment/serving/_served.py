@@ -154,21 +154,19 @@ class Served:
         """See `seer.workspace.Gate`."""
         return bool(self.request.hidden)
 
-    async def open_caller(self, label: str, *, budget: Budget | None = None) -> Caller:
+    async def open_caller(self, label: str) -> Caller:
         """Make a new caller, with a socket of its own.
 
         Args:
-            label: What records and listings call it.
-            budget: What this caller may use; by default what `serve` says for each.
+            label: The beginning of its name in records and listings.
         """
-        budget = budget if budget is not None else self.request.caller_budget
         self._callers += 1
-        # Of its own, also among callers that an earlier controller made.
+        # The mark keeps the name apart from those that an earlier controller gave.
         number = f"{self._callers}-{self._mark}" if self._mark else f"{self._callers}"
         name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{number}"
         # Short: tools such as curl take no path of more than 107 bytes.
         socket = f"{self.folder}/{secrets.token_hex(4)}.sock"
-        await self.control.add_caller(name, socket, budget=budget)
+        await self.control.add_caller(name, socket, budget=self.request.caller_budget)
         return Caller(name, await self._machine.reach(socket), self.control)
 
     def add_dependent(self, dependent: Dependent) -> None:
