@@ -247,8 +247,8 @@ def test_host_patterns_that_can_never_match_are_refused() -> None:
 
 
 def test_the_environment_names_the_forwarder_in_both_cases() -> None:
-    variables = proxy_environment(4000)
-    assert variables["HTTPS_PROXY"] == variables["https_proxy"] == "http://127.0.0.1:4000"
+    variables = proxy_environment()
+    assert variables["HTTPS_PROXY"] == variables["https_proxy"] == "http://127.0.0.1:3128"
     assert "127.0.0.1" in variables["NO_PROXY"]
 
 

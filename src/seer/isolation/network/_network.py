@@ -103,9 +103,9 @@ def proxy_launch(
     )
 
 
-def proxy_environment(port: int = PROXY_PORT) -> dict[str, str]:
+def proxy_environment() -> dict[str, str]:
     """The variables that send programs in the jail through the forwarder."""
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{PROXY_PORT}"
     local = "localhost,127.0.0.1,::1"
     values = {"http_proxy": url, "https_proxy": url, "all_proxy": url, "no_proxy": local}
     return {**values, **{key.upper(): value for key, value in values.items()}}

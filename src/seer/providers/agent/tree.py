@@ -18,6 +18,7 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 _STOP, _CONT, _KILL = 19, 18, 9
+_KILL_TIMEOUT = 30.0
 
 
 def _libc(name: str, *arguments: int | bytes) -> int:
@@ -119,13 +120,12 @@ def reap(*, stopped: bool = False) -> dict[int, int]:
         ended[pid] = status
 
 
-def kill_descendants(timeout: float = 30.0, *, spare: set[int] | None = None) -> dict[int, int]:
+def kill_descendants(*, spare: set[int] | None = None) -> dict[int, int]:
     """Kill and reap every descendant of this process, which must be a subreaper.
 
     They are stopped first, so that nothing can fork faster than it is found; then killed.
 
     Args:
-        timeout: Seconds to try.
         spare: Children that, with all below them, are left alone.
 
     Returns:
@@ -135,7 +135,7 @@ def kill_descendants(timeout: float = 30.0, *, spare: set[int] | None = None) ->
         TimeoutError: A process did not die, for instance because it is stuck in the kernel.
     """
     ended: dict[int, int] = {}
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + _KILL_TIMEOUT
     pause = 0.0005
     while True:
         kill_tree(os.getpid(), spare=spare)
