@@ -1,7 +1,8 @@
 """Ends a sandbox or session in steps. Every step is tried, and a failed end can be repeated."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 from seer.errors import EndingError
 
@@ -15,7 +16,7 @@ class Ending:
     waiting, and the attempt continues. After a failed attempt, the next call starts a new one.
     """
 
-    def __init__(self, end: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, end: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Create it without ending anything yet.
 
         Args:
@@ -27,13 +28,10 @@ class Ending:
     async def __call__(self) -> None:
         """Start an attempt, or wait for the one that runs. Raises what the attempt raises."""
         if self._attempt is None or self._attempt.done():
-            self._attempt = asyncio.create_task(self._run())
+            self._attempt = asyncio.create_task(self._end())
             # Retrieves the exception, in case every caller was cancelled and none reads it.
             self._attempt.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.shield(self._attempt)
-
-    async def _run(self) -> None:
-        await self._end()
 
 
 async def run_all(what: str, steps: Iterable[Step]) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from seer.errors import SandboxLostError, SeerError
 from seer.providers import Channel, ExecResult, MachineSpec, get_provider
+from seer.providers._base import CAPTURE_LIMIT, run_to_end
 from seer.providers.agent import wire
 from seer.providers.client._connection import Connection
-from seer.providers.client._exec import CAPTURE_LIMIT, run_to_end
 from seer.providers.client._steward import StewardClient
 from seer.providers.local._machine import LocalMachine
 from seer.providers.local._record import machines_dir

@@ -114,7 +114,7 @@ def test_a_steward_serves_one_operation_on_standard_input_and_output() -> None:
         splitter, seen = wire.Splitter(), list[tuple[bytes, bytes]]()
         while not any(kind == wire.EXIT for kind, _ in seen):
             splitter.feed(os.read(process.stdout.fileno(), 65536))
-            seen += list(splitter.frames())
+            seen += iter(splitter.next, None)
         process.stdin.close()
         assert process.wait(30) == 0
     output = b"".join(payload for kind, payload in seen if kind == wire.STDOUT)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
     Value: TypeAlias = "int | bytes | list[Value] | dict[str, Value]"
@@ -69,22 +69,12 @@ class Splitter:
         """Take in what was read."""
         self._buffer += data
 
-    @property
-    def partial(self) -> bool:
-        """Whether the stream stopped inside a frame."""
-        return bool(self._buffer)
-
-    def frames(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the complete frames.
+    def next(self) -> tuple[bytes, bytes] | None:
+        """The next complete frame, or None until more is fed.
 
         Raises:
-            WireError: A length is zero or beyond the limit.
+            WireError: Its length is zero or beyond the limit.
         """
-        while (found := self.next()) is not None:
-            yield found
-
-    def next(self) -> tuple[bytes, bytes] | None:
-        """The next complete frame, or None until more is fed; raises as `frames` does."""
         buffer = self._buffer
         if len(buffer) < 4:
             return None

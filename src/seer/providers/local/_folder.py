@@ -106,19 +106,15 @@ def fill_folder(
         lock.touch(mode=0o600)
         os.chown(lock, root, root)
         mounts.append(Mount(lock, "/run/adduser", writable=True))
-    if backend.name == "container":
-        # Not shown elsewhere than where they are, but the way there has to be open.
-        for name, path in spec.gates.items():
-            mounts.append(Mount(path, f"{GATES}/{name}.sock"))
-    if backend.name == "bubblewrap":
-        for name, path in spec.gates.items():
-            mounts.append(Mount(path, f"{GATES}/{name}.sock"))
-        if proxy:
-            mounts.append(Mount(folder / "proxy.sock", PROXY))
+    if backend.name in ("bubblewrap", "container"):
+        # A container shows them at their own paths. It opens the folders above its mounts.
+        mounts += [Mount(path, f"{GATES}/{name}.sock") for name, path in spec.gates.items()]
+    if backend.name == "bubblewrap" and proxy:
+        mounts.append(Mount(folder / "proxy.sock", PROXY))
     if spec.python_env is not None:
         mounts.append(Mount(spec.python_env, ENV))
     view = backend.view(mounts)
-    venv = f"{view[ENV]}" if spec.python_env is not None else None
+    venv = view[ENV] if spec.python_env is not None else None
     installs = spec.installs and venv is not None
     if spec.python_env is not None and (installs or venv != ENV):
         # The environment's own links fit only a jail in which everything is at its usual place,

@@ -2,30 +2,13 @@
 
 import contextlib
 import hashlib
-import importlib.util
 import os
 import secrets
 from functools import cache
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
 
-from seer.errors import ProviderError
-from seer.isolation import script
+from seer.isolation._cgroup import Cgroup, create
 from seer.providers.local._record import machines_dir
-
-if TYPE_CHECKING:
-    from seer.isolation._cgroup import Cgroup
-
-
-@cache
-def _module() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("seer_cgroup", script("cgroup"))
-    if spec is None or spec.loader is None:
-        raise ProviderError(f"{str(script('cgroup'))!r} cannot be loaded; reinstall Seer")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def group_prefix() -> str:
@@ -41,14 +24,14 @@ def remove_group(machine: Path) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         folders = (machine / "group").read_text().splitlines()
-        _end(_module().Cgroup([folder for folder in folders if os.path.isdir(folder)]))  # noqa: PTH112
+        _end(Cgroup([folder for folder in folders if os.path.isdir(folder)]))  # noqa: PTH112
 
 
 @cache
 def group_refusal() -> str | None:
     """Why this user's machines get no control groups; None where they do."""
     try:
-        probe: Cgroup = _module().create(f"{group_prefix()}{_probe_name()}")
+        probe = create(f"{group_prefix()}{_probe_name()}")
     except OSError as error:
         return str(error)
     probe.remove()
@@ -59,7 +42,7 @@ def remove_nameless_groups() -> None:
     """Remove groups whose machine was killed before it could write anything down."""
     prefix = group_prefix()
     try:
-        probe: Cgroup = _module().create(f"{prefix}{_probe_name()}")
+        probe = create(f"{prefix}{_probe_name()}")
     except OSError:
         return  # no control groups here, so none were left
     probe.remove()
@@ -67,7 +50,7 @@ def remove_nameless_groups() -> None:
         for folder in parent.glob(f"{prefix}*"):
             if not _is_in_use(folder.name.removeprefix(prefix)):
                 with contextlib.suppress(OSError):
-                    _end(_module().Cgroup([str(folder)]))
+                    _end(Cgroup([str(folder)]))
 
 
 def _probe_name() -> str:
@@ -81,6 +64,6 @@ def _is_in_use(name: str) -> bool:
     return (machines_dir() / name).exists()
 
 
-def _end(group: "Cgroup") -> None:
+def _end(group: Cgroup) -> None:
     group.kill()
     group.remove()

@@ -102,7 +102,7 @@ def _make(spec: MachineSpec, backend: Backend) -> StartedKeeper:
         with ExitStack() as opened:
             with being_made():
                 folder.mkdir(mode=0o700)
-                lock = opened.enter_context(_Descriptor(lock_folder(folder))).fd
+                lock = _owned(opened, lock_folder(folder))
             started = _spawn(spec, backend, folder, opened=opened, undo=undo, lock=lock)
         undo.pop_all()
     return started
@@ -119,17 +119,10 @@ def _choose(spec: MachineSpec) -> Backend:
     return choose(spec.isolation, needs=frozenset(needs))
 
 
-class _Descriptor:
-    """Closes a descriptor when it is left."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __enter__(self) -> "_Descriptor":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.fd)
+def _owned(opened: ExitStack, fd: int) -> int:
+    """The same descriptor, which `opened` closes."""
+    opened.callback(os.close, fd)
+    return fd
 
 
 def _spawn(
@@ -144,7 +137,7 @@ def _spawn(
     """Spawn the keeper. `opened` is always closed, `undo` only if this fails."""
 
     def keep(fd: int) -> int:
-        return opened.enter_context(_Descriptor(_high(fd))).fd
+        return _owned(opened, _high(fd))
 
     def pair(kind: socket.SocketKind) -> tuple[socket.socket, int]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
@@ -407,7 +400,7 @@ def _connectors(
             gates[variable] = f"path:{spec.gates[name]}"
             continue
         ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        host, jail = (opened.enter_context(_Descriptor(_high(end.detach()))).fd for end in ends)
+        host, jail = (_owned(opened, _high(end.detach())) for end in ends)
         connectors[name] = {"host": host, "jail": jail}
         gates[variable] = f"fd:{jail}"
     for name in spec.relayed:
@@ -446,7 +439,7 @@ def _owners(folders: Sequence[Path]) -> "list[wire.Encodable]":
 
 
 def _proxy(spec: MachineSpec, folder: Path, opened: ExitStack, *, uid: int | None) -> Launch:
-    listener = opened.enter_context(_Descriptor(_high(_listen(folder / "proxy.sock").detach()))).fd
+    listener = _owned(opened, _high(_listen(folder / "proxy.sock").detach()))
     own = None
     if uid is not None:
         os.chown(folder / "proxy.sock", uid, uid)
@@ -473,11 +466,9 @@ def _jail_network(spec: MachineSpec) -> JailNetwork:
 
 def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
     """The variables that select the machine's GPUs; None if it has none."""
-    if spec.gpu is None:
+    if spec.gpu is None or spec.devices is None:
         return None
-    if spec.devices is not None:
-        return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.devices))}
-    return None
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.devices))}
 
 
 def _with_devices(spec: MachineSpec) -> MachineSpec:
