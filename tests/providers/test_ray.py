@@ -29,8 +29,8 @@ from seer.errors import (
 )
 from seer.providers import Machine, MachineSpec, get_provider
 from seer.providers.ray import RayOptions, RayProvider
-from seer.providers.ray._certificate import make_certificate
 from seer.providers.ray._link import RayLink
+from seer.providers.ray._provider import make_certificate
 from seer.testing import run_sync
 from seer.testing.provider_contract import ProviderContract, eventually
 from tests.support.ray_cluster import RayCluster
@@ -288,8 +288,8 @@ def test_a_killed_actor_takes_its_machine_along(cluster: RayCluster, home: Path)
         async with started(lease=60) as machine:
             driver = await provider()._driver(cluster.address)  # pyright: ignore[reportPrivateUsage]
             actor = machine.id.rpartition(".")[2]
-            way = await driver.ask("way", name=actor, hold=False)
-            os.kill(way["pid"], signal.SIGKILL)
+            contact = await driver.ask("contact", name=actor, hold=False)
+            os.kill(contact["pid"], signal.SIGKILL)
             async with asyncio.timeout(20):
                 with pytest.raises(SandboxLostError):
                     await machine.exec(["sleep", "600"])
@@ -309,7 +309,7 @@ def test_neither_side_talks_to_anybody_without_the_secret_and_the_certificate(
     async def check() -> None:
         async with started() as machine:
             driver = await provider()._driver(cluster.address)  # pyright: ignore[reportPrivateUsage]
-            way = await driver.ask("way", name=machine.id.rpartition(".")[2], hold=False)
+            contact = await driver.ask("contact", name=machine.id.rpartition(".")[2], hold=False)
             heads: tuple[object, ...] = (
                 {"run": ["/bin/true"], "secret": "0" * 64},
                 {"run": ["/bin/true"]},
@@ -317,12 +317,12 @@ def test_neither_side_talks_to_anybody_without_the_secret_and_the_certificate(
                 "hello",
             )
             for head in heads:
-                said = await asyncio.to_thread(_talk, way, json.dumps(head).encode() + b"\n")
+                said = await asyncio.to_thread(_talk, contact, json.dumps(head).encode() + b"\n")
                 assert said == b""
-            good = json.dumps({"run": ["/bin/echo", "hello"], "secret": way["secret"]})
-            assert b"hello" in await asyncio.to_thread(_talk, way, good.encode() + b"\n")
+            good = json.dumps({"run": ["/bin/echo", "hello"], "secret": contact["secret"]})
+            assert b"hello" in await asyncio.to_thread(_talk, contact, good.encode() + b"\n")
             # Nor does this side talk to anybody with another certificate.
-            other = {**way, "certificate": make_certificate()[0]}
+            other = {**contact, "certificate": make_certificate()[0]}
             link = RayLink(other, name="somebody", lost=lambda: None)
             with pytest.raises(HostUnreachableError, match="(?i)certificate"):
                 await link.run(["/bin/true"])
@@ -330,11 +330,11 @@ def test_neither_side_talks_to_anybody_without_the_secret_and_the_certificate(
     run_sync(check())
 
 
-def _talk(way: dict[str, Any], data: bytes) -> bytes:
+def _talk(contact: dict[str, Any], data: bytes) -> bytes:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.load_verify_locations(cadata=way["certificate"])
-    address = (way["address"][0], way["address"][1])
+    context.load_verify_locations(cadata=contact["certificate"])
+    address = (contact["address"][0], contact["address"][1])
     with (
         socket.create_connection(address, timeout=20) as plain,
         context.wrap_socket(plain) as wrapped,

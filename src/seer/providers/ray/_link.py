@@ -20,26 +20,26 @@ class RayLink(Link):
     """The connection to the node of one actor."""
 
     def __init__(
-        self, way: Mapping[str, Any], *, name: str, lost: Callable[[], str | None]
+        self, contact: Mapping[str, Any], *, name: str, lost: Callable[[], str | None]
     ) -> None:
         """Describe it.
 
         Args:
-            way: What the actor reported about itself through Ray.
+            contact: What the actor reported about itself through Ray.
             name: The node's name, for messages.
             lost: Returns why the actor is gone, if Ray has said so.
         """
         self.name = name
-        self._address: tuple[str, int] = (way["address"][0], way["address"][1])
-        self._secret: str = way["secret"]
+        self._address: tuple[str, int] = (contact["address"][0], contact["address"][1])
+        self._secret: str = contact["secret"]
         self._lost = lost
         self._open: set[asyncio.WriteTransport] = set()
-        self._certificate = ssl.PEM_cert_to_DER_cert(way["certificate"])
+        self._certificate = ssl.PEM_cert_to_DER_cert(contact["certificate"])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         # The certificate was made for this actor, and only this one is accepted.
         context.check_hostname = False
-        context.load_verify_locations(cadata=way["certificate"])
+        context.load_verify_locations(cadata=contact["certificate"])
         self._context = context
 
     async def close(self) -> None:

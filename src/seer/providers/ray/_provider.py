@@ -8,6 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from seer.console._progress import current_phase
@@ -24,7 +25,7 @@ from seer.errors import (
 from seer.providers._base import Machine
 from seer.providers._spec import MachineSpec, MachineStatus
 from seer.providers.local._record import how_it_ended
-from seer.providers.ray._driver import Driver
+from seer.providers.ray._driver_client import DriverClient
 from seer.providers.ray._link import RayLink
 from seer.providers.ray._options import RayOptions, read_options
 from seer.providers.ray._resources import STARTING, ResourceRequest, describe_waiting, resources_of
@@ -42,6 +43,8 @@ _FIRST_DRIVER = 60.0
 _REPEAT = 10.0
 _NODE_SHOWN = 12
 _ATTEMPTS = 3
+_CERTIFICATE_LIFE = timedelta(days=3650)
+_CLOCKS_DIFFER = timedelta(days=1)
 
 
 class RayHost(RemoteHost):
@@ -50,37 +53,38 @@ class RayHost(RemoteHost):
     link: RayLink
 
     def __init__(
-        self, driver: Driver, actor: str, way: Mapping[str, Any], *, options: RayOptions
+        self, driver: DriverClient, actor: str, contact: Mapping[str, Any], *, options: RayOptions
     ) -> None:
         """Use the resources that an actor holds.
 
         Args:
             driver: The connection to the cluster.
             actor: The actor's name.
-            way: What it reported about itself.
+            contact: What the actor reported about itself: its address, certificate and node.
             options: The provider's options.
         """
-        node = way["node"][:_NODE_SHOWN]
+        node = contact["node"][:_NODE_SHOWN]
         super().__init__(
-            RayLink(way, name=f"Ray's node {node}", lost=lambda: driver.lost(actor)),
+            RayLink(contact, name=f"Ray's node {node}", lost=lambda: driver.lost(actor)),
             provider="ray",
             place=f"{node}.{actor}",
             root=options.root,
-            python=options.python or way["python"],
+            python=options.python or contact["python"],
             price=options.price_per_hour / 3600 or None,
             environment={"SEER_MODEL_STORE": options.models} if options.models else {},
-            devices=way["gpus"],
+            devices=contact["gpus"],
         )
         self._driver = driver
         self._actor = actor
-        self._machine: str = way["machine"]
+        self._machine: str = contact["machine"]
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
         """Start the machine. From then on, it and the actor end together."""
         try:
             machine = await super().start(spec)
             try:
-                await self._tell_born(machine)
+                self._machine = machine.id.partition("@")[0]
+                await self._driver.ask("started", name=self._actor, machine=self._machine)
             except BaseException:
                 await asyncio.shield(machine.terminate())
                 raise
@@ -90,16 +94,12 @@ class RayHost(RemoteHost):
         self.record_end_of(machine)
         return machine
 
-    async def _tell_born(self, machine: RemoteMachine) -> None:
-        self._machine = machine.id.partition("@")[0]
-        await self._driver.ask("born", name=self._actor, machine=self._machine)
-
     async def find(self, machine_id: str) -> RemoteMachine:
         """Adopt its machine; see `RemoteHost.find`."""
         if machine_id != self._machine:
             raise SandboxNotFoundError(f"no sandbox {machine_id!r} runs on {self.name}")
-        # Before the machine is held, because the actor must know every holder.
-        await self._driver.ask("way", name=self._actor, hold=True)
+        # The actor must know every holder before that holder takes the machine.
+        await self._driver.ask("contact", name=self._actor, hold=True)
         try:
             machine = await super().find(machine_id)
         except SandboxLostError as error:
@@ -154,7 +154,7 @@ class RayProvider(RemoteProvider):
     name = "ray"
 
     def __init__(self) -> None:
-        self._drivers: dict[str, Driver] = {}
+        self._drivers: dict[str, DriverClient] = {}
         self._connecting = asyncio.Lock()
         self._options: dict[str, RayOptions] = {}
         self._hosts: dict[str, RayHost] = {}
@@ -193,8 +193,8 @@ class RayProvider(RemoteProvider):
             actor = secrets.token_hex(8)
             try:
                 patience = deadline - time.monotonic()
-                way = await self._place(driver, actor, wants, patience=patience)
-                return self._host(driver, actor, way, options)
+                contact = await self._place(driver, actor, wants, patience=patience)
+                return self._host(driver, actor, contact, options)
             except SandboxLostError as error:
                 # Ray may choose a dead node until it notices that the node is dead.
                 lost = str(error)
@@ -205,11 +205,8 @@ class RayProvider(RemoteProvider):
         raise ProviderError(f"no actor came up in {_ATTEMPTS} attempts: {lost}")
 
     async def _place(
-        self, driver: Driver, actor: str, wants: ResourceRequest, *, patience: float
+        self, driver: DriverClient, actor: str, wants: ResourceRequest, *, patience: float
     ) -> Mapping[str, Any]:
-        # A cold import and a new key take longer than a small machine to start.
-        from seer.providers.ray._certificate import make_certificate
-
         certificate, key = await asyncio.to_thread(make_certificate)
         settings = {
             "certificate": certificate,
@@ -217,47 +214,47 @@ class RayProvider(RemoteProvider):
             "secret": secrets.token_hex(32),
             "patience": _FIRST_DRIVER,
         }
-        teller = _Teller(wants)
+        reporter = _WaitReporter(wants)
         try:
             async with asyncio.timeout(patience):
                 return await driver.ask(
                     "place",
-                    on_waiting=teller.tell,
+                    on_waiting=reporter.report,
                     name=actor,
                     wants=wants.request(),
                     settings=settings,
                 )
         except TimeoutError:
-            words = teller.last or "Ray did not start its actor"
+            words = reporter.last or "Ray did not start its actor"
             raise CapacityError(
                 f"no room within start_timeout ({patience:.0f} s left for it): {words}. Ask for "
                 f"less, add a node, or give a longer start_timeout"
             ) from None
 
     def _host(
-        self, driver: Driver, actor: str, way: Mapping[str, Any], options: RayOptions
+        self, driver: DriverClient, actor: str, contact: Mapping[str, Any], options: RayOptions
     ) -> RayHost:
         self._hosts = {
             name: host for name, host in self._hosts.items() if driver.lost(name) is None
         }
-        host = RayHost(driver, actor, way, options=options)
+        host = RayHost(driver, actor, contact, options=options)
         self._hosts[actor] = host
         self._options[options.address] = options
         return host
 
-    async def _driver(self, address: str) -> Driver:
+    async def _driver(self, address: str) -> DriverClient:
         reason = self.unavailable()
         if reason is not None:
             raise MissingExtraError(reason)
         async with self._connecting:
             driver = self._drivers.get(address)
             if driver is None or not driver.alive:
-                driver = self._drivers[address] = await Driver.connect(address)
+                driver = self._drivers[address] = await DriverClient.connect(address)
             return driver
 
     # --- finding ------------------------------------------------------------------------------
 
-    async def _there(self) -> tuple[Driver, RayOptions] | None:
+    async def _there(self) -> tuple[DriverClient, RayOptions] | None:
         """The cluster to search; None if there is none, because a search must not start one."""
         options = read_options(None)
         if not options.address and "" not in self._drivers:
@@ -281,7 +278,7 @@ class RayProvider(RemoteProvider):
             ) from None
 
     async def _reason(
-        self, driver: Driver, options: RayOptions, machine_id: str, *, node: str
+        self, driver: DriverClient, options: RayOptions, machine_id: str, *, node: str
     ) -> str | None:
         known = await asyncio.to_thread(how_it_ended, machine_id)
         if known is not None:
@@ -298,10 +295,10 @@ class RayProvider(RemoteProvider):
         if matched is None or there is None:
             return None
         driver, options = there
-        way = await driver.ask("way", name=matched[2], hold=False)
-        if way is None or not way["node"].startswith(matched[1]):
+        contact = await driver.ask("contact", name=matched[2], hold=False)
+        if contact is None or not contact["node"].startswith(matched[1]):
             return None
-        return RayHost(driver, matched[2], way, options=options)
+        return RayHost(driver, matched[2], contact, options=options)
 
     async def _places(self) -> list[str]:
         there = await self._there()
@@ -309,20 +306,20 @@ class RayProvider(RemoteProvider):
             return []
         driver, _ = there
         found: list[str] = await driver.ask("list")
-        ways = await asyncio.gather(*(self._place_of(driver, name) for name in found))
-        return [place for place in ways if place is not None]
+        places = await asyncio.gather(*(self._place_of(driver, name) for name in found))
+        return [place for place in places if place is not None]
 
-    async def _place_of(self, driver: Driver, actor: str) -> str | None:
+    async def _place_of(self, driver: DriverClient, actor: str) -> str | None:
         """Where an actor is; None while it waits for room, or is about to end."""
         try:
             async with asyncio.timeout(_REPEAT):
-                way = await driver.ask("way", name=actor, hold=False)
+                contact = await driver.ask("contact", name=actor, hold=False)
         except (ProviderError, TimeoutError):
             return None
-        return None if way is None else f"{way['node'][:_NODE_SHOWN]}.{actor}"
+        return None if contact is None else f"{contact['node'][:_NODE_SHOWN]}.{actor}"
 
 
-class _Teller:
+class _WaitReporter:
     """Reports that a request waits: on the terminal at once, in the log from time to time."""
 
     def __init__(self, wants: ResourceRequest) -> None:
@@ -331,7 +328,7 @@ class _Teller:
         self._logged_at = -_REPEAT
         self.last = ""
 
-    def tell(self, seen: Mapping[str, Any]) -> None:
+    def report(self, seen: Mapping[str, Any]) -> None:
         """Report the state of the request."""
         words = describe_waiting(self._wants, seen)
         if self._phase is not None:
@@ -343,8 +340,37 @@ class _Teller:
         self.last = words
 
 
-async def _give_up(driver: Driver, actor: str) -> None:
+async def _give_up(driver: DriverClient, actor: str) -> None:
     try:
         await driver.ask("end", name=actor, gently=False)
     except SeerError as error:
         logger.warning("the place in Ray's queue could not be given up: %s", error)
+
+
+def make_certificate() -> tuple[str, str]:
+    """A new self-signed certificate for one actor, and its private key, both in PEM.
+
+    The controller makes the certificate, and accepts no other from that actor.
+    """
+    # Imported here, because a cold import takes longer than a small machine's start.
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "seer")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(now + _CERTIFICATE_LIFE)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM).decode(), private.decode()

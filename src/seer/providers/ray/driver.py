@@ -41,13 +41,14 @@ class Driver:
         """
         self._say = say
         self._operations: dict[str, Callable[[Mapping[str, Any]], object]] = {
-            "born": self._born,
+            "contact": self._contact,
             "end": self._end,
             "ended": self._ended,
             "list": self._list,
+            "look": self._look,
             "nodes": self._nodes,
             "place": self._place,
-            "way": self._way,
+            "started": self._started,
         }
         self._folder = None if address else TransientFolder("ray")
         self._ray: Any = importlib.import_module("ray")
@@ -194,7 +195,7 @@ class Driver:
             found = self._ray.get_actor(_PREFIX + name, namespace=NAMESPACE)
         return found
 
-    def _way(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _contact(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """How to reach an existing actor; None if there is none."""
         try:
             found = self._find(request["name"])
@@ -207,7 +208,7 @@ class Driver:
         except self._ray.exceptions.RayActorError:
             return None
 
-    def _born(self, request: Mapping[str, Any]) -> None:
+    def _started(self, request: Mapping[str, Any]) -> None:
         found = self._find(request["name"])
         self._ray.get(found.born.remote(request["machine"]), timeout=_END_PATIENCE)
 

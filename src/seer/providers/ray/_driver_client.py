@@ -1,4 +1,4 @@
-"""The controller's end of its driver: requests to the child that talks to Ray."""
+"""The controller's client of its driver, the child process that talks to Ray."""
 
 import asyncio
 import contextlib
@@ -19,33 +19,33 @@ _STDERR_KEPT = 4000
 _LINE_LIMIT = 16 << 20
 _END_PATIENCE = 30.0
 _PATIENT = {
-    # A busy machine may take longer than Ray's own patience (30 s).
+    # A busy machine may take longer than Ray's own limit of 30 s.
     "RAY_raylet_start_wait_time_s": "120",
     "RAY_agent_register_timeout_ms": "120000",
     "RAY_worker_register_timeout_seconds": "120",
 }
 
 
-class Driver:
+class DriverClient:
     """A connection to one cluster."""
 
     def __init__(self, address: str, process: asyncio.subprocess.Process) -> None:
         self.address = address
-        """Of the cluster; empty for one that was started for this process, and ends with it."""
+        """The cluster's address; empty for a cluster that was started for this process."""
         self._process = process
         self._numbers = 0
         self._answers: dict[int, asyncio.Future[Any]] = {0: asyncio.Future()}
-        self._hearers: dict[int, Callable[[Mapping[str, Any]], None]] = {}
+        self._listeners: dict[int, Callable[[Mapping[str, Any]], None]] = {}
         self._lost: dict[str, str] = {}
         self._said = b""
         self._over: ProviderError | None = None
         self._tasks = [
-            asyncio.create_task(self._hear()),
-            asyncio.create_task(self._listen_to_errors()),
+            asyncio.create_task(self._read_answers()),
+            asyncio.create_task(self._read_errors()),
         ]
 
     @classmethod
-    async def connect(cls, address: str) -> "Driver":
+    async def connect(cls, address: str) -> "DriverClient":
         """Start the child, and wait until it is connected.
 
         Raises:
@@ -56,7 +56,7 @@ class Driver:
         if not address:
             env.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             if "RAY_AUTH_MODE" not in env:
-                # No other process uses it, so its token is not kept.
+                # No other process uses this cluster, so its token is not stored.
                 env |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
             logger.info("no Ray cluster is named, so one is started on this machine")
         process = await asyncio.create_subprocess_exec(
@@ -67,7 +67,7 @@ class Driver:
             stderr=asyncio.subprocess.PIPE,
             env=env,
             limit=_LINE_LIMIT,
-            # A Ctrl-C at the terminal is the controller's to answer; it needs Ray for that.
+            # Only the controller handles Ctrl-C at the terminal. It needs Ray to clean up.
             start_new_session=True,
         )
         driver = cls(address, process)
@@ -85,11 +85,11 @@ class Driver:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether the driver still runs."""
         return self._over is None
 
     def lost(self, name: str) -> str | None:
-        """Why an actor is gone, in Ray's words; None while it is not known to be."""
+        """Why an actor is gone, in Ray's words; None while Ray has not reported its end."""
         return self._lost.get(name)
 
     async def ask(
@@ -99,11 +99,11 @@ class Driver:
         on_waiting: Callable[[Mapping[str, Any]], None] | None = None,
         **fields: object,
     ) -> Any:
-        """Have the driver do something; its answer.
+        """Send the driver a request, and return its answer.
 
         Raises:
-            HostUnsuitableError: What is asked for cannot be, in this cluster.
-            SandboxLostError: The actor that is asked has died.
+            HostUnsuitableError: This cluster cannot meet the request.
+            SandboxLostError: The actor has died.
             ProviderError: Ray refuses, or is gone.
         """
         if self._over is not None:
@@ -112,29 +112,29 @@ class Driver:
         number = self._numbers
         self._answers[number] = asyncio.get_running_loop().create_future()
         if on_waiting is not None:
-            self._hearers[number] = on_waiting
+            self._listeners[number] = on_waiting
         try:
             self._write({"id": number, "op": operation, **fields})
             return await self._answers[number]
         finally:
             self._answers.pop(number, None)
-            self._hearers.pop(number, None)
+            self._listeners.pop(number, None)
 
     def _write(self, message: Mapping[str, object]) -> None:
         assert self._process.stdin is not None, "it was started with one"
         with contextlib.suppress(ConnectionError):
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    async def _hear(self) -> None:
+    async def _read_answers(self) -> None:
         assert self._process.stdout is not None, "it was started with one"
         while line := await self._process.stdout.readline():
             message: dict[str, Any] = json.loads(line)
             if "lost" in message:
                 self._lost[message["lost"]] = message["reason"]
             elif "waiting" in message:
-                hearer = self._hearers.get(message["id"])
-                if hearer is not None:
-                    hearer(message["waiting"])
+                listener = self._listeners.get(message["id"])
+                if listener is not None:
+                    listener(message["waiting"])
             else:
                 self._settle(message)
         await asyncio.gather(self._tasks[1], return_exceptions=True)
@@ -161,7 +161,7 @@ class Driver:
         kind = kinds.get(message["kind"], ProviderError)
         answer.set_exception(kind(f"Ray: {message['error']}"))
 
-    async def _listen_to_errors(self) -> None:
+    async def _read_errors(self) -> None:
         assert self._process.stderr is not None, "it was started with one"
         while data := await self._process.stderr.read(65536):
             self._said = (self._said + data)[-_STDERR_KEPT:]
