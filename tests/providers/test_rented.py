@@ -153,7 +153,7 @@ async def test_capacity_is_waited_for_and_the_wait_is_told(
         return "rented"
 
     with caplog.at_level(logging.WARNING):
-        got = await _rental.when_there_is_room(attempt, what="gpu='A100' at X", patience=30)
+        got = await _rental.retry_until_capacity(attempt, what="gpu='A100' at X", patience=30)
     assert got == "rented"
     assert [r.levelname for r in caplog.records] == ["WARNING", "WARNING"]
     assert "gpu='A100' at X: no capacity yet (no A100); waited 0 s, up to 30 s more" in caplog.text
@@ -166,7 +166,7 @@ async def test_the_wait_for_capacity_is_bounded(monkeypatch: pytest.MonkeyPatch)
         raise CapacityError("no A100")
 
     with pytest.raises(CapacityError, match=r"start_timeout=0.05 s \(no A100\); try another gpu"):
-        await _rental.when_there_is_room(attempt, what="x", patience=0.05)
+        await _rental.retry_until_capacity(attempt, what="x", patience=0.05)
 
 
 # --- Modal's errors ----------------------------------------------------------------------------

@@ -217,7 +217,7 @@ class IndexServer:
                 self._send_error(request, error.code, str(error.reason))
         except _FAILURES as error:
             where = self.restore(f"{self._base}{request.path}")
-            self._note(f"could not reach {where}: {error}")
+            self._add_problem(f"could not reach {where}: {error}")
             # uv asks again after a 5xx, and soon gives up on what will not change.
             status = 424 if _is_lasting(error) else 503
             self._send_error(request, status, "the index could not be reached")
@@ -259,7 +259,7 @@ class IndexServer:
                 with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
                     body = packed.read(_LARGEST_PAGE + 1)
             if len(body) > _LARGEST_PAGE:
-                self._note(f"{url} is a page of more than {_LARGEST_PAGE >> 20} MiB")
+                self._add_problem(f"{url} is a page of more than {_LARGEST_PAGE >> 20} MiB")
                 raise _Refusal(424, "the page is too large")
             kind = response.headers.get("Content-Type", "text/html")
             page = kind, self._rewritten(response.url, kind, body)
@@ -349,7 +349,7 @@ class IndexServer:
         if digest is not None and known is not None:
             if digest.hexdigest() != known[1].lower():
                 reason = f"{response.url} does not have the {known[0]} that its index states"
-                self._note(reason)
+                self._add_problem(reason)
                 logger.warning("%s", visible(reason))
                 return
             draft.replace(self._store / f"{known[0]}-{known[1]}")
@@ -359,7 +359,7 @@ class IndexServer:
         draft.unlink(missing_ok=True)
         request.close_connection = False
 
-    def _note(self, problem: str) -> None:
+    def _add_problem(self, problem: str) -> None:
         with self._lock:
             if len(self.problems) < _MOST_PROBLEMS:
                 self.problems.append(problem)

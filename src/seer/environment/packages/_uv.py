@@ -121,7 +121,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _PinnedPackage:
     """A pinned package, and where its wheel or its source is."""
 
     pin: str
@@ -250,26 +250,26 @@ class UvBuild:
 
     # --- building -------------------------------------------------------------------------------
 
-    async def _sort(self, pins: Sequence[str]) -> tuple[list[_Found], list[_Found]]:
+    async def _sort(self, pins: Sequence[str]) -> tuple[list[_PinnedPackage], list[_PinnedPackage]]:
         """The pins that have a wheel, and those that must be built."""
-        ready: list[_Found] = []
-        sources: list[_Found] = []
+        ready: list[_PinnedPackage] = []
+        sources: list[_PinnedPackage] = []
         listed: list[str] = []
         for pin in pins:
             requirement = Requirement(pin)
             if requirement.url is None:
                 listed.append(f"{requirement.name}{requirement.specifier}")
                 continue
-            found = _Found(str(requirement), requirement.name, requirement.url)
+            found = _PinnedPackage(str(requirement), requirement.name, requirement.url)
             is_wheel = urlsplit(requirement.url).path.endswith(".whl")
             (ready if is_wheel else sources).append(found)
         for pin, wheels, source in await self._files(listed) if listed else ():
             name = Requirement(pin).name
             ranked = [(rank, w) for w in wheels if (rank := self._rank_of(w)) is not None]
             if ranked:
-                ready.append(_Found(pin, name, min(ranked)[1]))
+                ready.append(_PinnedPackage(pin, name, min(ranked)[1]))
             elif source is not None:
-                sources.append(_Found(pin, name, source))
+                sources.append(_PinnedPackage(pin, name, source))
             else:
                 raise BuildFailed(f"{pin} has no wheel that fits, and no source")
         return ready, sources
@@ -300,25 +300,27 @@ class UvBuild:
             return [
                 (
                     _checked(f"{package['name']}=={package['version']}"),
-                    [_place(file) for file in package.get("wheels", [])],
-                    _place(package["sdist"]) if "sdist" in package else None,
+                    [_location(file) for file in package.get("wheels", [])],
+                    _location(package["sdist"]) if "sdist" in package else None,
                 )
                 for package in packages
             ]
         except (ValueError, AttributeError, LookupError, TypeError) as error:
             raise BuildFailed(f"uv's list of files cannot be read: {error}") from None
 
-    async def _build_all(self, sources: Sequence[_Found]) -> tuple[Path, list[tuple[_Found, str]]]:
+    async def _build_all(
+        self, sources: Sequence[_PinnedPackage]
+    ) -> tuple[Path, list[tuple[_PinnedPackage, str]]]:
         """A folder with a wheel of each, and the wheels' file names."""
         wheels = self._fresh("wheels")
         wheels.chmod(0o755)
-        built: list[tuple[_Found, str]] = []
+        built: list[tuple[_PinnedPackage, str]] = []
         for number, source in enumerate(sources):
             self._on_progress(f"building {source.name}")
             built.append((source, await self._build(number, source, wheels)))
         return wheels, built
 
-    async def _build(self, number: int, source: _Found, wheels: Path) -> str:
+    async def _build(self, number: int, source: _PinnedPackage, wheels: Path) -> str:
         """Build one wheel, in a jail and with a cache of its own; the wheel's file name."""
         work = self._fresh(f"build-{number}")
         jail = self._jail(work)
@@ -360,11 +362,11 @@ class UvBuild:
         await self._run(jail, jail.path(_UV), *arguments)
 
     async def _run(self, jail: BuildJail, *argv: str) -> None:
-        ended = await jail.run(argv, on_stderr=self._told)
+        ended = await jail.run(argv, on_stderr=self._report)
         if ended.exit_code != 0:
             words = ended.stderr.strip() or f"{Path(argv[0]).name} exited with {ended.exit_code}"
             problems = self._index.problems if self._index is not None else []
-            raise BuildFailed(self._shown("\n".join([words, *problems])))
+            raise BuildFailed(self._with_real_addresses("\n".join([words, *problems])))
 
     def _flags(self) -> list[str]:
         # uv has no variable for this one.
@@ -376,10 +378,10 @@ class UvBuild:
         platform = f"{self._target.machine}-unknown-linux-gnu"
         return ["--python-version", self._target.python, "--python-platform", platform]
 
-    def _told(self, line: str) -> None:
-        self._on_progress(self._shown(line.strip()))
+    def _report(self, line: str) -> None:
+        self._on_progress(self._with_real_addresses(line.strip()))
 
-    def _shown(self, text: str) -> str:
+    def _with_real_addresses(self, text: str) -> str:
         return self._settings.hide(self._index.restore(text) if self._index else text)
 
     def _links(self) -> str:
@@ -552,7 +554,7 @@ def _wheel_name(file: str) -> str | None:
         return None
 
 
-def _place(file: Mapping[str, str]) -> str:
+def _location(file: Mapping[str, str]) -> str:
     """Where a file of PEP 751 is: its address, or its path, which may be relative to the list."""
     if "url" in file:
         return str(file["url"])

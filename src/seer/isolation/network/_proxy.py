@@ -177,18 +177,18 @@ def split_authority(authority: str, default_port: int | None) -> tuple[str, int]
     return host.strip("[]"), port
 
 
-class _Line:
-    """Two directions of one connection, which is idle when neither carries anything."""
+class _Pump:
+    """Copies both directions of one connection, which is idle while neither carries data."""
 
     def __init__(self, idle_timeout: float) -> None:
         self._idle_timeout = idle_timeout
         self._last = time.monotonic()
 
-    async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass bytes on until the reader ends.
+    async def copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copy bytes until the reader ends.
 
         Raises:
-            TimeoutError: The line was idle for too long.
+            TimeoutError: The connection was idle for too long.
         """
         while True:
             try:
@@ -230,10 +230,10 @@ class Proxy:
                 raise Refused("503 Service Unavailable", "too many connections")
             await self._serve(reader, writer)
         except Refused as refused:
-            self._note(refused)
+            self._log_refusal(refused)
             body = f"refused by the sandbox's network policy: {refused.reason}\n".encode()
             head = f"HTTP/1.1 {refused.status}\r\nContent-Length: {len(body)}\r\n"
-            await _last_words(reader, writer, f"{head}Connection: close\r\n\r\n".encode() + body)
+            await _send_refusal(reader, writer, f"{head}Connection: close\r\n\r\n".encode() + body)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # The peer went away, so there is no one to answer.
         finally:
@@ -317,25 +317,25 @@ class Proxy:
         return [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
 
     async def _tunnel(self, inner: Ends, outer: Ends) -> None:
-        line = _Line(self._policy.idle_timeout)
+        pump = _Pump(self._policy.idle_timeout)
         try:
-            await asyncio.gather(line.pump(inner[0], outer[1]), line.pump(outer[0], inner[1]))
+            await asyncio.gather(pump.copy(inner[0], outer[1]), pump.copy(outer[0], inner[1]))
         finally:
             outer[1].close()
 
     async def _exchange(self, inner: Ends, outer: Ends, length: int | None) -> None:
         """Send one request body and return the whole answer. A second request cannot follow."""
-        line = _Line(self._policy.idle_timeout)
+        pump = _Pump(self._policy.idle_timeout)
         body = _send_chunks if length is None else _send_bytes
         sending = asyncio.ensure_future(body(inner[0], outer[1], length or 0))
         try:
-            await line.pump(outer[0], inner[1])
+            await pump.copy(outer[0], inner[1])
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
             outer[1].close()
 
-    def _note(self, refused: Refused) -> None:
+    def _log_refusal(self, refused: Refused) -> None:
         if self._log is None or self._logged > self._policy.max_log_lines:
             return
         self._logged += 1
@@ -384,7 +384,7 @@ async def _send_chunks(
             return
 
 
-async def _last_words(
+async def _send_refusal(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
 ) -> None:
     """Answer, and read what still arrives: closing with unread bytes would lose the answer."""

@@ -33,7 +33,7 @@ _INPUT_LIMIT = 4 * wire.CHUNK
 _DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 
 
-class World:
+class CommandContext:
     """The environment, folder and descriptors that all commands of a machine share."""
 
     def __init__(
@@ -41,14 +41,14 @@ class World:
         env: dict[bytes, bytes],
         cwd: bytes,
         connectors: list[int],
-        desk: int = -1,
+        kill_socket: int = -1,
         alive: int = -1,
         agent: int = 0,
     ) -> None:
         self.env = env
         self.cwd = cwd
         self.connectors = connectors
-        self.desk = desk
+        self.kill_socket = kill_socket
         """The socket on which to ask the keeper to kill processes that the jail cannot see."""
         self.alive = alive
         """A pipe that ends when the machine does."""
@@ -64,14 +64,14 @@ class World:
         return bool(poll.poll(0))
 
 
-def run(stream: FrameStream, request: Message, world: World) -> None:
+def run(stream: FrameStream, request: Message, context: CommandContext) -> None:
     """Serve an `exec` request until the command has ended or the peer is gone."""
     wake = wake_on(signal.SIGCHLD)
     tree.become_subreaper()
     try:
-        command = _Command(stream, request, world)
+        command = _Command(stream, request, context)
     except OSError as error:
-        if not world.ends():
+        if not context.ends():
             stream.fail(error)
         return
     stream.queue_message(wire.OK, pid=command.pid, server=os.getpid())
@@ -79,12 +79,12 @@ def run(stream: FrameStream, request: Message, world: World) -> None:
         command.serve(wake)
     except BaseException:
         # After any error, the command does not outlive its connection.
-        kill_all(world.desk)
+        kill_all(context.kill_socket)
         raise
     command.finish(wake)
 
 
-def kill_all(desk: int) -> dict[int, int]:
+def kill_all(kill_socket: int) -> dict[int, int]:
     """Kill everything below this process; gives the wait statuses of its children."""
     if tree.visible():
         return tree.kill_descendants()
@@ -93,7 +93,7 @@ def kill_all(desk: int) -> dict[int, int]:
     ended: dict[int, int] = {}
     deadline = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < deadline:
-        os.write(desk, b"K")
+        os.write(kill_socket, b"K")
         for _ in range(20):
             try:
                 while (found := os.waitpid(-1, os.WNOHANG))[0]:
@@ -104,28 +104,30 @@ def kill_all(desk: int) -> dict[int, int]:
     raise TimeoutError("the keeper did not end this command's processes")
 
 
-def _environment(world: World, request: Message) -> tuple[dict[bytes, bytes], User | None]:
+def _environment(
+    context: CommandContext, request: Message
+) -> tuple[dict[bytes, bytes], User | None]:
     """The environment of a command, and its user where that is not this process's."""
     given = wire.get_env(request, "env")
-    if not world.agent:
-        return {**world.env, **given}, None
+    if not context.agent:
+        return {**context.env, **given}, None
     name = wire.get_bytes(request, "user", b"")
     if not name:
-        return {**world.env, **given}, User(world.agent, world.agent, b"", b"")
+        return {**context.env, **given}, User(context.agent, context.agent, b"", b"")
     user = find_user(name)
     theirs = {b"HOME": user.home, b"USER": user.name, b"LOGNAME": user.name}
-    return {**world.env, **theirs, **given}, user
+    return {**context.env, **theirs, **given}, user
 
 
 class _Command:
-    def __init__(self, stream: FrameStream, request: Message, world: World) -> None:
+    def __init__(self, stream: FrameStream, request: Message, context: CommandContext) -> None:
         argv = wire.get_list(request, "argv")
         if not argv:
             raise wire.WireError("'argv' is empty")
-        env, user = _environment(world, request)
-        cwd = os.path.join(world.cwd, wire.get_bytes(request, "cwd", world.cwd))
+        env, user = _environment(context, request)
+        cwd = os.path.join(context.cwd, wire.get_bytes(request, "cwd", context.cwd))
         self._stream = stream
-        self._desk = world.desk
+        self._kill_socket = context.kill_socket
         self._terminal = wire.get_list(request, "pty") if "pty" in request else None
         self._stdin = -1
         self._waiting = bytearray()
@@ -140,7 +142,7 @@ class _Command:
                 env,
                 cwd,
                 streams=streams,
-                connectors=world.connectors,
+                connectors=context.connectors,
                 tty=self._terminal is not None,
                 user=user,
             )
@@ -183,12 +185,12 @@ class _Command:
 
     def serve(self, wake: int) -> None:
         """Move the streams, pass on signals and carry out kills until the command has ended."""
-        self._obey()  # what arrived together with the request
+        self._handle_frames()  # what arrived together with the request
         while self._status is None:
             ready = self._poll(wake)
             if wake in ready:
                 os.read(wake, 4096)
-                self._collect(tree.reap())
+                self._note_ended(tree.reap())
             for fd in [fd for fd in self._outputs if fd in ready]:
                 self._forward(fd)
             if self._stdin in ready:
@@ -197,7 +199,7 @@ class _Command:
                 self._stream.send()
             if self._stream.reading in ready:
                 self._stream.receive()
-                self._obey()
+                self._handle_frames()
             if self._stream.at_end and self._status is None and not self._released:
                 self._kill()
 
@@ -219,7 +221,7 @@ class _Command:
             poll.register(self._stdin, select.POLLOUT)
         return {fd for fd, _ in poll.poll()}
 
-    def _obey(self) -> None:
+    def _handle_frames(self) -> None:
         while (found := self._stream.next()) is not None:
             kind, payload = found
             if kind == wire.STDIN:
@@ -293,9 +295,9 @@ class _Command:
             return
 
     def _kill(self) -> None:
-        self._collect(kill_all(self._desk))
+        self._note_ended(kill_all(self._kill_socket))
 
-    def _collect(self, ended: dict[int, int]) -> None:
+    def _note_ended(self, ended: dict[int, int]) -> None:
         if self.pid in ended:
             self._status = ended[self.pid]
 

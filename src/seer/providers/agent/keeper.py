@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _STDERR_KEPT = 8192
 _MOST_CONTROLLERS = 256
-_HELD_NO_MORE = "what held its resources is gone"
+_LIFELINE_CLOSED = "what held its resources is gone"
 
 
 def main() -> None:
@@ -42,14 +42,14 @@ def main() -> None:
         os._exit(0)
     with open(int(sys.argv[1]), "rb") as file:
         settings = wire.decode_message(file.read())
-    home = reaper.Home(settings)
-    home.make_group()
+    resources = reaper.MachineResources(settings)
+    resources.make_group()
     tree.become_subreaper()
     pid = os.fork()
     if pid:
-        reaper.wait(pid, home, settings)
+        reaper.wait(pid, resources, settings)
         os._exit(0)
-    Keeper(settings, home).run()
+    Keeper(settings, resources).run()
     # Skip the interpreter's own clean-up; there is nothing for it to do.
     os._exit(0)
 
@@ -68,11 +68,11 @@ class _Controller:
 class Keeper:
     """One machine, from its spawn to its end."""
 
-    def __init__(self, settings: Message, home: reaper.Home) -> None:
+    def __init__(self, settings: Message, resources: reaper.MachineResources) -> None:
         tree.become_subreaper()
         tree.set_name("seer-keeper")
-        self._home = home
-        self._jail, self._stderr = spawn_jail(settings, home.group)
+        self._resources = resources
+        self._jail, self._stderr = spawn_jail(settings, resources.group)
         self._proxy = _proxy(wire.get_dict(settings, "proxy"))
         self._alive = wire.get_int(settings, "alive")
         self._first = _Controller(wire.get_int(settings, "control"), holds=True)
@@ -80,7 +80,7 @@ class Keeper:
         self._detached = False
         self._pause = Pause(
             self._jail,
-            home.group,
+            resources.group,
             folder=wire.get_bytes(settings, "folder"),
             gpu=bool(wire.get_int(settings, "gpu", 0)),
             memory=wire.get_int(settings, "memory", 0) or None,
@@ -94,16 +94,16 @@ class Keeper:
             if isinstance(connector, dict):
                 made = Connector(wire.get_int(connector, "fd"), wire.get_bytes(connector, "target"))
                 self._connectors[made.fd] = made
-        self._desk = socket.socket(fileno=wire.get_int(settings, "desk"))
-        self._desk.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._desk.setblocking(False)
+        self._kill_socket = socket.socket(fileno=wire.get_int(settings, "kill_socket"))
+        self._kill_socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._kill_socket.setblocking(False)
         self._watchdog = Watchdog(
             memory=wire.get_int(settings, "memory", 0) or None,
             processes=wire.get_int(settings, "processes", 0) or None,
             disk=wire.get_int(settings, "disk", 0) or None,
             files=wire.get_int(settings, "files", 0) or None,
             writable=wire.get_list(settings, "writable"),
-            group=home.group,
+            group=resources.group,
         )
         self._reason: str | None = None
         self._lifeline = wire.get_int(settings, "lifeline", -1)
@@ -113,10 +113,10 @@ class Keeper:
             try:
                 os.write(self._lifeline, b"k")
             except OSError:
-                self._reason = _HELD_NO_MORE
+                self._reason = _LIFELINE_CLOSED
         self._next_look = start
         self._said = b""
-        self._listener = home.listen()
+        self._listener = resources.listen()
 
     def run(self) -> None:
         """Keep the machine, then end it and clean up."""
@@ -130,12 +130,12 @@ class Keeper:
 
     def _turn(self) -> None:
         poll = select.poll()
-        desk = self._desk.fileno()
+        kill_socket = self._kill_socket.fileno()
         for fd in (
             self._wake,
             self._listener.fileno(),
             self._stderr,
-            desk,
+            kill_socket,
             self._lifeline,
             self._pause.fd,
         ):
@@ -147,31 +147,31 @@ class Keeper:
             poll.register(self._proxy.fd, select.POLLIN)
         for fd, controller in self._controllers.items():
             poll.register(fd, select.POLLIN | (select.POLLOUT if controller.stream.unsent else 0))
-        ready = {fd for fd, _ in poll.poll(self._patience())}
+        ready = {fd for fd, _ in poll.poll(self._wait_ms())}
         if self._wake in ready:
             if bytes([signal.SIGTERM]) in os.read(self._wake, 4096):
                 self._end("the keeper was asked to stop (SIGTERM)")
             self._collect()
         if self._stderr in ready:
-            self._listen_to_jail()
+            self._read_stderr()
         if self._listener.fileno() in ready:
-            self._welcome()
+            self._accept()
         if self._proxy is not None and self._proxy.fd in ready:
             self._proxy.start()
-        if desk in ready:
-            self._serve_desk()
+        if kill_socket in ready:
+            self._serve_kill_request()
         if self._pause.fd in ready:
             self._pause.proceed()
         if self._lifeline in ready:
-            self._feel_lifeline()
+            self._read_lifeline()
         for fd in [fd for fd in self._connectors if fd in ready]:
             if not self._connectors[fd].answer():
                 del self._connectors[fd]
         for fd in [fd for fd in self._controllers if fd in ready]:
             self._serve(self._controllers[fd])
-        self._judge()
+        self._check_deadlines()
 
-    def _patience(self) -> float:
+    def _wait_ms(self) -> float:
         """Milliseconds until the next deadline or check."""
         due = [self._next_look] if self._watchdog.interval is not None else []
         if not self._detached:
@@ -183,7 +183,7 @@ class Keeper:
         left = (min(due) - now()) * 1000 + 1 if due else 60_000
         return min(max(left, 0), 60_000)
 
-    def _judge(self) -> None:
+    def _check_deadlines(self) -> None:
         moment = now()
         if self._deadline is not None and moment >= self._deadline:
             self._end("its timeout passed")
@@ -198,9 +198,9 @@ class Keeper:
         elif not self._detached and moment >= self._renewed + self._lease:
             self._end(f"its controller was silent for longer than the lease of {self._lease:g} s")
         elif self._watchdog.interval is not None and moment >= self._next_look:
-            self._look()
+            self._check_limits()
 
-    def _look(self) -> None:
+    def _check_limits(self) -> None:
         reason = self._watchdog.look(self._jail)
         self._next_look = now() + (self._watchdog.interval or 0)
         if reason is not None:
@@ -217,13 +217,13 @@ class Keeper:
         if status is None:
             return
         code = os.waitstatus_to_exitcode(status)
-        self._listen_to_jail()
+        self._read_stderr()
         said = self._said.decode(errors="replace").strip()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         reason = f"its first process ended ({how})" + (f": {said}" if said else "")
         self._end(self._watchdog.out_of_memory() or reason)
 
-    def _listen_to_jail(self) -> None:
+    def _read_stderr(self) -> None:
         try:
             data = os.read(self._stderr, 65536) if self._stderr >= 0 else b""
         except BlockingIOError:
@@ -234,10 +234,10 @@ class Keeper:
             os.close(self._stderr)
             self._stderr = -1
 
-    def _serve_desk(self) -> None:
+    def _serve_kill_request(self) -> None:
         """Kill the descendants of a jailed process that asks for it and cannot see them itself."""
         try:
-            _, extra, _, _ = self._desk.recvmsg(16, socket.CMSG_SPACE(12))
+            _, extra, _, _ = self._kill_socket.recvmsg(16, socket.CMSG_SPACE(12))
         except OSError:
             return
         for _, _, credentials in extra:
@@ -245,21 +245,21 @@ class Keeper:
             if pid in tree.descendants(self._jail):
                 tree.kill_tree(pid)
 
-    def _feel_lifeline(self) -> None:
+    def _read_lifeline(self) -> None:
         try:
-            felt = os.read(self._lifeline, 64)
+            data = os.read(self._lifeline, 64)
         except BlockingIOError:
             return
         except OSError:
-            felt = b""
-        if not felt:
-            self._end(_HELD_NO_MORE)
+            data = b""
+        if not data:
+            self._end(_LIFELINE_CLOSED)
         elif not self._detached:
             self._end("its controller is gone")
 
     # --- controllers --------------------------------------------------------------------------
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         try:
             fd = accept_from(self._listener)
         except OSError:
@@ -277,14 +277,14 @@ class Keeper:
             while (found := stream.next()) is not None:
                 if found[0] != wire.REQUEST:
                     raise wire.WireError(f"unexpected frame of kind {found[0]!r}")
-                self._obey(controller, wire.decode_message(found[1]))
+                self._handle(controller, wire.decode_message(found[1]))
         except wire.WireError:
             stream.at_end = True
         if stream.at_end:
             del self._controllers[stream.reading]
             stream.close()
 
-    def _obey(self, controller: _Controller, request: Message) -> None:
+    def _handle(self, controller: _Controller, request: Message) -> None:
         operation = wire.get_bytes(request, "op")
         if operation == b"renew":
             if controller.holds:
@@ -306,7 +306,7 @@ class Keeper:
             self._end(wire.get_text(request, "reason", "terminated"))
             return
         elif operation == b"look":
-            self._look()
+            self._check_limits()
             if self._reason is not None:
                 return
         elif operation != b"status":
@@ -327,11 +327,11 @@ class Keeper:
     def _finish(self, reason: str) -> None:
         # The jail first, so that controllers hear of the end only after it.
         os.close(self._alive)
-        self._home.kill()
-        self._home.record(reason)
+        self._resources.kill()
+        self._resources.record(reason)
         for controller in self._controllers.values():
             controller.stream.queue_message(wire.ENDED, reason=reason)
-        self._home.remove()
+        self._resources.remove()
 
 
 def _proxy(settings: Message) -> LazyServer | None:

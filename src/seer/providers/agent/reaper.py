@@ -31,7 +31,7 @@ else:
     from .ownership import chown_tree
 
 
-class Home:
+class MachineResources:
     """What must be removed when a machine ends: its processes, control group and folder."""
 
     def __init__(self, settings: Message) -> None:
@@ -135,10 +135,10 @@ def _forbid_forks(folder: str) -> None:
         return
 
 
-def wait(keeper: int, home: Home, settings: Message) -> None:
+def wait(keeper: int, resources: MachineResources, settings: Message) -> None:
     """Wait for the keeper. If it failed or was killed, end the machine instead of it."""
     tree.set_name("seer-reaper")
-    for key in ("control", "alive", "desk"):
+    for key in ("control", "alive", "kill_socket"):
         os.close(wire.get_int(settings, key))
     proxy = wire.get_dict(settings, "proxy")
     for fd in (*wire.get_ints(settings, "pass_fds"), *wire.get_ints(proxy, "fds")):
@@ -156,8 +156,8 @@ def wait(keeper: int, home: Home, settings: Message) -> None:
         if pid == keeper:
             break
     code = os.waitstatus_to_exitcode(status)
-    home.kill()
+    resources.kill()
     if code != 0:
         how = f"killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-        home.record(f"its keeper was {how}" if code < 0 else f"its keeper {how}")
-    home.remove()
+        resources.record(f"its keeper was {how}" if code < 0 else f"its keeper {how}")
+    resources.remove()

@@ -57,29 +57,29 @@ class Listeners:
 
     def __init__(self) -> None:
         kind = socket.SOCK_SEQPACKET
-        self._desk, self._window = socket.socketpair(socket.AF_UNIX, kind)
-        self._desk.setblocking(False)
+        self._steward_end, self._fork_end = socket.socketpair(socket.AF_UNIX, kind)
+        self._steward_end.setblocking(False)
         self._bound: dict[bytes, int] = {}
 
     @property
-    def desk(self) -> int:
+    def fd(self) -> int:
         """The steward's end, to be polled."""
-        return self._desk.fileno()
+        return self._steward_end.fileno()
 
     def add(self, path: bytes, listener: socket.socket) -> None:
         """Hand a bound socket to the steward."""
         rights = listener.fileno().to_bytes(4, sys.byteorder)
-        self._window.sendmsg([b"+" + path], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        self._fork_end.sendmsg([b"+" + path], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def drop(self, path: bytes) -> None:
         """Have the steward forget a socket."""
-        self._window.send(b"-" + path)
+        self._fork_end.send(b"-" + path)
 
     def update(self) -> None:
         """In the steward: take in what was handed over."""
         while True:
             try:
-                note, extra, _, _ = self._desk.recvmsg(8192, socket.CMSG_SPACE(4))
+                note, extra, _, _ = self._steward_end.recvmsg(8192, socket.CMSG_SPACE(4))
             except OSError:
                 return
             old = self._bound.pop(note[1:], None)

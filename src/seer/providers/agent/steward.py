@@ -15,7 +15,7 @@ import sys
 
 from . import commands, files, relays, tree, wire
 from .c_modules import accept_from, signal, socket, wake_on
-from .commands import World
+from .commands import CommandContext
 from .frame_stream import FrameStream
 from .relays import Listeners
 from .users import User, become_user
@@ -35,7 +35,11 @@ def main() -> None:
         os.dup2(null, 0)
         os.dup2(null, 1)
         env = {os.fsencode(name): os.fsencode(value) for name, value in os.environ.items()}
-        serve(FrameStream(reading, writing), World(env, os.fsencode(os.getcwd()), []), Listeners())
+        serve(
+            FrameStream(reading, writing),
+            CommandContext(env, os.fsencode(os.getcwd()), []),
+            Listeners(),
+        )
         return
     with open(int(sys.argv[2]), "rb") as file:
         settings = wire.decode_message(file.read())
@@ -50,16 +54,16 @@ class Steward:
     def __init__(self, settings: Message) -> None:
         connectors = wire.get_ints(settings, "connectors")
         env = wire.get_env(settings, "env")
-        desk = wire.get_int(settings, "desk")
+        kill_socket = wire.get_int(settings, "kill_socket")
         self._alive = wire.get_int(settings, "alive")
         agent = wire.get_int(settings, "agent", 0)
-        self._world = World(
-            env, wire.get_bytes(settings, "cwd"), connectors, desk, self._alive, agent
+        self._context = CommandContext(
+            env, wire.get_bytes(settings, "cwd"), connectors, kill_socket, self._alive, agent
         )
         self._servers: set[int] = set()
         self._listener = socket.socket(fileno=wire.get_int(settings, "listen"))
         self._ready = wire.get_int(settings, "ready")
-        for fd in (self._listener.fileno(), self._alive, self._ready, desk):
+        for fd in (self._listener.fileno(), self._alive, self._ready, kill_socket):
             os.set_inheritable(fd, False)
         self._listeners = Listeners()
         self._forwarder = _forwarder(wire.get_dict(settings, "forward"), env, agent)
@@ -67,13 +71,13 @@ class Steward:
     def run(self) -> None:
         self._listener.setblocking(False)
         wake = wake_on(signal.SIGCHLD)
-        for fd in self._world.connectors:
+        for fd in self._context.connectors:
             os.set_inheritable(fd, True)
         os.write(self._ready, b"%d" % wire.VERSION)
         os.close(self._ready)
         while True:
             poll = select.poll()
-            for fd in (wake, self._listener.fileno(), self._alive, self._listeners.desk):
+            for fd in (wake, self._listener.fileno(), self._alive, self._listeners.fd):
                 poll.register(fd, select.POLLIN)
             if self._forwarder is not None and self._forwarder.fd >= 0:
                 poll.register(self._forwarder.fd, select.POLLIN)
@@ -81,13 +85,13 @@ class Steward:
             if self._forwarder is not None and self._forwarder.fd in ready:
                 self._forwarder.start()
             if self._alive in ready:
-                commands.kill_all(self._world.desk)
+                commands.kill_all(self._context.kill_socket)
                 return
             if wake in ready:
                 os.read(wake, 4096)
                 self._collect()
             # Before new connections: one of them may want to accept on a socket just bound.
-            if self._listeners.desk in ready:
+            if self._listeners.fd in ready:
                 self._listeners.update()
             if self._listener.fileno() in ready:
                 self._accept()
@@ -118,7 +122,7 @@ class Steward:
             kept = {self._forwarder.pid} if self._forwarder is not None else set[int]()
             self._forget_ended(tree.kill_descendants(spare=self._servers | kept))
         else:
-            self._forget_ended(commands.kill_all(self._world.desk))
+            self._forget_ended(commands.kill_all(self._context.kill_socket))
 
     def _accept(self) -> None:
         try:
@@ -129,7 +133,7 @@ class Steward:
             pid = os.fork()
         except OSError as error:
             # A machine at its limit of processes can still report that.
-            if not self._world.ends():
+            if not self._context.ends():
                 FrameStream(fd, fd).fail(error)
             os.close(fd)
             return
@@ -141,7 +145,7 @@ class Steward:
         try:
             self._listener.close()
             signal.set_wakeup_fd(-1)
-            serve(FrameStream(fd, fd), self._world, self._listeners, self._servers)
+            serve(FrameStream(fd, fd), self._context, self._listeners, self._servers)
             status = 0
         finally:
             os._exit(status)
@@ -163,7 +167,10 @@ def _forwarder(settings: Message, env: dict[bytes, bytes], agent: int) -> LazySe
 
 
 def serve(
-    stream: FrameStream, world: World, listeners: Listeners, servers: set[int] | None = None
+    stream: FrameStream,
+    context: CommandContext,
+    listeners: Listeners,
+    servers: set[int] | None = None,
 ) -> None:
     """Serve one connection, which is one operation."""
     path = b""
@@ -173,17 +180,17 @@ def serve(
             return
         operation = wire.get_bytes(request, "op")
         if operation == b"exec":
-            commands.run(stream, request, world)
+            commands.run(stream, request, context)
             return
-        if world.agent and operation != b"abort":
-            become_user(User(world.agent, world.agent, b"", b""))
+        if context.agent and operation != b"abort":
+            become_user(User(context.agent, context.agent, b"", b""))
         if operation == b"connect":
-            relays.connect(stream, request, world.cwd)
+            relays.connect(stream, request, context.cwd)
             return
         if operation == b"abort":
             _abort(stream, wire.get_int(request, "server"), servers or set())
             return
-        path = os.path.join(world.cwd, wire.get_bytes(request, "path"))
+        path = os.path.join(context.cwd, wire.get_bytes(request, "path"))
         if b"\0" in path:
             raise OSError(22, os.strerror(22), path)
         if operation == b"listen":

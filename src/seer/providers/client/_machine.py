@@ -19,7 +19,7 @@ from seer.providers.client._interfaces import Channel, HostSocket, Listener, Pro
 from seer.providers.client._keeper import KeeperClient
 from seer.providers.client._lease import Lease
 from seer.providers.client._steward import StewardClient
-from seer.providers.local._record import LocalRecord, Seen
+from seer.providers.local._record import LocalRecord, MountRecord
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -222,7 +222,7 @@ class SupervisedMachine(Machine):
                 return mount.seen + target[len(mount.target) :]
         return target
 
-    def _locate(self, path: str) -> tuple[Seen, str] | None:
+    def _locate(self, path: str) -> tuple[MountRecord, str] | None:
         """The mount that holds a path of the machine, and the rest of the path."""
         whole = os.path.normpath(os.path.join(self.layout.workdir, path))  # noqa: PTH118
         for mount in self._record.mounts:

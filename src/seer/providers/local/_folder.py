@@ -23,7 +23,7 @@ from seer.isolation._ownership import chown_tree
 from seer.providers._bundle import bundle
 from seer.providers._spec import Layout, MachineSpec
 from seer.providers.agent import __file__ as _machine_init
-from seer.providers.local._record import Seen
+from seer.providers.local._record import MountRecord
 
 WORKDIR, HOME, TMP, MODELS = "/workspace", "/home/agent", "/tmp", "/models"
 RUN, GATES, PROXY = "/run/seer/shared", "/run/seer/gates", "/run/seer/proxy.sock"
@@ -51,11 +51,11 @@ def _files() -> Mapping[str, Path]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inside:
+class MachineView:
     """How a machine looks from inside."""
 
     mounts: tuple[Mount, ...]
-    seen: tuple[Seen, ...]
+    seen: tuple[MountRecord, ...]
     """The same, longest path first, so that the first match is the right one."""
     view: Mapping[str, str]
     layout: Layout
@@ -79,7 +79,7 @@ def fill_folder(
     uid: int | None,
     proxy: bool,
     root: int | None = None,
-) -> Inside:
+) -> MachineView:
     """Fill a new machine's folder and say how it will look from inside.
 
     Args:
@@ -128,7 +128,7 @@ def fill_folder(
         view = backend.view(mounts)
         venv = view[VENV]
     seen = tuple(
-        Seen(
+        MountRecord(
             target=mount.target,
             source=os.path.realpath(mount.source),
             seen=view[mount.target],
@@ -148,7 +148,7 @@ def fill_folder(
         python=f"{venv}/bin/python3" if venv is not None else interpreter,
         packages=venv if installs else None,
     )
-    return Inside(
+    return MachineView(
         mounts=tuple(mounts),
         seen=seen,
         view=view,
@@ -245,7 +245,7 @@ def _explain_to_pip(venv: Path) -> None:
 
 
 def environment(
-    inside: Inside, spec: MachineSpec, machine_id: str, gates: Mapping[str, str]
+    inside: MachineView, spec: MachineSpec, machine_id: str, gates: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment of every command in the machine."""
     layout = inside.layout

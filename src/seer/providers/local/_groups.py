@@ -38,7 +38,7 @@ def group_refusal() -> str | None:
     return None
 
 
-def remove_nameless_groups() -> None:
+def remove_unrecorded_groups() -> None:
     """Remove groups whose machine was killed before it could write anything down."""
     prefix = group_prefix()
     try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from seer._places import state_dir
 from seer.isolation._ownership import chown_tree
 from seer.providers.agent.cleaning import record_end, remove_tree
-from seer.providers.local._groups import remove_group, remove_nameless_groups
+from seer.providers.local._groups import remove_group, remove_unrecorded_groups
 from seer.providers.local._record import how_it_ended, machines_dir, read_record
 
 logger = logging.getLogger(__name__)
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 @contextlib.contextmanager
 def being_made() -> Generator[None]:
     """Keep sweeps from removing a folder that has no lock yet. Hold it from `mkdir` to the lock."""
-    with _births() as births:
-        fcntl.flock(births, fcntl.LOCK_SH)
+    with _creation_lock() as creating:
+        fcntl.flock(creating, fcntl.LOCK_SH)
         yield
 
 
 @contextlib.contextmanager
-def _births() -> Generator[int]:
+def _creation_lock() -> Generator[int]:
     fd = os.open(state_dir() / "machines.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield fd
@@ -61,7 +61,7 @@ def sweep(only: str | None = None) -> list[str]:
         if path.is_dir() and _sweep_one(path):
             swept.append(path.name)
     if only is None:
-        remove_nameless_groups()
+        remove_unrecorded_groups()
     return swept
 
 
@@ -92,8 +92,8 @@ def _take(path: Path, held: contextlib.ExitStack) -> bool:
         pass
     # Without a lock it is being made, or its maker was killed; no maker is at work while this
     # other lock is ours, and the first answer may have been overtaken.
-    births = held.enter_context(_births())
-    if not _try_lock(births, fcntl.LOCK_EX):
+    creating = held.enter_context(_creation_lock())
+    if not _try_lock(creating, fcntl.LOCK_EX):
         return False
     try:
         return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)

@@ -16,7 +16,7 @@ _TAIL = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class MountRecord:
     """A mount, as the host and as the machine know it."""
 
     target: str
@@ -42,7 +42,7 @@ class LocalRecord:
     uid: int | None = None
     """The user that owns the machine's files, where that is another than this one."""
     layout: Layout
-    mounts: tuple[Seen, ...]
+    mounts: tuple[MountRecord, ...]
     devices: tuple[int, ...] = ()
     """Which of the host's GPUs it has, by CUDA's number."""
     policy: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -103,7 +103,9 @@ def parse_record(text: str) -> LocalRecord:
     try:
         known = _known(LocalRecord, values)
         known["layout"] = Layout(**_known(Layout, values["layout"]))
-        known["mounts"] = tuple(Seen(**_known(Seen, mount)) for mount in values["mounts"])
+        known["mounts"] = tuple(
+            MountRecord(**_known(MountRecord, mount)) for mount in values["mounts"]
+        )
         known["devices"] = tuple(values.get("devices", ()))
         return LocalRecord(**known)
     except (KeyError, TypeError) as error:

@@ -36,7 +36,7 @@ from seer.providers.local._folder import (
     PROXY,
     PYTHON,
     WORKDIR,
-    Inside,
+    MachineView,
     discard,
     environment,
     fill_folder,
@@ -164,7 +164,7 @@ def _spawn(
     undo.callback(os.close, ready)
     ready_told = keep(ready_told)
     steward_settings = keep(os.memfd_create("seer-steward"))
-    keeper_desk, jail_desk = (
+    keeper_kill_socket, jail_kill_socket = (
         keep(end.detach()) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     )
     connectors, gates = _connectors(spec, backend, opened)
@@ -182,7 +182,7 @@ def _spawn(
             alive,
             ready_told,
             steward_settings,
-            jail_desk,
+            jail_kill_socket,
             *(connector["jail"] for connector in connectors.values()),
         ),
     )
@@ -228,7 +228,7 @@ def _spawn(
             "listen": listener,
             "alive": alive,
             "ready": ready_told,
-            "desk": jail_desk,
+            "kill_socket": jail_kill_socket,
             "env": variables,
             "cwd": inside.layout.workdir,
             "agent": USERS_AGENT if spec.users else 0,
@@ -244,13 +244,13 @@ def _spawn(
     fields |= {
         "control": theirs,
         "alive": alive_held,
-        "desk": keeper_desk,
+        "kill_socket": keeper_kill_socket,
         "connectors": {
             name: {"fd": connector["host"], "target": str(spec.gates[name])}
             for name, connector in connectors.items()
         },
     }
-    passed = [lock, settings, theirs, alive_held, keeper_desk, *launch.pass_fds]
+    passed = [lock, settings, theirs, alive_held, keeper_kill_socket, *launch.pass_fds]
     if uid is not None:
         # The keeper and its reaper hold the user until the machine has ended.
         passed += [user, *(users.locks if users is not None else ())]
@@ -306,7 +306,7 @@ def _limits(spec: MachineSpec, *, grouped: bool) -> Limits:
 
 
 def _keeper_settings(
-    spec: MachineSpec, folder: Path, launch: Launch, inside: Inside
+    spec: MachineSpec, folder: Path, launch: Launch, inside: MachineView
 ) -> "dict[str, wire.Encodable]":
     written = [mount.source for mount in inside.seen if mount.writable]
     if spec.users:

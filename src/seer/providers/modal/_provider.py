@@ -27,7 +27,7 @@ from seer.providers.remote.controller._known_hosts import recall, remember
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.rented._host import CACHE, RentedHost
-from seer.providers.rented._rental import when_there_is_room
+from seer.providers.rented._rental import retry_until_capacity
 
 __all__ = ["ModalOptions", "ModalProvider"]
 
@@ -70,7 +70,7 @@ class ModalHost(RentedHost):
         env = {**await self._secrets(), **spec.env}
         return await super().start(dataclasses.replace(inside(spec), env=env))
 
-    def may_pause(self) -> None:
+    def check_can_pause(self) -> None:
         """Refuse: Modal can end a sandbox or keep its files, but bills for one that is stopped."""
         raise PauseUnsupportedError(
             "Modal cannot pause a sandbox with a GPU and keep its memory (its memory snapshots are "
@@ -226,7 +226,7 @@ class ModalProvider(RemoteProvider):
             where = {"app": options.app, "environment": options.environment}
             place = f"{options.app}@{options.environment or ''}"
             await asyncio.to_thread(remember, self.name, place, where)
-        rental = await when_there_is_room(
+        rental = await retry_until_capacity(
             lambda left: _sandboxes.create(spec, options, purpose=purpose, patience=left),
             what=f"gpu={spec.gpu!r} at Modal",
             patience=spec.start_timeout,

@@ -213,7 +213,7 @@ async def _create(
             "-I",
             "-S",
             "-c",
-            _warden(),
+            _monitor_source(),
             json.dumps(settings),
             app=app,
             image=image,
@@ -254,7 +254,7 @@ async def kept_secrets(names: Sequence[str], options: ModalOptions) -> tuple[str
 
 
 @cache
-def _warden() -> str:
+def _monitor_source() -> str:
     return Path(rental_monitor.__file__).read_text(encoding="utf-8")
 
 

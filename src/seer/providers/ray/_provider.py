@@ -121,7 +121,7 @@ class RayHost(RemoteHost):
             return f"the Ray actor that held it is gone: {reason}"
         return await super().how_it_ended(machine_id)
 
-    def may_detach(self) -> None:
+    def check_can_detach(self) -> None:
         """Refuse to detach if this Ray ends with this process.
 
         Raises:

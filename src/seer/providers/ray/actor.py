@@ -44,7 +44,7 @@ _HEAD_PATIENCE = 15.0
 _CHUNK = 256 * 1024
 _LINGER = 2.0
 _END_PATIENCE = 20.0
-_MOST_CALLERS = 512
+_MOST_CLIENTS = 512
 
 
 class Holder:
@@ -62,8 +62,8 @@ class Holder:
         self._drivers: set[str] = set()
         self._lines: set[socket.socket] = set()
         self._machine = ""
-        self._born = False
-        self._callers = 0
+        self._had_machine = False
+        self._clients = 0
         self._leaving = False
         self._ending = False
         self._opening = asyncio.Lock()
@@ -113,7 +113,7 @@ class Holder:
             pass
         finally:
             self._drivers.discard(driver)
-            self._judge()
+            self._check_lifetime()
 
     async def born(self, machine: str) -> None:
         """Remember the id of the machine that runs here."""
@@ -125,13 +125,13 @@ class Holder:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_WR)
         self._ending = True
-        self._judge()
+        self._check_lifetime()
         await asyncio.sleep(_END_PATIENCE)
         os._exit(1)
 
     # --- lifetime -----------------------------------------------------------------------------
 
-    def _judge(self) -> None:
+    def _check_lifetime(self) -> None:
         if self._ending and not self._lines:
             os._exit(0)
         if self._lines:
@@ -139,7 +139,7 @@ class Holder:
                 for line in self._lines:
                     with contextlib.suppress(OSError):
                         line.send(ALONE)
-        elif self._born or not self._drivers:
+        elif self._had_machine or not self._drivers:
             self._leave()
 
     def _expire(self) -> None:
@@ -149,26 +149,26 @@ class Holder:
     def _leave(self) -> None:
         """Leave when answers that are under way have arrived; Ray then has the resources again."""
         self._leaving = True
-        if not self._callers:
+        if not self._clients:
             os._exit(0)
         asyncio.get_running_loop().call_later(_LINGER, os._exit, 0)
 
-    def _hear_line(self, line: socket.socket) -> None:
+    def _read_lifeline(self, line: socket.socket) -> None:
         """A keeper took the lifeline, or closed it."""
         try:
-            heard = line.recv(64)
+            data = line.recv(64)
         except BlockingIOError:
             return
         except OSError:
-            heard = b""
-        if heard:
-            self._born = True
+            data = b""
+        if data:
+            self._had_machine = True
             return
         asyncio.get_running_loop().remove_reader(line)
         self._lines.discard(line)
         line.close()
-        if self._born or self._ending:
-            self._judge()
+        if self._had_machine or self._ending:
+            self._check_lifetime()
 
     # --- for controllers ----------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class Holder:
         with _memory_file(self._settings["certificate"] + self._settings["key"]) as path:
             context.load_cert_chain(path)
         server = await asyncio.start_server(
-            self._welcome,
+            self._serve_client,
             address,
             0,
             ssl=context,
@@ -190,11 +190,13 @@ class Holder:
         found: tuple[str, int] = server.sockets[0].getsockname()[:2]
         return found
 
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._callers >= _MOST_CALLERS:
+    async def _serve_client(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        if self._clients >= _MOST_CLIENTS:
             writer.close()
             return
-        self._callers += 1
+        self._clients += 1
         try:
             async with asyncio.timeout(_HEAD_PATIENCE):
                 head: dict[str, Any] = json.loads(await reader.readline())
@@ -209,7 +211,7 @@ class Holder:
             # A peer that does not speak the protocol, or is gone, gets no answer.
             return
         finally:
-            self._callers -= 1
+            self._clients -= 1
             writer.close()
             if self._leaving:
                 self._leave()
@@ -239,7 +241,7 @@ class Holder:
             theirs.close()
         ours.setblocking(False)
         self._lines.add(ours)
-        asyncio.get_running_loop().add_reader(ours, self._hear_line, ours)
+        asyncio.get_running_loop().add_reader(ours, self._read_lifeline, ours)
         _answer(writer, {"ok": True})
         await _attend(process, reader, writer)
 

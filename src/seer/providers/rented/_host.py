@@ -67,7 +67,7 @@ class RentedHost(RemoteHost):
         self.rental = rental
         self._lease = preparing_lease(lease)
         self._beating: asyncio.Task[None] | None = None
-        self._taken = False
+        self._preempted = False
         """Whether the vendor ended the machine, and no part of Seer did."""
 
     def keep(self) -> None:
@@ -132,13 +132,13 @@ class RentedHost(RemoteHost):
         """The reason of the machine's end; the vendor's where it is gone."""
         lost = await self._lost()
         if lost is not None:
-            self._taken = isinstance(lost, PreemptedError)
+            self._preempted = isinstance(lost, PreemptedError)
             return str(lost)
         return await super().how_it_ended(machine_id)
 
-    def name_loss(self, error: SandboxLostError) -> SandboxLostError:
+    def explain_loss(self, error: SandboxLostError) -> SandboxLostError:
         """The error for a machine that is lost, or that its vendor took away."""
-        return PreemptedError(str(error)) if self._taken else error
+        return PreemptedError(str(error)) if self._preempted else error
 
     async def machine_ended(self) -> None:
         """The machine was terminated, so the rental ends.

@@ -80,7 +80,7 @@ FIRST_PAUSE = 2.0
 _LONGEST_PAUSE = 30.0
 
 
-async def when_there_is_room(
+async def retry_until_capacity(
     attempt: Callable[[float], Awaitable[T]], *, what: str, patience: float
 ) -> T:
     """Retry until the vendor has capacity.

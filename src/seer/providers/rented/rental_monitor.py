@@ -63,7 +63,7 @@ class RentalMonitor:
             self._had_one = True
             return None
         if self._had_one:
-            return self._last_words()
+            return self._recorded_reason()
         if os.path.exists(self._leave):
             return "terminated"
         try:
@@ -101,7 +101,7 @@ class RentalMonitor:
             os.close(fd)
         return False
 
-    def _last_words(self) -> str:
+    def _recorded_reason(self) -> str:
         try:
             with open(os.path.join(self._state, "ended.jsonl"), encoding="utf-8") as file:
                 last = file.readlines()[-1]

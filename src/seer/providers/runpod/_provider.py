@@ -27,7 +27,7 @@ from seer.providers.remote.controller._host import RemoteHost
 from seer.providers.remote.controller._machine import RemoteMachine
 from seer.providers.remote.controller._provider import RemoteProvider
 from seer.providers.rented._host import ROOT, RentedHost
-from seer.providers.rented._rental import when_there_is_room
+from seer.providers.rented._rental import retry_until_capacity
 from seer.providers.runpod import _keys, _pods
 from seer.providers.runpod._api import has_key
 from seer.providers.runpod._options import RunPodOptions, read_options
@@ -90,7 +90,7 @@ class RunPodHost(RentedHost):
         await self._await_packages()
         return await super().run(module, request, on_message=on_message)
 
-    def may_pause(self) -> None:
+    def check_can_pause(self) -> None:
         """Refuse: a stopped pod keeps only its volume."""
         raise PauseUnsupportedError(
             "RunPod cannot pause a pod and keep its memory: stopping one releases the GPU and "
@@ -150,7 +150,7 @@ class RunPodProvider(RemoteProvider):
         inside(spec)
         options = read_options(spec.options)
         began = time.monotonic()
-        pod = await when_there_is_room(
+        pod = await retry_until_capacity(
             lambda _: _pods.rent(spec, options),
             what=f"gpu={spec.gpu!r} at RunPod",
             patience=spec.start_timeout,

@@ -182,18 +182,18 @@ class RemoteHost(Host):
         """The reason of a machine's end, by its id there; None when nothing is known."""
         return await self._ask("ended", machine_id)
 
-    def name_loss(self, error: SandboxLostError) -> SandboxLostError:
+    def explain_loss(self, error: SandboxLostError) -> SandboxLostError:
         """The error for a lost machine. A host that knows more may return a better one."""
         return error
 
-    def may_detach(self) -> None:
+    def check_can_detach(self) -> None:
         """Refuse if machines of this host cannot outlive their controller.
 
         Raises:
             SandboxStateError: They always end with this process.
         """
 
-    def may_pause(self) -> None:
+    def check_can_pause(self) -> None:
         """Refuse if pausing machines of this host has no benefit.
 
         Raises:

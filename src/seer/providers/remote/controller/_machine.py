@@ -43,7 +43,7 @@ class RemoteRoute(Route):
 
     def explain(self, error: SandboxLostError) -> SandboxLostError:
         """The error, with what the host knows about the loss."""
-        return self._host.name_loss(error)
+        return self._host.explain_loss(error)
 
     async def why_ended(self) -> str | None:
         """How the machine ended, from its host."""
@@ -133,12 +133,12 @@ class RemoteMachine(SupervisedMachine):
 
     async def detach(self) -> None:
         """Let the machine outlive this controller, if its host allows it."""
-        self._host.may_detach()
+        self._host.check_can_detach()
         await super().detach()
 
     async def pause(self) -> None:
         """Stop everything in the machine and keep its memory, if its host supports that."""
-        self._host.may_pause()
+        self._host.check_can_pause()
         await super().pause()
 
     async def terminate(self) -> None:

@@ -65,7 +65,7 @@ class Session:
         self._attempt: _Attempt | None = None
         self._cut = asyncio.Event()
         self._heard_at = 0.0
-        self._keeping: asyncio.Task[None] | None = None
+        self._maintaining: asyncio.Task[None] | None = None
         self.over: SandboxLostError | None = None
         """Why the streams have ended; None while they are open."""
         self.failure: SandboxLostError | None = None
@@ -96,7 +96,7 @@ class Session:
                 await asyncio.sleep(pause)
         else:
             await self._connect(new=True)
-        self._keeping = asyncio.create_task(self._keep())
+        self._maintaining = asyncio.create_task(self._maintain())
 
     async def open(
         self, target: str, made: Callable[[asyncio.StreamReader], asyncio.StreamReaderProtocol]
@@ -128,7 +128,7 @@ class Session:
         loop = asyncio.get_running_loop()
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
-    def _admit(self, number: int, name: str) -> None:
+    def _accept_from_gate(self, number: int, name: str) -> None:
         """Forward a connection from a program in the machine to a gate of this host."""
         reader, writer = self._stream(number, asyncio.StreamReaderProtocol)
         far = StreamChannel(reader, writer, _hung_up)
@@ -148,9 +148,9 @@ class Session:
 
     async def close(self) -> None:
         """End the session. The session server closes its streams at once."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._maintaining is not None:
+            self._maintaining.cancel()
+            await asyncio.gather(self._maintaining, return_exceptions=True)
         if self._wire is not None:
             self._wire.write(frames.frame(frames.BYE, 0))
         self._hang_up()
@@ -214,7 +214,7 @@ class Session:
         if attempt is not None:
             attempt.close()
 
-    async def _keep(self) -> None:
+    async def _maintain(self) -> None:
         """Send heartbeats, and replace the wire when it breaks."""
         while True:
             try:
@@ -226,13 +226,13 @@ class Session:
                     continue
             self._hang_up()
             try:
-                await self._again()
+                await self._reconnect()
             except SandboxLostError as error:
                 self.failure = error
                 self._end(error)
                 return
 
-    async def _again(self) -> None:
+    async def _reconnect(self) -> None:
         began = _now()
         pause = 0.02
         gone = False
@@ -274,7 +274,7 @@ class Session:
     def _forget(self, number: int) -> None:
         self._streams.pop(number, None)
 
-    def hear(self, kind: int, number: int, payload: bytes) -> None:
+    def handle_frame(self, kind: int, number: int, payload: bytes) -> None:
         """Act on a frame from the wire."""
         self._heard_at = _now()
         if kind == frames.ACK:
@@ -283,7 +283,7 @@ class Session:
         if self._reliable.took(payload) and self._wire is not None:
             self._wire.write(self._reliable.ack())
         if kind == frames.OPEN and number > frames.INCOMING:
-            self._admit(number, payload.decode(errors="replace"))
+            self._accept_from_gate(number, payload.decode(errors="replace"))
             return
         stream = self._streams.get(number)
         if stream is not None:
@@ -331,7 +331,7 @@ class _Attempt:
                     # Their turn comes once the session has taken in the answer.
                     self._held.append((kind, number, payload))
                 else:
-                    self._session.hear(kind, number, payload)
+                    self._session.handle_frame(kind, number, payload)
         except frames.FrameError as error:
             logger.warning("the machine's session server broke the protocol: %s", error)
             self.on_end()
@@ -340,7 +340,7 @@ class _Attempt:
         """From now on frames go to the session; first those that came already."""
         held, self._held = self._held or [], None
         for kind, number, payload in held:
-            self._session.hear(kind, number, payload)
+            self._session.handle_frame(kind, number, payload)
 
     def on_end(self) -> None:
         self.ended = True

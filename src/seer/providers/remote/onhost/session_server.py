@@ -28,7 +28,7 @@ from .frames import Reliable, Splitter
 _FIRST_ATTACH = 15.0
 """Seconds in which the controller that started a machine must connect."""
 _READ = 256 * 1024
-_LAST_WORDS = 5.0
+_FLUSH_SECONDS = 5.0
 _LINGER = 5.0
 _BEATS = 4
 """Heartbeats that may be missed before a wire counts as broken."""
@@ -42,9 +42,9 @@ _READABLE = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDH
 def main() -> None:
     """Serve until the machine has ended."""
     listener, control, lease_ms, folder, *gates = sys.argv[1:]
-    doors = {int(fd): name for name, _, fd in (gate.partition("=") for gate in gates)}
+    gate_names = {int(fd): name for name, _, fd in (gate.partition("=") for gate in gates)}
     SessionServer(
-        int(listener), int(control), int(lease_ms) / 1000, os.fsencode(folder), doors
+        int(listener), int(control), int(lease_ms) / 1000, os.fsencode(folder), gate_names
     ).run()
 
 
@@ -120,7 +120,7 @@ class SessionServer:
             gate.setblocking(False)
             self._epoll.register(fd, select.EPOLLIN)
         self._incoming = 0
-        self._born_at = time.monotonic()
+        self._started_at = time.monotonic()
         self._ended_at: float | None = None
 
     def run(self) -> None:
@@ -129,11 +129,11 @@ class SessionServer:
         while not self._is_over():
             for fd, events in self._epoll.poll(0.25):
                 if fd == self._listener.fileno():
-                    self._welcome()
+                    self._accept()
                 elif fd == self._watch.fileno():
-                    self._hear_keeper()
+                    self._read_keeper()
                 elif fd in self._gates:
-                    self._admit(*self._gates[fd])
+                    self._accept_from_gate(*self._gates[fd])
                 elif fd in self._wires:
                     self._serve_wire(self._wires[fd], events)
                 elif fd in self._streams:
@@ -141,18 +141,18 @@ class SessionServer:
             now = time.monotonic()
             if now - tick >= 0.2:
                 tick = now
-                self._judge(now)
+                self._check_timeouts(now)
 
     def _is_over(self) -> bool:
         if self._ended_at is None:
             return False
-        unsaid = any(wire.out for wire in self._wires.values())
+        unsent = any(wire.out for wire in self._wires.values())
         unread = any(not stream.read_ended for _, stream in self._streams.values())
-        return not (unsaid or unread) or time.monotonic() > self._ended_at + _LAST_WORDS
+        return not (unsent or unread) or time.monotonic() > self._ended_at + _FLUSH_SECONDS
 
-    def _judge(self, now: float) -> None:
+    def _check_timeouts(self, now: float) -> None:
         """Send heartbeats, and close what has timed out."""
-        if self._control is not None and now > self._born_at + min(self._lease, _FIRST_ATTACH):
+        if self._control is not None and now > self._started_at + min(self._lease, _FIRST_ATTACH):
             self._control.close()
             self._control = None
         for wire in list(self._wires.values()):
@@ -169,7 +169,7 @@ class SessionServer:
             if stream.closes_at is not None and now > stream.closes_at:
                 self._drop(session, stream)
 
-    def _hear_keeper(self) -> None:
+    def _read_keeper(self) -> None:
         try:
             if self._watch.recv(4096):
                 return
@@ -207,7 +207,7 @@ class SessionServer:
 
     # --- wires --------------------------------------------------------------------------------
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         try:
             connected, _ = self._listener.accept()
         except OSError:
@@ -234,13 +234,13 @@ class SessionServer:
         wire.heard_at = time.monotonic()
         try:
             for kind, number, payload in wire.splitter.feed(data):
-                self._obey(wire, kind, number, payload)
+                self._handle(wire, kind, number, payload)
                 if wire.fd not in self._wires:
                     return
         except frames.FrameError:
             self._cut(wire)
 
-    def _obey(self, wire: _Wire, kind: int, number: int, payload: bytes) -> None:
+    def _handle(self, wire: _Wire, kind: int, number: int, payload: bytes) -> None:
         session = wire.session
         if session is None:
             if kind != frames.ATTACH:
@@ -260,7 +260,7 @@ class SessionServer:
         if kind == frames.OPEN:
             self._open(session, number, payload)
         elif number in session.streams:
-            self._act(session, session.streams[number], kind, payload)
+            self._handle_stream_frame(session, session.streams[number], kind, payload)
         if due:
             self._post(wire, session.reliable.ack())
 
@@ -325,14 +325,14 @@ class SessionServer:
             else:
                 raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            self._tell(session, frames.CLOSE, number, b"%d" % (error.errno or errno.EIO))
+            self._send(session, frames.CLOSE, number, b"%d" % (error.errno or errno.EIO))
             return
         stream = _Stream(number, connected)
         session.streams[number] = stream
         self._streams[stream.fd] = session, stream
         self._watch_fd(stream.fd, stream.interest)
 
-    def _admit(self, gate: socket.socket, name: str) -> None:
+    def _accept_from_gate(self, gate: socket.socket, name: str) -> None:
         """Forward a connection from the machine to a controller, preferably a connected one."""
         try:
             connected, _ = gate.accept()
@@ -348,10 +348,12 @@ class SessionServer:
         stream = _Stream(frames.INCOMING + self._incoming, connected)
         session.streams[stream.number] = stream
         self._streams[stream.fd] = session, stream
-        self._tell(session, frames.OPEN, stream.number, name.encode())
+        self._send(session, frames.OPEN, stream.number, name.encode())
         self._watch_fd(stream.fd, stream.interest)
 
-    def _act(self, session: _Session, stream: _Stream, kind: int, payload: bytes) -> None:
+    def _handle_stream_frame(
+        self, session: _Session, stream: _Stream, kind: int, payload: bytes
+    ) -> None:
         if kind == frames.DATA:
             if len(stream.waiting) + len(payload) > 2 * frames.WINDOW:
                 raise frames.FrameError("more data than there was credit for")
@@ -393,10 +395,10 @@ class SessionServer:
             return
         if data:
             stream.may_send -= len(data)
-            self._tell(session, frames.DATA, stream.number, data)
+            self._send(session, frames.DATA, stream.number, data)
         else:
             stream.read_ended = True
-            self._tell(session, frames.END, stream.number)
+            self._send(session, frames.END, stream.number)
         if stream.fd in self._streams:
             self._watch_fd(stream.fd, stream.interest)
 
@@ -420,18 +422,18 @@ class SessionServer:
                 stream.socket.shutdown(socket.SHUT_WR)
                 stream.write_ends = False
         if stream.owed >= frames.WINDOW // 4:
-            self._tell(session, *frames.credit(stream.number, stream.owed))
+            self._send(session, *frames.credit(stream.number, stream.owed))
             stream.owed = 0
         self._watch_fd(stream.fd, stream.interest)
 
-    def _tell(self, session: _Session, kind: int, number: int, payload: bytes = b"") -> None:
+    def _send(self, session: _Session, kind: int, number: int, payload: bytes = b"") -> None:
         made = session.reliable.number(kind, number, payload)
         if session.wire is not None:
             self._post(session.wire, made)
 
     def _close(self, session: _Session, stream: _Stream, number: int) -> None:
         self._drop(session, stream)
-        self._tell(session, frames.CLOSE, stream.number, b"%d" % number)
+        self._send(session, frames.CLOSE, stream.number, b"%d" % number)
 
     def _drop(self, session: _Session, stream: _Stream) -> None:
         if self._streams.pop(stream.fd, None) is None:
