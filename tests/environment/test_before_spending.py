@@ -105,7 +105,7 @@ def test_weights_that_the_gpu_has_no_room_for_are_a_warning(
     monkeypatch.setattr(LocalPreparer, "packages", environment)
     with caplog.at_level(logging.WARNING), Sandbox(config):
         pass
-    assert "GB free; load them in fewer bits, or make room" in caplog.text
+    assert "GB free; load them in fewer bits, or free memory" in caplog.text
 
 
 @pytest.mark.usefixtures("nothing_prepared")

@@ -29,7 +29,7 @@ from seer.environment.models._view import walk_model
 from seer.environment.prepare._preparer import LocalPreparer
 from seer.errors import ConfigError, ModelError
 from seer.providers._spec import Layout
-from seer.providers.local._record import LocalRecord, Seen, machines_dir, write_record
+from seer.providers.local._record import LocalRecord, MountRecord, machines_dir, write_record
 
 NAME = "acme/secret-falcon-7b"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -530,7 +530,7 @@ def _write_machine(model: PreparedModel) -> None:
     folder = machines_dir() / "local-1"
     folder.mkdir()
     mounts = tuple(
-        Seen(target=m.target, source=str(m.source), seen=m.target, writable=False)
+        MountRecord(target=m.target, source=str(m.source), seen=m.target, writable=False)
         for m in model.mounts
     )
     record = LocalRecord(

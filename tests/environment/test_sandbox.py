@@ -189,7 +189,7 @@ def test_use_after_the_end_is_a_clear_error() -> None:
     with pytest.raises(SandboxStateError, match="not started"):
         sandbox.exec("true")
     sandbox.start()
-    with pytest.raises(SandboxStateError, match="runs already"):
+    with pytest.raises(SandboxStateError, match="already running"):
         sandbox.start()
     sandbox.terminate()
     sandbox.terminate()

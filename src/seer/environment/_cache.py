@@ -60,10 +60,10 @@ def draft_prefix(key: str) -> str:
 
 
 def prune(root: Path, *, life: float, is_expired: Callable[[Path], bool] | None = None) -> None:
-    """Remove entries that were not used for long, and what killed processes left. Blocks.
+    """Remove entries that were not used for long, and drafts of killed processes. Blocks.
 
-    An entry `key` is used and made under the lock file `key.lock`. One whose lock is held stays,
-    and so does one that a machine has mounted.
+    A process holds the lock file `key.lock` while it makes or uses the entry `key`. An entry stays
+    while its lock is held or a machine has it mounted.
 
     Args:
         root: The folder of the entries.
@@ -79,7 +79,7 @@ def prune(root: Path, *, life: float, is_expired: Callable[[Path], bool] | None 
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not is_draft:
-                # Checked under the lock: the process that held it before may have asked for it.
+                # Checked under the lock, because its last holder may just have used the entry.
                 if time.time() - folder.lstat().st_mtime < life or is_mounted(folder):
                     continue
                 if is_expired is not None and not is_expired(folder):

@@ -29,6 +29,6 @@ class RepoHandle:
     """The checkout's folder, as programs in the sandbox see it."""
     url: str
     ref: str | None
-    """What was asked for."""
+    """The requested branch, tag or commit; None for the default branch."""
     commit: str
-    """What that was at the time."""
+    """The commit that `ref` named when the sandbox started."""

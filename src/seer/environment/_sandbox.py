@@ -60,7 +60,7 @@ class Output(str):
 
 
 class Sandbox:
-    """A whole machine for an agent, with models, packages and, if there is one, a GPU.
+    """A whole machine for an agent, with models, packages and, if the machine has one, a GPU.
 
     Example:
         with Sandbox(SandboxConfig(gpu=None, python_packages=["numpy"])) as sandbox:
@@ -115,9 +115,9 @@ class Sandbox:
         if self._ended:
             raise SandboxStateError("this sandbox has ended; make a new one from its config")
         if self._started is not None:
-            raise SandboxStateError(f"this sandbox runs already, as {self.sandbox_id!r}")
+            raise SandboxStateError(f"this sandbox is already running, as {self.sandbox_id!r}")
         if self._starting is not None:
-            raise SandboxStateError("this sandbox is being started already")
+            raise SandboxStateError("this sandbox is already starting")
         starting = self._starting = asyncio.create_task(self._run_start())
         try:
             await starting
@@ -198,7 +198,7 @@ class Sandbox:
         self._started = self._notebook = None
 
     def add_dependent(self, dependent: Dependent) -> None:
-        """Tell `dependent` before the sandbox ends. It is held weakly."""
+        """Register an object whose `owner_ends` is called before the sandbox ends. Held weakly."""
         self._dependents.add(dependent)
 
     def detach(self) -> str:
@@ -357,8 +357,8 @@ class Sandbox:
         if self._process != os.getpid():
             known = repr(self._started.machine.id) if self._started is not None else "its id"
             raise SandboxStateError(
-                f"this sandbox belongs to process {self._process}, of which this process is a "
-                f"fork; use from_id({known}) here, or make a sandbox of its own"
+                f"this sandbox belongs to process {self._process}, and this process is a fork of "
+                f"it; use from_id({known}) here, or make another sandbox"
             )
 
     @property

@@ -141,7 +141,7 @@ def _folders(machine: Machine) -> dict[str, str]:
 
 
 def _limit(started: "Started", store: Path) -> int:
-    """How many bytes an archive may have. What writes it shares a machine with the agent's code."""
+    """The most bytes of an archive. Its writer shares a machine with the agent's code."""
     free = shutil.disk_usage(store).free - _SPARE
     disk = started.config.disk_bytes
     # An archive has a header for each file, and some padding.
@@ -149,7 +149,7 @@ def _limit(started: "Started", store: Path) -> int:
 
 
 async def _pack(machine: Machine, folder: str, archive: Path, *, limit: int) -> None:
-    # What the agent closed to everybody, itself included, does not keep the rest from being saved.
+    # Files that the agent itself cannot read are left out, so that the rest is saved.
     options = ("--sparse", "--ignore-failed-read", "-cf", "-", ".")
     process = await machine.spawn(["tar", "-C", folder, *options])
     words = bytearray()
@@ -172,20 +172,20 @@ async def _pack(machine: Machine, folder: str, archive: Path, *, limit: int) -> 
         exit_code = await process.wait()
     finally:
         await process.close()
-    # 1: a file changed while it was read. That is a live machine's nature, and worth a word.
+    # 1 means that a file changed while tar read it, which is normal in a running machine.
     if exit_code not in (0, 1):
         raise SnapshotError(
             f"packing {folder!r} failed with {exit_code}: {visible(words.decode(errors='replace'))}"
         )
     if words:
         said = visible(words.decode(errors="replace"))
-        logger.warning("not all files are in the snapshot as they are: %s", said)
+        logger.warning("some files are missing from the snapshot, or changed during it: %s", said)
 
 
 async def _unless_stopped(
     output: AsyncIterator[tuple[Stream, bytes]], folder: str
 ) -> AsyncIterator[tuple[Stream, bytes]]:
-    """The output of a program that the agent's code can stop, as long as it comes."""
+    """Pass on a program's output. Fail if it stalls, because the agent's code can stop it."""
     while True:
         try:
             async with asyncio.timeout(_STALLED_AFTER):
@@ -194,8 +194,8 @@ async def _unless_stopped(
             return
         except TimeoutError:
             raise SnapshotError(
-                f"packing {folder!r} came to a halt for {_STALLED_AFTER:g} s; something in the "
-                f"sandbox may have stopped it"
+                f"packing {folder!r} made no progress for {_STALLED_AFTER:g} s; a program in "
+                f"the sandbox may have stopped it"
             ) from None
         yield item
 

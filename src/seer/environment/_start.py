@@ -63,12 +63,12 @@ class Started:
     models: tuple[ModelHandle, ...]
     repos: tuple[RepoHandle, ...]
     model_paths: dict[str, str] = field(default_factory=dict[str, str])
-    """Every name under which an interface may ask for a model -> its folder in the machine."""
+    """The folder of each model in the machine, by every name that an interface may use."""
     hidden_names: dict[str, str] = field(default_factory=dict[str, str])
-    """Names of models that no agent may learn -> what they are called instead."""
+    """Names of models that no agent may learn, each with the name that replaces it."""
     origins: tuple[ModelOrigin, ...] = ()
     packages: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The versions of the packages in it, as far as they were asked for."""
+    """The versions of the requested packages."""
 
 
 async def start(
@@ -91,7 +91,7 @@ async def start(
     Raises:
         StartError: A phase failed, or `start_timeout` passed.
         SecretMissingError: A secret is not set.
-        ProviderError: The provider did not answer whether it keeps the missing secrets.
+        ProviderError: The provider could not be asked whether it stores the missing secrets.
     """
     provider = get_provider(resolve_provider(config.provider))
     secrets, kept = Secrets({}), ()
@@ -191,7 +191,7 @@ class _Starter:
             raise
 
     async def _check(self) -> None:
-        """Find out what cannot work before anything is built, downloaded or rented."""
+        """Check what can fail before anything is built, downloaded or rented."""
         if self._provider.runs_nothing:
             return
         await self._provider.check(self._bare_spec())
@@ -211,7 +211,7 @@ class _Starter:
         self._phase = "machine"
 
     async def _compare_memory(self, models: Sequence[PreparedModel]) -> None:
-        """Warn where the models do not fit into the GPUs of this host as they are stored."""
+        """Warn if the weights, as they are stored, do not fit into this host's GPUs."""
         config = self._config
         if config.gpu is None or not models or not self._provider.shares_host:
             return
@@ -219,8 +219,8 @@ class _Starter:
         size = sum([await asyncio.to_thread(weight_bytes, model.host_path) for model in models])
         if free is not None and size > free:
             logger.warning(
-                "the models' weights have %.1f GB, and the GPU has %.1f GB free; load them in "
-                "fewer bits, or make room (nvidia-smi shows who uses it)",
+                "the models' weights take %.1f GB, but the GPU has %.1f GB free; load them in "
+                "fewer bits, or free memory (nvidia-smi shows which processes use it)",
                 size / 1e9,
                 free / 1e9,
             )
@@ -393,7 +393,7 @@ class _Starter:
 
 
 def _cached(models: Sequence[PreparedModel]) -> list[CachedModel]:
-    """The models that programs may know by their names, and the base models of adapters."""
+    """The models that are not hidden, with the base models of adapters, for the hub's cache."""
     found: list[CachedModel] = []
     for model in models:
         config, handle = model.config, model.handle
@@ -470,7 +470,7 @@ def _repo_handles(config: SandboxConfig, repos: Sequence[PreparedRepo]) -> tuple
 
 
 def _label(kind: str, config: SandboxConfig) -> str:
-    """What a machine is for, as `seer ps` shows it; a hidden model stays unnamed."""
+    """A machine's description in `seer ps`. It does not name a hidden model."""
     program = Path(sys.argv[0] if sys.argv else "")
     shown = f"{program.absolute().parent.name}/{program.name}" if program.suffix == ".py" else ""
     models = [

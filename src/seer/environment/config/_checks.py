@@ -1,7 +1,6 @@
 """Checks on single configuration values. Each raises `ConfigError` or returns the value normalised.
 
-What holds between fields (names that collide, options that need each other) stands with the
-dataclasses in `_config`.
+Checks of several fields (names that collide, options that need each other) are in `_config`.
 """
 
 import keyword
@@ -84,7 +83,7 @@ def text(field: str, value: object) -> str:
 
 
 def flag(field: str, value: object) -> bool:
-    """True or False, nothing that merely looks like it."""
+    """True or False, and no other value."""
     if not isinstance(value, bool):
         wrong_type(field, value, "True or False")
     return value

@@ -166,8 +166,9 @@ class SandboxConfig:
     """A machine to start, and what to put on it."""
 
     gpu: str | None = "A100"
-    """A GPU name; None means CPU. On a machine without it, starting fails, unless `provider` was
-    left out or came from `SEER_PROVIDER`: then a warning names what is there, and that is used."""
+    """A GPU name; None means CPU. If the machine does not have it, the start fails. But if
+    `provider` was left out or came from `SEER_PROVIDER`, the machine's own GPU or CPU is used, with
+    a warning."""
     execution_mode: ExecutionMode = ExecutionMode.NOTEBOOK
     models: Sequence[ModelConfig] = ()
     repos: Sequence[RepoConfig] = ()
@@ -180,14 +181,14 @@ class SandboxConfig:
     require_secrets: bool = field(default=False, kw_only=True)
     """Whether a secret that is not set is an error."""
     provider: str = field(default=DEFAULT, kw_only=True)
-    """Where the machine comes from. Left out, it is what `SEER_PROVIDER` names, else Modal where
-    its credentials are configured, else this machine; a provider that is written is used, or
-    starting fails."""
+    """Where the machine comes from. The default is what `SEER_PROVIDER` names, else Modal if its
+    credentials are configured, else this machine. A provider that you write is used, or the start
+    fails."""
     gpu_count: int = field(default=1, kw_only=True)
     system_packages: Sequence[str] = field(default=(), kw_only=True)
     """Debian packages."""
     python_version: str | None = field(default=None, kw_only=True)
-    """None is the version that the provider has at hand."""
+    """None for the version that the provider has."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], kw_only=True)
     timeout: float | None = field(default=None, kw_only=True)
     """Seconds after which the sandbox ends, even while it is in use."""

@@ -1,7 +1,7 @@
 """Remove a model's name and origin from its files. Pure functions over bytes and JSON values.
 
-The architecture, the tokenizer and the weights stay. Which files of a
-folder go through here, and how the rest is linked, is decided in `_view`.
+The architecture, the tokenizer and the weights stay. `_view` decides which files of a folder are
+cleaned here, and how the rest is linked.
 """
 
 import json
@@ -90,7 +90,7 @@ def is_kept(name: str) -> bool:
 
 
 class Needles:
-    """The strings that would tell a model's name, in all their spellings."""
+    """The strings that reveal a model's name, in all their spellings."""
 
     def __init__(self, secrets: Iterable[str], architecture: Set[str] = frozenset()) -> None:
         """Spell the secrets out.
@@ -144,7 +144,7 @@ class Needles:
 
 
 def name_parts(name: str) -> set[str]:
-    """The words of a name that point to it by themselves: its maker's, its family's.
+    """The words of a name that identify it on their own, such as its maker and its family.
 
     Of a path only the last part is a name. Short and common words ("chat", "instruct") are not
     among them.
@@ -278,7 +278,7 @@ def read_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def clean_header(path: Path, needles: Needles) -> bytes | None:
-    """The first bytes that a safetensors file must have so that its header tells nothing.
+    """The first bytes of a safetensors file whose header reveals nothing.
 
     The new header is as long as the old one (padded with spaces, as the format allows), so the
     rest of the file stays where it is.
@@ -287,11 +287,11 @@ def clean_header(path: Path, needles: Needles) -> bytes | None:
         None when the header is clean already, which is the usual case.
 
     Raises:
-        ModelError: A tensor's name tells the model's name.
+        ModelError: A tensor's name reveals the model's name.
     """
     length, header = read_header(path)
     if any(needles.in_text(name) for name in header if name != "__metadata__"):
-        raise ModelError("a hidden model has a tensor whose name tells the model's name")
+        raise ModelError("a hidden model has a tensor whose name reveals the model's name")
     metadata = cast("dict[str, Any]", header.get("__metadata__") or {})
     kept = {
         key: value
@@ -302,8 +302,8 @@ def clean_header(path: Path, needles: Needles) -> bytes | None:
         return None
     header = {"__metadata__": kept} | {k: v for k, v in header.items() if k != "__metadata__"}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    # A producer that wrote the header without spaces and with less escaping cannot be longer
-    # than ours plus what was taken out; a shorter original would have no room for it.
+    # Usually the new header is shorter, because entries were removed. An original with less
+    # escaping may leave no room for it.
     if len(text) > length:
         raise ModelError(f"the header of {path.name!r} cannot be rewritten in place")
     return length.to_bytes(8, "little") + text.ljust(length)

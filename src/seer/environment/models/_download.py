@@ -22,13 +22,13 @@ OnBytes = Callable[[int, int], None]
 """Called with the bytes done and the bytes in all."""
 
 _REFUSALS = ("unknown", "revision", "gated", "token")
-"""Answers of the hub that another try does not change."""
+"""Answers of the hub that a retry does not change."""
 
 
 async def look_up(name: str, revision: str, *, token: str | None) -> None:
     """Ask the hub whether a model can be downloaded, without downloading it.
 
-    No answer is not an error: the hub may well be reachable from where the model is needed.
+    A missing answer is not an error, because the model's host may still reach the hub.
 
     Raises:
         ModelError: The hub says no; the message says why and what to do.
@@ -88,10 +88,10 @@ async def _fetched(
     on_bytes: OnBytes | None = None,
     packages: Path | None = None,
 ) -> dict[str, Any]:
-    """Run `_fetch` with a request; gives its result.
+    """Run `_fetch` with a request, and return its result.
 
     Raises:
-        _Failed: It has none.
+        _Failed: It failed.
     """
     final: dict[str, Any] = {}
 

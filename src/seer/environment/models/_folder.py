@@ -1,4 +1,4 @@
-"""A model in a folder of this machine: whether all files that it names are there."""
+"""Checks that a model's folder on this machine has all the files that the model names."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from seer.errors import ModelError
 
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 _POINTER = b"version https://git-lfs"
-"""The beginning of what git has in place of a large file that was not fetched."""
+"""The beginning of a Git LFS pointer, which replaces a large file that was not fetched."""
 _SHOWN = 3
 
 

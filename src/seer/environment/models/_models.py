@@ -29,11 +29,11 @@ class PreparedModel:
     """The folder that the sandbox sees."""
     handle: ModelHandle
     mounts: tuple[Mount, ...]
-    """All that the sandbox needs mounted for this model, its base included."""
+    """All mounts of this model in the sandbox, with those of its base."""
     commit: str | None
     """The commit on the hub; None for a folder of this machine."""
     base_commit: str | None
-    """The same of its base model."""
+    """The base model's commit."""
     origin: ModelOrigin
 
 

@@ -49,7 +49,7 @@ class ModelSource:
 
     folder: Path
     name: str
-    """The hub id or path it was found by."""
+    """Its hub id or path."""
     commit: str | None
     """The hub's commit; None for a user's own folder."""
 
@@ -193,7 +193,7 @@ def walk_model(folder: Path) -> Iterator[ModelFile]:
 
 
 def _is_flat(source: ModelSource) -> bool:
-    """Whether a folder can be mounted as it is: no links, and no folder that is closed."""
+    """Whether a folder can be mounted as it is: without links and unreadable folders."""
     for parent, folders, names in os.walk(source.folder):
         if os.geteuid() == 0 and not Path(parent).stat().st_mode & stat.S_IXOTH:
             return False
@@ -243,7 +243,7 @@ def _view_root(source: ModelSource, files: list[ModelFile]) -> Path:
 
 
 def _gather(files: list[ModelFile], secrets: Set[str]) -> _blinding.Needles:
-    """All names, with those that the files themselves give as their origin."""
+    """The names that reveal a model, with those that its own files state."""
     found = set(secrets)
     architecture: set[str] = set()
     for file in files:
@@ -303,7 +303,7 @@ class _Builder:
             )
         for file in chosen:
             if self._needles.in_text(file.name):
-                raise ModelError(f"a hidden model has a file whose name tells it: {file.name!r}")
+                raise ModelError(f"a hidden model has a file whose name reveals it: {file.name!r}")
         return chosen
 
     def _place(self, file: ModelFile, target: Path) -> None:
@@ -324,7 +324,7 @@ class _Builder:
                 self._link(file, target)
             else:
                 logger.warning(
-                    "a hidden model's %s (%d MB) is copied, because its header tells its origin",
+                    "a hidden model's %s (%d MB) is copied, because its header reveals its origin",
                     file.name,
                     file.status.st_size // 10**6,
                 )
@@ -414,8 +414,8 @@ def _read_binds(root: Path, key: str) -> tuple[tuple[str, Path], ...]:
 def _is_abandoned(folder: Path) -> bool:
     """Whether the originals of a view are gone.
 
-    A view's links would otherwise keep the disk space of a model that the user has deleted. Files
-    that were copied have one name from the start, so only those that were linked tell anything.
+    A view's links would otherwise keep the disk space of a model that the user has deleted. A
+    copied file always has one name, so only linked files show whether their original is gone.
     """
     try:
         notes = json.loads(folder.with_suffix(".json").read_text())

@@ -34,15 +34,15 @@ def write_skeleton(environment: Path) -> None:
 def take_over(fetched: Path, environment: Path) -> None:
     """Move what a build jail made into the environment.
 
-    Nothing that the jail left is followed: its folder is walked by descriptors, only plain files
-    are taken, into folders made here, and never over a file that is there already.
+    The jail's folder may be hostile. This walks it by descriptors and follows no links. It takes
+    only regular files, puts them into folders that it makes itself, and never replaces a file.
 
     Args:
-        fetched: A folder in one that the jail could write to.
-        environment: Where no jail can write.
+        fetched: The folder that the jail made.
+        environment: The environment's folder, to which no jail can write.
 
     Raises:
-        PathEscapeError: A link stands where the folder should be.
+        PathEscapeError: The jail's folder is a link.
     """
     top = open_beneath(fetched.parent, fetched.name, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -62,7 +62,7 @@ def take_over(fetched: Path, environment: Path) -> None:
 
 
 def _own(path: Path) -> None:
-    """Take a file from the build's user; what it was a moment ago does not matter any more."""
+    """Make root the owner of a file. It is checked again, because the jail may have swapped it."""
     found = path.lstat()
     if stat.S_ISDIR(found.st_mode):
         shutil.rmtree(path)
@@ -75,14 +75,14 @@ def _own(path: Path) -> None:
 
 
 def _is_scaffolding(relative: Path, name: str) -> bool:
-    """What uv puts into every new environment, beside the packages."""
+    """Whether uv puts this file into every new environment."""
     if relative == Path("bin"):
         return bool(re.match(r"(python|activate|deactivate|pydoc)", name))
     return relative == Path() or name in ("_virtualenv.py", "_virtualenv.pth")
 
 
 def site_packages(environment: Path) -> str:
-    """The folder of an environment that interpreters look for modules in."""
+    """The folder of an environment that holds its modules."""
     return str(next(environment.glob("lib/python*/site-packages")))
 
 

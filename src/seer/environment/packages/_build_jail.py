@@ -1,7 +1,7 @@
 """The jail in which packages are fetched and built: other people's code may run there.
 
-It sees an interpreter, uv, the package sources and its own folders, and nothing else of the
-user's. Where packages come from the network, it reaches the index server, and nothing else.
+It sees an interpreter, uv, the package sources and its own folders, and no other file of the user.
+If packages come from the network, it reaches the index server and nothing else.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from seer.isolation import JAIL_UIDS, Backend, Limits, Mount, Policy, choose, in
 from seer.isolation.backends._container import is_rented
 
 _UID = JAIL_UIDS[-1]
-"""As root, builds run as a user of their own: machines use the first of the block."""
+"""The user of builds that root starts. Machines use other ids of the block."""
 PYTHON = "/seer/python"
 """Where a build finds the interpreter; mount it there with `interpreter_mounts`."""
 _INDEX = "/seer/index"
@@ -37,7 +37,7 @@ class BuildFolder:
 
 
 class BuildJail:
-    """A build's surroundings: what it sees, and where."""
+    """The jail of one build: what it sees, and where."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class BuildJail:
             readable: What else it sees.
             env: Its environment.
             path_env: Variables whose values are paths below a mount's target.
-            index: All of the network that it reaches; None means no network.
+            index: The only server that it reaches; None for no network.
 
         Raises:
-            IsolationUnavailableError: This machine has no jail that keeps a build to that.
+            IsolationUnavailableError: This machine has no jail that can enforce this.
         """
         self._backend = _choose(index)
         self._index = index
@@ -87,7 +87,7 @@ class BuildJail:
         return _replace_paths(text, self._view)
 
     def restore(self, text: str) -> str:
-        """What `translate` made, as it was before."""
+        """Undo `translate`."""
         return _replace_paths(text, {seen: target for target, seen in self._view.items()})
 
     @property
@@ -123,7 +123,7 @@ class BuildJail:
         launch = self._backend.launch(policy, argv)
         try:
             running = run_program(
-                # Where memory runs out, the kernel ends a build before anything else.
+                # If memory runs out, the kernel kills a build first.
                 [*_first_victim(), *launch.argv],
                 env=launch.env,
                 pass_fds=launch.pass_fds,
@@ -140,7 +140,7 @@ class BuildJail:
                 where = self._writable[0].source
                 if shutil.disk_usage(where).free < _SPARE:
                     raise PackageError(
-                        f"a build was ended because less than {_SPARE >> 20} MiB are free on the "
+                        f"the build was stopped: less than {_SPARE >> 20} MiB are free on the "
                         f"disk of {str(where)!r}; free some space, or do without the package"
                     )
             return task.result()
@@ -150,24 +150,23 @@ class BuildJail:
 
 
 def _first_victim() -> Sequence[str]:
-    """What to start a program with so that the kernel ends it first when memory runs out."""
+    """A command prefix that makes the kernel kill a program first when memory runs out."""
     # Some containers show /proc read-only.
     usable = os.access(_CHOOM, os.X_OK) and os.access("/proc/self/oom_score_adj", os.W_OK)
     return (_CHOOM, "-n", "1000", "--") if usable else ()
 
 
 def _choose(index: IndexServer | None) -> Backend:
-    # A rented container is one sandbox's alone, and has no network of its own to give to a jail.
+    # A rented container holds one sandbox, and cannot give a jail its own network.
     if index is None or is_rented():
         return choose("auto")
     try:
         return choose("auto", needs=frozenset({"proxy"}))
     except IsolationUnavailableError as error:
         raise IsolationUnavailableError(
-            "packages from an index are fetched in a jail that reaches the index and nothing "
-            "else, for which bubblewrap is needed; install it (Debian, Ubuntu: `apt install "
-            "bubblewrap`), or install the packages beside Seer, from where they are taken over "
-            "without a jail"
+            "packages from an index are fetched in a jail that reaches only the index, which needs "
+            "bubblewrap; install it (Debian, Ubuntu: `apt install bubblewrap`), or install the "
+            "packages beside Seer, which reuses them without a jail"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a build jail does beside uv: a script of the standard library alone, started by its path.
+"""A script for what a build jail does besides running uv. It uses only the standard library.
 
 `fetch LIST FOLDER` downloads files into a new folder; LIST is JSON, pairs of an address and a file
 name. `copy SOURCE TARGET` copies a project without what only its developers need.
@@ -15,7 +15,7 @@ _NOT_COPIED = shutil.ignore_patterns(".venv", ".tox", ".nox", "__pycache__", "no
 
 
 def fetch(listing: str, folder: str) -> None:
-    """Download files, some at a time."""
+    """Download files, several at a time."""
     Path(folder).mkdir()
     entries: list[tuple[str, str]] = json.loads(Path(listing).read_text())
 

@@ -1,8 +1,8 @@
-"""Serve package indexes to build jails: all of the network that a build can reach.
+"""The server of package indexes for build jails. A build reaches nothing else on the network.
 
 uv in the jail speaks plain HTTP to a forwarder on its own loopback. This server, outside, asks the
-real indexes. It answers for the pages of the configured indexes and for the files that those pages
-list, and for nothing else. Credentials, certificates and proxies stay out here.
+real indexes. It serves the pages of the configured indexes and the files that those pages list, and
+nothing else. Credentials, certificates and proxies stay outside the jail.
 
 A file whose hash the index states is checked while it passes, and kept under that hash for later
 builds. Nothing else is kept, so no build can change what another one gets.
@@ -71,11 +71,11 @@ _MOST_PROBLEMS = 5
 
 
 _FAILURES = (OSError, EOFError, HTTPException, LookupError, TypeError, ValueError, zlib.error)
-"""What an index that cannot be reached, or answers with anything at all, leads to."""
+"""Errors that an unreachable index, or any answer of an index, can cause."""
 
 
 class _Refusal(Exception):
-    """A request that gets an error for an answer."""
+    """A request that is refused."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -152,7 +152,7 @@ class IndexServer:
         return text
 
     def restore(self, text: str) -> str:
-        """`text` of the build's with the real addresses."""
+        """`text` from a build, with the real addresses."""
 
         def file(match: re.Match[str]) -> str:
             try:
@@ -166,12 +166,12 @@ class IndexServer:
         return text
 
     def file_address(self, url: str) -> str:
-        """The address here of a package's file that the user named."""
+        """This server's address for a package file that the user named."""
         found = self._link(url, None)
         return found if found is not None else url
 
     def _link(self, url: str, hashes: Mapping[str, str] | None) -> str | None:
-        """The address here of a listed file; None where it is not a package."""
+        """This server's address for a listed file; None if it is not a package."""
         parts = urlsplit(url)
         name = unquote(parts.path.rpartition("/")[2])
         if parts.scheme not in ("http", "https") or not _PACKAGE.fullmatch(name):
@@ -218,13 +218,13 @@ class IndexServer:
         except _FAILURES as error:
             where = self.restore(f"{self._base}{request.path}")
             self._add_problem(f"could not reach {where}: {error}")
-            # uv asks again after a 5xx, and soon gives up on what will not change.
+            # uv retries after a 5xx, but not after a 424, which stands for a lasting failure.
             status = 424 if _is_lasting(error) else 503
             self._send_error(request, status, "the index could not be reached")
 
     def _send_error(self, request: "_Request", status: int, reason: str) -> None:
         if request.began:
-            # Only an answer that breaks off tells that something is wrong with it.
+            # The answer has begun, so only breaking it off can report the error.
             request.close_connection = True
             return
         with contextlib.suppress(OSError):
@@ -269,7 +269,7 @@ class IndexServer:
         return page
 
     def _rewritten(self, url: str, kind: str, body: bytes) -> bytes:
-        """A page whose links lead here."""
+        """The page, with links to this server."""
         if "json" in kind:
             page = cast("dict[str, Any]", json.loads(body))
             files: list[dict[str, Any]] = []
@@ -330,8 +330,8 @@ class IndexServer:
         *,
         chunked: bool,
     ) -> None:
-        """Send a body on. The last piece waits until the whole has the hash that was stated."""
-        # An answer that breaks off cannot be followed by another one.
+        """Forward a body. The last piece is sent only if the whole body has the stated hash."""
+        # A connection whose answer breaks off cannot carry another one.
         request.close_connection = True
         digest = hashlib.new(known[0]) if known is not None else None
         draft = self._drafts.path / secrets.token_hex(8)
@@ -404,7 +404,7 @@ class _Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _TIMEOUT
     began = False
-    """Whether an answer is on its way."""
+    """Whether an answer has begun."""
 
     def do_GET(self) -> None:
         self.began = False
@@ -417,7 +417,7 @@ class _Request(BaseHTTPRequestHandler):
 
 
 class _Links(HTMLParser):
-    """The links of a page, with what it says about them."""
+    """The links of a page, with their attributes."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -432,7 +432,7 @@ class _Links(HTMLParser):
             self._found.append({**values, "href": urljoin(self._url, values["href"])})
 
     def page(self, link: Callable[[str], str | None]) -> str:
-        """The same links, each as `link` gives it; what that does not know is left out."""
+        """A page with the same links, each mapped by `link`, without those that it maps to None."""
         lines = ["<!DOCTYPE html><html><body>"]
         for values in self._found:
             target = link(values["href"])
@@ -463,7 +463,7 @@ class _Upstream:
             urllib.request.HTTPErrorProcessor(),
             _Guard(settings.logins, own),
         ):
-            # Nothing for file: and ftp: addresses, which a page could list too.
+            # No handlers for file: and ftp: addresses, which a page could list too.
             self._opener.add_handler(handler)
 
     def open(self, url: str, method: str, headers: Mapping[str, str]) -> HTTPResponse:
@@ -476,7 +476,7 @@ class _Upstream:
 
 
 class _Guard(urllib.request.BaseHandler):
-    """Judges where a request goes, also after a redirect, and adds the login for that place."""
+    """Checks where each request and redirect goes, and adds the login for that place."""
 
     def __init__(self, logins: Mapping[str, tuple[str, str]], own: set[str]) -> None:
         self._logins = logins
@@ -486,7 +486,7 @@ class _Guard(urllib.request.BaseHandler):
         where = origin(request.full_url)
         host = urlsplit(request.full_url).hostname or ""
         if where not in self._own and _is_here(host):
-            raise _Refusal(403, f"{where} is this machine, and no index of the settings")
+            raise _Refusal(403, f"{where} is this machine, and not a configured index")
         login = self._logins.get(where) or self._logins.get(host)
         if login is not None:
             value = base64.b64encode(":".join(login).encode()).decode()
@@ -515,7 +515,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Connecting(urllib.request.AbstractHTTPHandler):
-    """Connects to this machine only for indexes of the settings, and for proxies."""
+    """Connects to this machine only for configured indexes and proxies."""
 
     own: set[str]
 
@@ -530,7 +530,7 @@ class _Connecting(urllib.request.AbstractHTTPHandler):
             made._create_connection = _connect_elsewhere
             return made
 
-        # A proxy takes the place of the host, and judges names itself.
+        # A proxy replaces the host, and checks names itself.
         direct = req.host == urlsplit(req.full_url).netloc
         wanted = connection if direct and origin(req.full_url) not in self.own else http_class
         return super().do_open(wanted, req, **http_conn_args)
@@ -572,7 +572,7 @@ def _context(env: Mapping[str, str]) -> ssl.SSLContext:
         context.load_verify_locations(capath=folder)
     paths = ssl.get_default_verify_paths()
     if not (file or folder or paths.cafile or paths.capath):
-        # An interpreter that was built elsewhere may not know where this system's are.
+        # An interpreter that was built elsewhere may not know where this system keeps them.
         with contextlib.suppress(ImportError):
             import certifi
 
@@ -595,7 +595,7 @@ def _is_here(host: str) -> bool:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
-        return False  # behind a proxy, perhaps; otherwise connecting fails in its own words
+        return False  # perhaps behind a proxy; otherwise connecting raises its own error
     return any(_is_local(str(entry[4][0])) for entry in found)
 
 
@@ -609,16 +609,16 @@ def _is_local(text: str) -> bool:
 def _connect_elsewhere(
     address: tuple[str, int], timeout: float | None = None, _source: object = None
 ) -> socket.socket:
-    """Connect to another machine: the addresses that are judged are those that are used.
+    """Connect to another machine, at exactly the addresses that were checked.
 
-    A name server of an attacker's could answer differently each time it is asked.
+    An attacker's name server could answer differently each time.
     """
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
     for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         found = str(entry[4][0])
         if _is_local(found):
-            raise _Refusal(403, f"{host} is this machine, and no index of the settings")
+            raise _Refusal(403, f"{host} is this machine, and not a configured index")
         try:
             return socket.create_connection((found, port), timeout)
         except OSError as error:
@@ -627,7 +627,7 @@ def _connect_elsewhere(
 
 
 def _is_lasting(error: Exception) -> bool:
-    """Whether a failure to reach an index will be the same a moment later."""
+    """Whether a retry would fail in the same way."""
     cause = error.reason if isinstance(error, URLError) else error
     if isinstance(cause, (socket.gaierror, ConnectionRefusedError, ssl.SSLError)):
         return True
@@ -655,7 +655,7 @@ def _write(request: _Request, data: bytes, *, chunked: bool) -> None:
 
 
 def _prune(store: Path) -> None:
-    """Remove files that no build has asked for in a long time, and what killed ones left."""
+    """Remove files that no build has used for a long time, and drafts of killed builds."""
     _janitor.sweep(str(store))
     for path in store.glob("sha*-*"):
         with contextlib.suppress(FileNotFoundError):

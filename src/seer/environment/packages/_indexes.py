@@ -27,7 +27,7 @@ _UV_OTHER = re.compile(
 _NETWORK = re.compile(r"(HTTPS?|ALL|NO)_PROXY", re.IGNORECASE)
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "SSL_CLIENT_CERT")
 _OUTSIDE = re.compile(r"UV_(INDEX_[A-Z0-9_]+_(USERNAME|PASSWORD)|INSECURE_HOST)")
-"""What the index server needs, and code in a build must not see."""
+"""Variables for the index server that code in a build must not see."""
 DEFAULT_INDEX = "https://pypi.org/simple"
 
 
@@ -180,7 +180,7 @@ def _replaces_default(env: Mapping[str, str], tables: Iterable[Mapping[str, Any]
 
 
 def _pip_settings(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """pip's settings, later places overriding earlier ones, as pip does it."""
+    """pip's settings. Later files override earlier ones, as in pip."""
     user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
     places = [
         *(
@@ -200,7 +200,7 @@ def _pip_settings(environ: Mapping[str, str], home: Path) -> dict[str, str]:
     settings: dict[str, str] = {}
     for place in places:
         parser = configparser.RawConfigParser()
-        # A file that is missing or unreadable says nothing, as for pip.
+        # Like pip, this ignores a file that is missing or unreadable.
         parser.read(place)
         for section in ("global", "install"):
             if parser.has_section(section):
@@ -257,7 +257,7 @@ def _host(source: str) -> str | None:
 
 
 def _named(env: Mapping[str, str], tables: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Indexes that have names -> their addresses."""
+    """The addresses of named indexes, by name."""
     found = {
         index["name"]: index["url"]
         for table in tables

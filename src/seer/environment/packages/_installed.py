@@ -1,7 +1,7 @@
-"""What is installed beside Seer, and how parts of it become part of another environment.
+"""Packages that are installed beside Seer, and how other environments reuse them.
 
 Packages that the machine has already are linked file by file, never installed a second time.
-Seer itself, its aliases and packages installed from a checkout are never among them.
+Seer itself, its aliases and packages installed from a checkout are never reused.
 """
 
 import csv
@@ -42,7 +42,7 @@ class Installed:
     """One installed distribution."""
 
     name: str
-    """Canonical."""
+    """The canonical name."""
     version: str
     distribution: Distribution
     site: Path
@@ -55,7 +55,7 @@ class Installed:
 
 
 def installed_packages() -> dict[str, Installed]:
-    """The distributions that other environments may take over, by canonical name."""
+    """The distributions that other environments may reuse, by canonical name."""
     found: dict[str, Installed] = {}
     for site in site_folders():
         for distribution in distributions(path=[str(site)]):
@@ -105,7 +105,7 @@ def _is_reusable(distribution: Distribution, site: Path) -> bool:
 def _record(distribution: Distribution) -> list[str]:
     """The files of a distribution, relative to its site-packages folder.
 
-    Read here because `Distribution.files` makes an object of each, which takes a second in all.
+    `Distribution.files` makes an object for each file, which takes a second in total.
     """
     text = distribution.read_text("RECORD") or ""
     return [row[0] for row in csv.reader(text.splitlines()) if row]
@@ -127,10 +127,10 @@ def write_stubs(packages: Iterable[Installed], folder: Path) -> None:
 
 
 def link_package(package: Installed, environment: Path) -> int:
-    """Put a package's files into another environment; the number of bytes that had to be copied.
+    """Link a package's files into another environment. Returns the bytes that had to be copied.
 
     Raises:
-        FileNotFoundError: A file of the package is missing, so it cannot be taken over.
+        FileNotFoundError: A file of the package is missing, so it cannot be reused.
     """
     prefix = package.site.parents[2]
     site = environment / "lib" / _VERSION / "site-packages"

@@ -1,8 +1,8 @@
 """Package environments: folders of Python packages, built once per set of requirements.
 
 An environment is a relocatable virtual environment for the interpreter that jails have at
-`/seer/python`. What the machine has already is linked into it; the rest is fetched by uv in a
-build jail. It is meant to be mounted read-only.
+`/seer/python`. Packages that the machine already has are linked into it, and uv fetches the rest in
+a build jail. Machines mount it read-only.
 """
 
 import asyncio
@@ -62,14 +62,14 @@ async def build_environment(
     Args:
         requirements: Packages in PEP 508 form.
         python: The Python version wanted; None is the version that Seer runs under.
-        on_progress: Called with a few words on what is going on.
+        on_progress: Called with short messages about the progress.
 
     Returns:
         The environment's folder; its packages are in `lib/python3.X/site-packages`.
 
     Raises:
-        PackageError: A package cannot be resolved, fetched or built; with the resolver's words.
-        IsolationUnavailableError: Something must be fetched, and there is no jail to do it in.
+        PackageError: A package cannot be resolved, fetched or built; with the resolver's message.
+        IsolationUnavailableError: A package must be fetched, and this machine has no jail for it.
     """
     check_python_version(python)
     say: OnText = on_progress if on_progress is not None else _say_nothing
@@ -162,7 +162,7 @@ def _local_requirements(requirements: Sequence[str]) -> list[Path]:
 
 
 def _state(path: Path) -> list[object]:
-    """What changes when a local package does."""
+    """A value that changes when a local package changes."""
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in files]
 
@@ -186,7 +186,7 @@ def _key(requirements: Sequence[str], settings: IndexSettings, local: Sequence[o
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a resolution means: packages to link, and pins to fetch."""
+    """The result of a resolution: packages to link, and pins to fetch."""
 
     linked: tuple[Installed, ...]
     fetched: tuple[str, ...]
@@ -216,8 +216,10 @@ class _Build:
                 await asyncio.to_thread(self._assemble, plan, fetched)
                 return
             except _BrokenPackage as broken:
-                # It lacks files; let the resolver decide again as if it were not there.
-                logger.warning("package %s is damaged here, and not taken over", broken.name)
+                # It lacks files, so the resolver decides again without it.
+                logger.warning(
+                    "the installed package %s is damaged, and is not reused", broken.name
+                )
                 del self._installed[broken.name]
 
     async def _resolve(self, stubs: Path) -> tuple[_Plan, Path | None]:
@@ -306,8 +308,8 @@ async def collect_wheels(
     Args:
         requirements: What is wanted.
         folder: Where the wheels go.
-        target: The other host's `python`, `machine` and `libc` version.
-        on_progress: Called with what is being done.
+        target: The remote host's `python`, `machine` and `libc` version.
+        on_progress: Called with short messages about the progress.
 
     Raises:
         PackageError: A package has no wheel for that host.
@@ -344,7 +346,8 @@ async def _place_sources(
 ) -> tuple[list[str], list[Path]]:
     """The requirements as a build sees them, and the projects that it gets copies of.
 
-    A repository is fetched here: git runs no code of it, and the build needs no network for it.
+    Repositories are fetched outside the build. Git runs none of their code, and the build then
+    needs no network for them.
     """
     wanted: list[str] = []
     folders: list[Path] = []

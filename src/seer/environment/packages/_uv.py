@@ -4,8 +4,8 @@ Resolving and building may run code of packages. Each such jail has a cache of i
 list of pins or one wheel leaves it. Installing runs no code of any package: it has wheels only, and
 bytecode is compiled by an interpreter that reads no `.pth` file.
 
-Which packages the machine has already is told to uv as wheels without content (`stubs`), so it
-can choose them like any other; they are never what it installs.
+Wheels without content (`stubs`) tell uv which packages the machine already has. uv can choose them
+like any other package, but never installs them.
 """
 
 import json
@@ -51,7 +51,7 @@ _LONGEST_LIST = 64 << 20
 
 
 class BuildFailed(Exception):
-    """uv could not do it; the message has its own words."""
+    """uv failed; the message is uv's."""
 
 
 def find_uv() -> Path:
@@ -76,10 +76,10 @@ def find_uv() -> Path:
 async def resolve_offline(
     requirements: Sequence[str], pins: Sequence[str], stubs: Path
 ) -> list[str] | None:
-    """Resolve with installed packages only: no network, no jail, no code of theirs.
+    """Resolve with installed packages only: no network, no jail, and none of their code runs.
 
     Returns:
-        The pins, or None where that is not possible.
+        The pins, or None if that is not possible.
     """
     with TransientFolder("resolve") as folder:
         (folder / "wanted.in").write_text("\n".join(requirements) + "\n")
@@ -182,7 +182,7 @@ class UvBuild:
         _put(work, "wanted.in", jail.translate("\n".join(requirements) + "\n"))
         # uv takes the pins in an existing output file as preferences, not as bounds.
         _put(work, "out.txt", "\n".join(pins) + "\n")
-        # What is needed to build a package must be the real thing, not a wheel without content.
+        # Build requirements must be real packages, not wheels without content.
         _put(work, "build.txt", "\n".join(pin.replace("==", "!=") for pin in pins) + "\n")
         links = jail.translate(self._links())
         jail.set("UV_FIND_LINKS", f"{jail.path(_STUBS)},{links}".rstrip(","))
@@ -197,7 +197,7 @@ class UvBuild:
         return [_checked(jail.restore(pin)) for pin in _pins(_read(work, "out.txt"))]
 
     async def install(self, pins: Sequence[str]) -> Path:
-        """Install exactly these into a new environment; its folder.
+        """Install exactly these pins into a new environment, and return its folder.
 
         Raises:
             BuildFailed: Something could not be fetched or built.
@@ -227,7 +227,7 @@ class UvBuild:
         return work / "env"
 
     async def collect(self, pins: Sequence[str]) -> Path:
-        """A folder with a wheel of each of these, for the target.
+        """Collect a wheel of each pin for the target, and return their folder.
 
         Raises:
             BuildFailed: Something has no wheel that fits there, and none can be built here.
@@ -283,7 +283,7 @@ class UvBuild:
         return min((self._rank[tag] for tag in tags if tag in self._rank), default=None)
 
     async def _files(self, pins: Sequence[str]) -> list[tuple[str, list[str], str | None]]:
-        """For each pin where its wheels are, and its source if there is one."""
+        """The locations of the wheels and of the source, if any, of each pin."""
         work = self._fresh("files")
         jail = self._jail(work, cache="resolve")
         _put(work, "pins.in", "\n".join(pins) + "\n")
@@ -295,7 +295,7 @@ class UvBuild:
             *("--output-file", jail.path(f"{_WORK}/pylock.toml"), jail.path(f"{_WORK}/pins.in")),
         )
         try:
-            # As PEP 751 describes it, unless code of a package has written it.
+            # PEP 751 defines the format, but code of a package may have written the file.
             packages: list[dict[str, Any]] = tomllib.loads(_read(work, "pylock.toml"))["packages"]
             return [
                 (
@@ -321,7 +321,7 @@ class UvBuild:
         return wheels, built
 
     async def _build(self, number: int, source: _PinnedPackage, wheels: Path) -> str:
-        """Build one wheel, in a jail and with a cache of its own; the wheel's file name."""
+        """Build one wheel in a jail with its own cache, and return the wheel's file name."""
         work = self._fresh(f"build-{number}")
         jail = self._jail(work)
         place = source.place
@@ -460,7 +460,7 @@ class UvBuild:
             file.chmod(0o644)
 
     def _readable(self, path: Path) -> Path:
-        """A file or folder, or a copy of it where root has closed it to the build's user."""
+        """The path itself, or a readable copy if the build's user cannot read it."""
         found = [path, *(path.rglob("*") if path.is_dir() else ())]
         if os.geteuid() != 0 or not any(_is_closed(entry) for entry in found):
             return path
@@ -482,7 +482,7 @@ class UvBuild:
 
 
 def source_address(number: int, subdirectory: str = "") -> str:
-    """How a requirement names the project that is one of a build's folders."""
+    """The address by which a requirement names one of a build's project folders."""
     return f"file://{_WORK}/project-{number}" + (f"/{subdirectory}" if subdirectory else "")
 
 
@@ -505,7 +505,7 @@ def _put(work: Path, name: str, text: str) -> None:
 
 
 def _read(work: Path, name: str) -> str:
-    """What a jail wrote; code of packages may have run in it."""
+    """Read a file that a jail wrote. Code of packages may have run in the jail."""
     try:
         return read_bytes(work, name, limit=_LONGEST_LIST).decode(errors="replace")
     except OSError as error:
@@ -513,13 +513,16 @@ def _read(work: Path, name: str) -> str:
 
 
 def _take_wheel(work: Path, name: str, wheels: Path, *, file: str | None = None) -> str:
-    """Copy a wheel out of a jail's folder, which code of a package could write to; its file name.
+    """Copy a wheel out of a jail's folder, to which code of a package could write.
 
     Args:
         work: The jail's folder. The wheel is the one in `out`, or `file` in `fetched`.
         name: The package.
         wheels: Where the wheel goes.
-        file: Its file name, where that is known.
+        file: Its file name, if that is known.
+
+    Returns:
+        The wheel's file name.
 
     Raises:
         BuildFailed: There is no such wheel.
@@ -555,7 +558,7 @@ def _wheel_name(file: str) -> str | None:
 
 
 def _location(file: Mapping[str, str]) -> str:
-    """Where a file of PEP 751 is: its address, or its path, which may be relative to the list."""
+    """The address of a file in a PEP 751 list. Its path may be relative to the list."""
     if "url" in file:
         return str(file["url"])
     path = os.path.normpath(os.path.join(_WORK, file["path"]))  # noqa: PTH118
@@ -567,11 +570,11 @@ def _file_name(place: str) -> str:
 
 
 def _checked(pin: str) -> str:
-    """A requirement, and nothing else: code of a package may have written the list it is from."""
+    """Check that a pin is a requirement, because code of a package may have written the list."""
     try:
         return str(Requirement(pin))
     except InvalidRequirement:
-        raise BuildFailed(f"{pin!r} in the list of packages is none") from None
+        raise BuildFailed(f"{pin!r} in the list of packages is not a requirement") from None
 
 
 def _pins(text: str) -> list[str]:

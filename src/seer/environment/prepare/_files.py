@@ -21,9 +21,9 @@ REPOS = "/seer/repos"
 
 
 async def copy_files(machine: Machine, config: SandboxConfig) -> None:
-    """Copy the files and folders that a configuration names; links in folders are not copied.
+    """Copy the files and folders that a configuration names.
 
-    Another agent may work in such a folder, so links in it are not followed.
+    Another agent may work in such a folder, so links in it are neither copied nor followed.
 
     Raises:
         PathEscapeError: A link replaced a file or folder during the copy.
@@ -57,7 +57,7 @@ class CachedModel:
     """A model for the hub's cache of a machine."""
 
     name: str
-    """Its hub id, or a path, which does not get into the hub's cache."""
+    """Its hub id, or a path. A path is not placed in the hub's cache."""
     revision: str
     commit: str | None
     path: str

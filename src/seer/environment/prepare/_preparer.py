@@ -234,7 +234,7 @@ class LocalPreparer(Preparer):
 
 @dataclass(frozen=True)
 class _Sources:
-    """Finds the files of models, or gets them."""
+    """Finds the files of models, or downloads them."""
 
     preparer: Preparer
     aliases: Mapping[str, str]
@@ -261,7 +261,7 @@ def _mounts(view: View, target: str) -> tuple[Mount, ...]:
 
 
 class _Tally:
-    """Sums the bytes of one download after the other."""
+    """Adds up the bytes of consecutive downloads."""
 
     def __init__(self, on_bytes: OnBytes | None) -> None:
         self._on_bytes = on_bytes
@@ -299,7 +299,7 @@ class RemotePreparer(Preparer):
             on_message=on_message or (lambda _: None),
         )
         if found.get("needs") == "uv":
-            # A host without uv gets this one's.
+            # A host without uv gets a copy of this host's uv.
             self._uv = await self._push_uv(str(found["machine"]))
             return await self._ask(operation, request, on_message=on_message)
         return found["result"]
@@ -307,8 +307,8 @@ class RemotePreparer(Preparer):
     async def _push_uv(self, machine: str) -> str:
         if machine != platform.machine():
             raise PackageError(
-                f"{self._host.name} has no uv, and this host's is for {platform.machine()} while "
-                f"that one is {machine}; install it there: python3 -m pip install uv"
+                f"{self._host.name} has no uv, and this host's uv is for {platform.machine()}, not "
+                f"for {machine}; install uv there: python3 -m pip install uv"
             )
         with TransientFolder("uv") as folder:
             await asyncio.to_thread(shutil.copy, find_uv(), folder / "uv")
@@ -322,7 +322,7 @@ class RemotePreparer(Preparer):
         system: Sequence[str],
         on_progress: OnText,
     ) -> Path | None:
-        """An environment with these packages, made there."""
+        """Make an environment with these packages on that host."""
         request = {"requirements": list(requirements), "python": python, "system": list(system)}
 
         def show(message: Mapping[str, Any]) -> None:
@@ -345,12 +345,12 @@ class RemotePreparer(Preparer):
         return Path(found) if found is not None else None
 
     async def versions(self, environment: Path | None, wanted: Sequence[str]) -> dict[str, str]:
-        """The versions of an environment's packages, read there."""
+        """Read the versions of an environment's packages on that host."""
         where = str(environment) if environment is not None else None
         return await self._ask("versions", {"environment": where, "wanted": list(wanted)})
 
     async def repo(self, config: RepoConfig) -> PreparedRepo:
-        """A repository, fetched there; one of this host's is sent."""
+        """Fetch a repository on that host. A folder of this host is sent there."""
         if _is_here(config.url):
             made = await prepare_repo(config)
             return replace(made, host_path=await self._host.push(made.host_path))
@@ -360,13 +360,13 @@ class RemotePreparer(Preparer):
         return PreparedRepo(**{**fields, "host_path": Path(fields["host_path"])})
 
     async def place(self, path: Path) -> Path:
-        """A folder of this host, sent there."""
+        """Send a folder of this host there."""
         return await self._host.push(path)
 
     async def download(
         self, name: str, revision: str, *, token: str | None, on_bytes: OnBytes
     ) -> tuple[Path, str | None]:
-        """A model of the hub, downloaded there."""
+        """Download a model of the hub on that host."""
 
         def show(message: Mapping[str, Any]) -> None:
             if "done" in message:
@@ -384,7 +384,7 @@ class RemotePreparer(Preparer):
         secrets: frozenset[str],
         base_path: str | None,
     ) -> View:
-        """The folder of a model as a sandbox sees it, made there."""
+        """Make the folder of a model as a sandbox sees it on that host."""
         found = await self._ask(
             "view",
             {

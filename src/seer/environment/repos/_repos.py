@@ -39,7 +39,7 @@ class PreparedRepo:
     """The checkout, with its `.git`. Shared: never write to it."""
     name: str
     ref: str | None
-    """What was asked for."""
+    """The requested branch, tag or commit; None for the default branch."""
     commit: str
 
 
@@ -47,7 +47,7 @@ async def prepare_repo(config: RepoConfig) -> PreparedRepo:
     """Fetch a repository, as little of it as its server allows, and check it out.
 
     Raises:
-        RepoError: It could not be fetched or has no such ref; the message has git's own.
+        RepoError: It could not be fetched, or has no such ref; with git's message.
         SecretMissingError: The secret for it is not set.
     """
     if shutil.which("git") is None:
@@ -76,14 +76,14 @@ class _Mirror:
         self._config = config
 
     async def fetch(self) -> tuple[str, str | None]:
-        """Make sure that the ref is here. Its commit, and the branch if it is one."""
+        """Fetch the ref. Returns its commit, and the branch if it is one."""
         if not self.path.is_dir():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with TransientFolder("draft", inside=self.path.parent) as draft:
                 await self._git.run("init", "--quiet", "--bare", "--template=", ".", cwd=draft)
                 draft.rename(self.path)
         for left in self.path.glob("*.lock"):
-            # Left by a git that was killed: every user of the mirror holds our own lock on it.
+            # A killed git left it: every user of the mirror holds Seer's own lock.
             left.unlink(missing_ok=True)
         ref = self._config.ref
         if ref is None:
@@ -213,7 +213,7 @@ _QUIET = (
     ),
 )
 _ASKPASS = """#!/bin/sh
-# Answers git's questions for one host only: a redirect must not carry the token elsewhere.
+# Answers git's questions for one host only, so that a redirect cannot take the token elsewhere.
 case "$1" in
   "Username for '$SEER_GIT_ORIGIN'"*) echo x-access-token ;;
   "Password for '$SEER_GIT_ANSWER'"*) cat "/proc/self/fd/$SEER_GIT_TOKEN_FD" ;;
@@ -226,7 +226,7 @@ _KEPT = {
     *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_NO_VERIFY", "GIT_SSH", "GIT_SSH_COMMAND"),
     *("GIT_PROXY_COMMAND", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"),
 }
-"""Settings of the user's that stay; the rest (GIT_DIR, GIT_TRACE, ...) would lead git astray."""
+"""The user's variables that git gets. Others (GIT_DIR, GIT_TRACE, ...) would mislead it."""
 
 
 _BARE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1"}
@@ -268,7 +268,10 @@ class _Git:
         self._stack.close()
 
     def _offer_token(self, token: str) -> None:
-        """Through a descriptor: neither a file, the process list nor an environment shows it."""
+        """Pass the token through a descriptor.
+
+        So it is in no file, process list, environment, log line or error.
+        """
         fd = os.memfd_create("seer-token", 0)
         self._stack.callback(os.close, fd)
         os.write(fd, token.encode() + b"\n")
@@ -284,11 +287,11 @@ class _Git:
             "SEER_GIT_ANSWER": f"{parts.scheme}://x-access-token@{parts.netloc}",
             "SEER_GIT_TOKEN_FD": str(fd),
         }
-        # A credential helper of the user's would be asked to store the token.
+        # The user's credential helper would be asked to store the token.
         self._options = (*_QUIET, "-c", "credential.helper=")
 
     async def run(self, *arguments: str, cwd: Path) -> str:
-        """Run git; its output.
+        """Run git and return its output.
 
         Raises:
             RepoError: It failed.
@@ -299,11 +302,11 @@ class _Git:
         return out
 
     async def attempt(self, *arguments: str, cwd: Path) -> tuple[int, str, str]:
-        """Run git; how it ended.
+        """Run git and return its exit code, output and errors.
 
-        The user's configuration counts where git speaks to the address. Elsewhere it does not:
-        a repository's attributes choose among the filters that are configured, so a checkout could
-        start programs of the user's on files of the repository's.
+        The user's configuration applies only while git talks to the server. A repository's
+        attributes choose among the configured filters, so a checkout with it could start the
+        user's programs on files of the repository.
         """
         env = self._env if self.url in arguments and arguments[0] == "fetch" else self._env | _BARE
         ended = await run_program(

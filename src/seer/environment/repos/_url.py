@@ -1,4 +1,4 @@
-"""Which git addresses and refs are accepted. No git is run here."""
+"""Checks of git addresses and refs. They do not run git."""
 
 import re
 
@@ -18,7 +18,7 @@ def check_url(field: str, value: object) -> str:
     """A git address that holds no credentials and nothing a shell or git could misread.
 
     Raises:
-        ConfigError: It is no such address.
+        ConfigError: The address is not one of the accepted forms.
     """
     url = check.text(field, value)
     shown = _USER.sub("<not shown>@", url)
@@ -77,8 +77,5 @@ def clone_url(url: str) -> str:
 
 
 def sends_token_safely(url: str) -> bool:
-    """Whether a token given to this address stays unread on its way.
-
-    Plain http is safe only where it does not leave this machine.
-    """
+    """Whether a token for this address is encrypted on its way, or does not leave this machine."""
     return clone_url(url).startswith("https://") or bool(_LOOPBACK.match(url))

@@ -28,7 +28,7 @@ class CopyDescription:
     """One copy of an interface that is served with several."""
 
     copy: int
-    """Its number, which no other copy of the interface has had."""
+    """Its number. No other copy of the interface, running or ended, has the same."""
     state: str
     """`starting`, `ready`, `draining` (it finishes what it runs) or `ending`."""
     pid: int
@@ -55,13 +55,13 @@ class InterfaceDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class InterfaceUsage:
-    """What was used of a served interface: `calls`, `seconds`, `gpu_seconds` and `bytes`, each."""
+    """The `calls`, `seconds`, `gpu_seconds` and `bytes` that a served interface has used."""
 
     interface: dict[str, float]
     functions: dict[str, dict[str, float]]
     """By name."""
     callers: dict[str, dict[str, float]]
-    """By the names that the gate gives them: the session's, say, and a number."""
+    """By name. The gate makes a name from the caller's label, such as a session's name."""
 
 
 def describe(

@@ -34,9 +34,9 @@ class ServeRequest:
     file: Path
     name: str
     models: Mapping[str, str]
-    """Every name that the interface may ask for -> the folder in the machine."""
+    """The folder of each model in the machine, by every name that the interface may use."""
     hidden: Mapping[str, str]
-    """Names that no agent may learn -> the names that replace them."""
+    """Names that no agent may learn, each with the name that replaces it."""
     budget: Budget | None = None
     function_budgets: Mapping[str, Budget] = field(default_factory=dict[str, Budget])
     caller_budget: Budget | None = None
@@ -46,9 +46,9 @@ class ServeRequest:
     restart: str = "never"
     tracebacks: Tracebacks = "names"
     replicas: int = 1
-    """How many copies to begin with."""
+    """The number of copies at the start."""
     call_timeout: float | None = CALL_TIMEOUT
-    """Seconds that a call may run of a function that has no timeout of its own."""
+    """Seconds that a call may run if its function has no timeout of its own."""
     record: bool = True
     """Whether every call is recorded."""
     origins: tuple[ModelOrigin, ...] = ()

@@ -66,7 +66,7 @@ class Caller:
 
     @property
     def address(self) -> str:
-        """The same for the gate's client."""
+        """The address of this socket for the gate's client."""
         return f"frames:path:{self.path}" if self._socket.relayed else f"path:{self.path}"
 
     async def aclose(self) -> None:
@@ -94,7 +94,7 @@ class Served:
         self._mark = ""
         self._listening = asyncio.Event()
         self.dependents: weakref.WeakSet[Dependent] = weakref.WeakSet()
-        """Objects that are told before the sandbox ends the interface."""
+        """Objects whose `owner_ends` is called before the interface ends."""
         self.schema = Schema(request.name, {})
         self.warnings: tuple[str, ...] = ()
 
@@ -117,7 +117,7 @@ class Served:
         self._on_line = on_line
         try:
             await self._launch()
-            with self._as_the_user_knows_it():
+            with self._naming_the_users_file():
                 found = await self._ready()
             self._learn(found)
             self._check_functions()
@@ -164,13 +164,13 @@ class Served:
         # The mark keeps the name apart from those that an earlier controller gave.
         number = f"{self._callers}-{self._mark}" if self._mark else f"{self._callers}"
         name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', label)[:60] or 'caller'}-{number}"
-        # Short: tools such as curl take no path of more than 107 bytes.
+        # Short, because tools such as curl accept paths of at most 107 bytes.
         socket = f"{self.folder}/{secrets.token_hex(4)}.sock"
         await self.control.add_caller(name, socket, budget=self.request.caller_budget)
         return Caller(name, await self._machine.reach(socket), self.control)
 
     def add_dependent(self, dependent: Dependent) -> None:
-        """Have something told before the sandbox ends the interface."""
+        """Register an object whose `owner_ends` is called before the interface ends."""
         self.dependents.add(dependent)
 
     async def reload(self) -> None:
@@ -180,7 +180,7 @@ class Served:
             ServeError: The changed file cannot be served; the old version is still served.
         """
         await self._send_file()
-        with self._as_the_user_knows_it():
+        with self._naming_the_users_file():
             found = await self.control.reload()
         self._learn(found)
 
@@ -190,7 +190,7 @@ class Served:
         Raises:
             ServeError: A new copy could not load the interface; the running copies continue.
         """
-        with self._as_the_user_knows_it():
+        with self._naming_the_users_file():
             await self.control.scale(replicas)
 
     async def copies(self) -> tuple[CopyDescription, ...]:
@@ -199,9 +199,7 @@ class Served:
         return tuple(CopyDescription(**copy) for copy in found)
 
     async def stop(self) -> None:
-        """End the interface. Stopping twice is harmless; one that was released ends with its
-        machine.
-        """
+        """End the interface, unless it was released. Stopping twice is harmless."""
         process, self._process = self._process, None
         if process is not None:
             await process.close()
@@ -217,7 +215,7 @@ class Served:
         return self.request.name
 
     def about(self) -> dict[str, Any]:
-        """What it is, as plain data: schema and source, the models and what bounds the machine."""
+        """A description as plain data: schema, source, budgets, models and the machine."""
         request = self.request
         return {
             "schema": self.schema.to_json(),
@@ -232,18 +230,18 @@ class Served:
         }
 
     async def weights(self) -> dict[str, Any]:
-        """The hashes of its models' files by the models' names; of large ones this takes time."""
+        """The hashes of its models' files, by model name. Hashing a large model takes time."""
         found: dict[str, Any] = {}
         for origin in self.request.origins:
             try:
                 found[origin.name] = await asyncio.to_thread(fingerprint, Path(origin.folder))
             except (ModelError, OSError) as error:
-                # Prepared on another host, or removed since.
+                # The model was prepared on another host, or has been removed.
                 found[origin.name] = {"error": str(error)}
         return found
 
     async def follow(self, callers: Sequence[str], *, prefix: str = "") -> CallFollow:
-        """Have the calls of some callers recorded from now on; see `GateControl.follow`."""
+        """Record the calls of some callers from now on; see `GateControl.follow`."""
 
         async def read(follow: str, file: int | str) -> bytes:
             return await self._machine.read_file(f"{self.folder}/record/{follow}/blobs/{file}")
@@ -289,7 +287,7 @@ class Served:
             if ready in done:
                 return ready.result()
         finally:
-            # Also when this is cancelled: nobody else looks at how it ended.
+            # Also when this is cancelled, because no other code reads its exception.
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
         words = "\n".join(self._last_lines)
@@ -300,7 +298,7 @@ class Served:
         )
 
     @contextlib.contextmanager
-    def _as_the_user_knows_it(self) -> Generator[None]:
+    def _naming_the_users_file(self) -> Generator[None]:
         """Errors name the file on the user's machine, not its copy in the sandbox."""
         try:
             yield
@@ -330,7 +328,7 @@ class Served:
     async def _drain(self, process: Process) -> int:
         """Pass on what the interface prints, so that it never waits for a reader."""
         rest = b""
-        # It may print what it was given as a secret, and the log goes where the user sends it.
+        # The interface may print a secret, and the user may send the log anywhere.
         redact = Redactor().redact
         async for _, data in process.output():
             *lines, rest = (rest + data).replace(b"\r", b"\n").split(b"\n")
@@ -388,7 +386,7 @@ class Served:
         except RemoteFileError as error:
             if error.errno not in (errno.ENOENT, errno.ECONNREFUSED):
                 raise
-        # Only the interface's processes have ended, or the whole machine, which this tells.
+        # The interface has ended, or the whole machine has. This raises for a lost machine.
         with contextlib.suppress(RemoteFileError):
             await self._machine.stat(self.folder)
         how = "its processes were killed"
