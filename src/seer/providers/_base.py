@@ -41,7 +41,7 @@ class Machine(ABC):
     users: bool = False
     """Whether commands can be run as another user than the agent's."""
     runs_nothing: bool = False
-    """Whether it cannot run programs, because it replays a recorded machine."""
+    """Whether it runs no programs, because it replays a recorded machine."""
 
     @property
     def detached(self) -> bool:
@@ -254,7 +254,7 @@ async def run_to_end(
         SandboxLostError: The machine is gone, or does not start the command.
     """
     try:
-        # A machine that does not even start a command in this time counts as lost.
+        # A machine that does not start a command within this time counts as lost.
         async with asyncio.timeout(None if timeout is None else timeout + _START_PATIENCE):
             process = await spawn()
     except TimeoutError:
@@ -410,7 +410,7 @@ class Provider(ABC):
         return None
 
     async def host(self, spec: MachineSpec) -> Host | None:
-        """Where a machine like this will run; None where that is this host.
+        """The host on which such a machine will run; None for this host.
 
         Packages, models and repositories can then be prepared there. Pass it on in the spec's
         `host`, or release it.

@@ -1,8 +1,8 @@
 """Copies of the files that run beside and inside machines, in folders named by their content.
 
-A machine never runs from the checkout or the installed package: those must stay invisible to
-agents, and may change while a machine lives. A bundle does neither. Modules in it are compiled
-once, so that no start pays for that.
+A machine never runs from the checkout or the installed package, because agents must not see those,
+and they may change while a machine runs. A bundle never changes and holds nothing else. Its modules
+are compiled once, so that no start has to compile them.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from seer._transient import TransientFolder
 
 
 def bundle(files: Mapping[str, Path]) -> Path:
-    """The folder that holds copies of `files`, made if it is not there.
+    """The folder that holds copies of `files`, created if it does not exist.
 
     Args:
         files: Path in the bundle (relative, with forward slashes) -> file to copy.
@@ -51,7 +51,7 @@ def _make(folder: Path, files: Mapping[str, Path]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
             if target.suffix == ".py":
-                # The hash in the folder's name is the check; none is needed at import.
+                # The hash in the folder's name identifies the content, so imports need no check.
                 py_compile.compile(
                     str(target),
                     dfile=name,

@@ -1,7 +1,7 @@
-"""GPUs: their names in configurations, the devices that a name means, and which are free.
+"""GPUs: their names in configurations, the devices that a name stands for, and which are free.
 
-All providers use this. A name means a device if both are the same kind without vendors' words and
-form factors: `A100` means `NVIDIA A100-SXM4-80GB`, but `A10` does not.
+All providers use this. A name stands for a device if both are equal without vendors' words and form
+factors. `A100` stands for `NVIDIA A100-SXM4-80GB`, but `A10` does not.
 """
 
 import contextlib
@@ -70,7 +70,7 @@ _WITHOUT_MEANING = re.compile(
 """Vendors' words, form factors and kinds of memory. Any other word makes another kind: an
 `RTX 3090 Ti` is not an `RTX 3090`."""
 _SAME = {"H200NVL": "H200"}
-"""Kinds that differ in their form factor alone, although it is part of the name."""
+"""Kinds that differ only in form factor, although it is part of the name."""
 
 
 def is_kind(wanted: str, name: str, *, memory_gib: int | None = None) -> bool:
@@ -79,7 +79,7 @@ def is_kind(wanted: str, name: str, *, memory_gib: int | None = None) -> bool:
     Args:
         wanted: The kind, such as `A100` (of any memory) or `A100-80GB`.
         name: The device's name, in full or as a vendor writes it.
-        memory_gib: The device's memory, where that is known apart from the name.
+        memory_gib: The device's memory, if it is known from another source than the name.
     """
     kind, memory = _parse(wanted)
     found, memory_found = _parse(name)
@@ -97,7 +97,7 @@ def spelled_by(wanted: str, names: Iterable[str]) -> str:
 
 
 def _parse(name: str) -> tuple[str, int | None]:
-    """A name as its kind and its memory in GB, where it has one."""
+    """The kind that a name stands for, and the memory in GB that it states, if any."""
     kind, memory = "", None
     for word in _WORDS.findall(name.upper()):
         if size := _MEMORY.fullmatch(word):
@@ -108,7 +108,7 @@ def _parse(name: str) -> tuple[str, int | None]:
 
 
 def suggest_gpu(name: str) -> str | None:
-    """The known GPU whose name is nearest to `name`, or None when nothing is near."""
+    """The known GPU with the most similar name, or None if no name is similar."""
     plain = {"".join(_WORDS.findall(known.upper())): known for known in GPUS}
     asked = "".join(_WORDS.findall(name.upper()))
     near = difflib.get_close_matches(asked, plain, n=1, cutoff=0.6)
@@ -126,11 +126,11 @@ class Device:
     """CUDA's number."""
     name: str
     busy: bool
-    """Whether a process uses it."""
+    """Whether a process is using it."""
 
 
 def devices() -> list[Device]:
-    """The GPUs of this host; empty where there is no NVIDIA driver."""
+    """The GPUs of this host; empty without an NVIDIA driver."""
     listed = _ask(*_QUERY)
     if not listed:
         return [Device(index, name, busy=False) for index, name in enumerate(_from_driver())]
@@ -179,22 +179,22 @@ def _from_driver() -> list[str]:
 
 @contextlib.contextmanager
 def choosing() -> Generator[None]:
-    """One start at a time looks for free GPUs, until its machine's record names them."""
+    """Let one start at a time look for free GPUs, until its machine's record names them."""
     with (state_dir() / "gpus.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def taken() -> list[int]:
-    """The GPUs of this host that machines have; one that several machines share, several times.
+    """The GPUs of this host that machines have. A GPU that machines share occurs once for each.
 
-    A paused machine whose GPU memory is on the host has none. It gets its own again when it is
-    resumed and there is room on them.
+    A paused machine whose GPU memory was moved to the host has none. It gets its GPUs back when it
+    is resumed and they have room.
     """
     sweep()
     found: list[int] = []
     for folder in machines_dir().iterdir():
-        # One that is just being made, or has just ended.
+        # The machine is just being made, or has just ended.
         with contextlib.suppress(OSError, ValueError):
             if not (folder / "gpus-freed").exists():
                 found += read_record(folder).devices
@@ -213,10 +213,10 @@ def pick(
     """The GPUs for a new machine.
 
     Args:
-        there: Those of the host.
-        wanted: What kind, as configurations spell it.
-        count: How many.
-        taken: Those that machines of this host have, as `taken` counts them.
+        there: The GPUs of the host.
+        wanted: The kind, as configurations spell it.
+        count: How many the machine needs.
+        taken: The GPUs that machines of this host have, as `taken` counts them.
         share: Whether to accept GPUs that are taken or busy; the least used come first.
         any_kind: Whether to accept another kind.
 

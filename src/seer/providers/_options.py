@@ -1,4 +1,4 @@
-"""A provider's options, from what a configuration and the environment have."""
+"""A provider's options, from the configuration and the environment."""
 
 import os
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ T = TypeVar("T")
 
 
 def options_from(kind: type[T], given: object, *, vendor: str, prefix: str = "") -> T:
-    """Options from nothing, from a mapping, or from an options object.
+    """Make options from None, a mapping or an options object.
 
     Args:
         kind: The provider's options, a dataclass.
         given: What the configuration has.
-        vendor: The provider's name, for people.
-        prefix: The beginning of environment variables that complete what is not given. Every
-            option must then have a default that is a text, a number or a truth value.
+        vendor: The provider's name, for messages.
+        prefix: The prefix of environment variables for options that are not given. Every option
+            must then have a default that is a string, a number or a boolean.
 
     Raises:
         ConfigError: There is no such option, a value has the wrong type, or the options belong to

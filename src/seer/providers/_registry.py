@@ -80,7 +80,7 @@ def provider_names() -> list[str]:
 
 
 def why_unavailable(name: str) -> str | None:
-    """Why a provider cannot be used here; None when it can. Asks no network.
+    """Why a provider cannot be used here; None when it can. This does not use the network.
 
     Raises:
         ProviderError: There is no such provider.
@@ -94,10 +94,9 @@ def why_unavailable(name: str) -> str | None:
 def resolve_provider(name: str) -> str:
     """The provider that a configuration's name stands for.
 
-    While `SEER_REPLAY` names a recorded run, every name stands for its replay. The default, and
-    "modal" where it is written, stand for `SEER_PROVIDER` if that is set. Without it the default
-    stands for Modal if its credentials are configured, else for this machine; a name that was
-    written stands for itself.
+    While `SEER_REPLAY` names a recorded run, every name stands for its replay. `SEER_PROVIDER`
+    replaces the default, and a written "modal". Without it, the default is Modal if its
+    credentials are configured, else this machine. Any other name stands for itself.
     """
     if os.environ.get("SEER_REPLAY", "").strip():
         return _announce("replay", "SEER_REPLAY names a run")

@@ -37,8 +37,8 @@ class MachineSpec:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment of every command in the machine (runtime secrets included)."""
     kept_secrets: tuple[str, ...] = ()
-    """Names of secrets that the provider keeps (`Provider.kept_secrets`); their variables are in
-    the environment too."""
+    """Names of secrets that the provider stores (`Provider.kept_secrets`). Their variables are also
+    in the environment."""
     path_env: Mapping[str, str] = field(default_factory=dict[str, str])
     """Environment variables that hold a path below a mount's target. They are set to that path as
     programs in the machine see it (`Machine.path`)."""
@@ -52,7 +52,7 @@ class MachineSpec:
     mounts: tuple[Mount, ...] = ()
     """Paths of the machine's host to show in the machine; see `host`."""
     gates: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    """Sockets of served interfaces that this machine may talk to: name -> socket of this host."""
+    """Sockets of this host for the served interfaces that this machine may call, by name."""
     relayed: frozenset[str] = frozenset()
     """The gates that are reached through a relay: no descriptors, and connections may break."""
     workdir: Path | None = None
@@ -62,16 +62,16 @@ class MachineSpec:
     installs: bool = False
     """Whether programs in it can install packages of their own in addition to `python_env`."""
     python_version: str | None = None
-    """The Python to have, such as `3.12`, where the provider builds an image for the machine."""
+    """The Python version, such as `3.12`, if the provider builds an image for the machine."""
     system_packages: tuple[str, ...] = ()
-    """The system's packages to have, where the provider builds an image for the machine."""
+    """Debian packages to install, if the provider builds an image for the machine."""
     devices: tuple[int, ...] | None = None
-    """Which of the host's GPUs, by CUDA's number, where they were chosen already."""
+    """The host's GPUs by CUDA's number, if they are already chosen."""
     lifeline: int | None = None
     """A socket of this process. The machine ends when the other end is closed. A byte from it means
     that no controller is left."""
     options: object = None
-    """What only one provider understands: a mapping, or its own options object."""
+    """Options that only one provider understands: a mapping, or its own options object."""
     host: "Host | None" = None
     """The host that has the spec's paths; see `Provider.host`."""
     network: Network = "none"
@@ -95,7 +95,7 @@ class Layout:
     python: str
     """The interpreter to run programs with (has the spec's `python_env`)."""
     packages: str | None = None
-    """The virtual environment into which pip installs; None where nothing can be installed."""
+    """The virtual environment into which pip installs; None if nothing can be installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,4 +146,4 @@ class MachineStatus:
     controller_alive: bool
     paused: bool = False
     cost_usd: float | None = None
-    """What it has cost so far, where its provider has a price."""
+    """What it has cost so far, if its provider has a price."""

@@ -24,7 +24,7 @@ class StreamChannel(Channel):
         try:
             return await self._reader.read(n)
         except ConnectionResetError:
-            # The program closed its end with our bytes unread: for a reader, the stream is over.
+            # The program closed its end without reading our bytes. For a reader, that is the end.
             return b""
         except OSError:
             raise await self._lost() from None
@@ -41,7 +41,7 @@ class StreamChannel(Channel):
 
     @property
     def streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The streams below, for a caller that takes them over."""
+        """The underlying streams, for code that takes them over."""
         return self._reader, self._writer
 
     async def end_writing(self) -> None:

@@ -10,14 +10,14 @@ from seer.providers.agent import wire
 
 READ_LIMIT = 512 * 1024
 PATIENCE = 60.0
-"""Seconds in which a steward must answer a request, on the busiest machine."""
+"""Seconds in which a steward must answer a request, even on a busy machine."""
 
 Lost = Callable[[], Awaitable[SandboxLostError]]
 """Finds out why a connection to a machine has ended."""
 
 
 class Connection:
-    """One connection. A machine writes what it receives, so the data may be anything."""
+    """One connection. The machine is not trusted, so it may send anything."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: Lost
@@ -69,8 +69,8 @@ class Connection:
 
         Raises:
             RemoteFileError: The operation failed in the machine.
-            SandboxLostError: As from `receive`; or no answer came for so long, as when an agent
-                has stopped what serves its machine.
+            SandboxLostError: As from `receive`, or no answer came in time. An agent may have
+                stopped the process that serves its machine.
         """
         try:
             async with asyncio.timeout(patience):
@@ -100,7 +100,7 @@ def decoded(payload: bytes) -> "wire.Message":
 
 
 def broken(what: str) -> SandboxLostError:
-    """The error for a steward that does not keep to the protocol."""
+    """The error for a steward that violates the protocol."""
     return SandboxLostError(
         f"the sandbox's steward broke the protocol ({what}); it is broken or was tampered with, "
         f"so end this sandbox and start another"

@@ -52,11 +52,11 @@ class KeeperClient:
         except TimeoutError:
             raise SandboxLostError("the sandbox's keeper does not answer") from None
         finally:
-            # It keeps its place in the order of answers, although nothing waits for it any more.
+            # It keeps its place in the order of answers, although its caller no longer waits.
             future.cancel()
 
     async def tell(self, op: str) -> None:
-        """Send a request that is answered only by the end. Harmless if the keeper is gone."""
+        """Send a request whose only answer is the machine's end. Harmless if the keeper is gone."""
         with contextlib.suppress(SandboxLostError):
             await self._connection.request(op, {})
 

@@ -45,8 +45,8 @@ class Lease:
             machine_id: The machine's id, for messages.
             seconds: How long the machine outlives the last renewal.
             idle_timeout: Seconds without use after which the keeper ends the machine.
-            why_ended: Looks up how the machine ended when its keeper cannot tell; None if nothing
-                says it.
+            why_ended: Looks up how the machine ended if its keeper cannot report it; None if that
+                is unknown.
             explain: Adds to the error for a lost machine what is known of its host.
             on_end: Awaited once, when the machine has ended.
             paused: Whether the machine is paused when this controller takes it.
@@ -68,12 +68,12 @@ class Lease:
 
     @property
     def ended(self) -> asyncio.Event:
-        """Set once the keeper is gone, with everything of the machine."""
+        """Set once the keeper is gone, and the machine with it."""
         return self._keeper.ended
 
     @property
     def stopped(self) -> bool:
-        """Whether nothing of the machine runs any more; its files may still be there."""
+        """Whether all processes of the machine have ended; its files may still exist."""
         return self._keeper.stopped.is_set()
 
     # --- renewal and use ----------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Lease:
     async def _renew(self) -> None:
         period = min(self._seconds, self._idle_timeout or self._seconds) / 3
         while not self._keeper.ended.is_set():
-            # A renewal without an answer may be under way on a connection that is down.
+            # A renewal without an answer may still be on its way over a connection that is down.
             with contextlib.suppress(SandboxLostError):
                 await self._renew_once()
             with contextlib.suppress(TimeoutError):
@@ -110,13 +110,13 @@ class Lease:
         """Refuse to use a machine that cannot answer.
 
         Raises:
-            SandboxPausedError: It is paused; asked again, because others may hold it too.
-            SandboxStateError: Its connections belong to the process that this one was forked from.
+            SandboxPausedError: It is paused. The keeper is asked, because others may hold it too.
+            SandboxStateError: This process is a fork, and its parent owns the connections.
         """
         if self._process != os.getpid():
             raise SandboxStateError(
-                f"sandbox {self._id!r} belongs to process {self._process}, of which this process "
-                f"is a fork; use from_id({self._id!r}) here, or make a sandbox of its own"
+                f"sandbox {self._id!r} belongs to process {self._process}, and this process is a "
+                f"fork of it; use from_id({self._id!r}) here, or make another sandbox"
             )
         if self.paused:
             try:
@@ -215,8 +215,8 @@ class Lease:
                 await self._keeper.stopped.wait()
         if not self._keeper.stopped.is_set():
             error = SandboxLostError(
-                "what served this operation inside the sandbox was killed; the sandbox itself "
-                "still runs"
+                "the process that served this operation in the sandbox was killed; the sandbox "
+                "itself still runs"
             )
         else:
             error = SandboxLostError(f"the sandbox was ended: {await self.reason()}")

@@ -126,7 +126,7 @@ class SupervisedMachine(Machine):
         return self._lease.paused
 
     async def pause(self) -> None:
-        """Stop all that runs in the machine and keep its memory."""
+        """Stop everything in the machine, and keep its memory."""
         await self._lease.pause()
 
     async def resume(self) -> None:
@@ -216,7 +216,7 @@ class SupervisedMachine(Machine):
         }
 
     def path(self, target: str) -> str:
-        """Where programs in the machine see what the spec mounted at `target`."""
+        """The path under which programs in the machine see the mount at `target`."""
         for mount in self._record.mounts:
             if target == mount.target or target.startswith(mount.target + "/"):
                 return mount.seen + target[len(mount.target) :]

@@ -43,14 +43,14 @@ class Relay(HostSocket):
     @classmethod
     async def open(cls, machine: Machine, target: str) -> "Relay":
         """Listen in a fresh folder for connections to `target` in the machine."""
-        # Short: tools such as curl take no path of more than 107 bytes.
+        # Short, because tools such as curl accept paths of at most 107 bytes.
         folder = TransientFolder("gate")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path = folder.path / _SOCKET
             with address(path) as where:
                 listener.bind(where)
-            # The folder is closed to others; a jail sees the socket and nothing else of it.
+            # Other users cannot enter the folder. A jail sees only the socket in it.
             path.chmod(0o666)
             listener.listen(512)
         except BaseException:
@@ -80,7 +80,7 @@ class Relay(HostSocket):
 
 
 async def relay(one: Channel, other: Channel) -> None:
-    """Pass bytes both ways until they end; then both are closed."""
+    """Copy bytes both ways until both directions end, then close both channels."""
     try:
         if isinstance(one, StreamChannel) and isinstance(other, StreamChannel):
             await splice(one.streams, other.streams)
@@ -110,7 +110,7 @@ async def _hung_up() -> SandboxLostError:
 
 
 class _Joined(asyncio.Protocol):
-    """Reads one transport, and writes to the other."""
+    """Copies what arrives on one transport to the other."""
 
     def __init__(
         self, former: asyncio.BaseProtocol, target: asyncio.WriteTransport, over: asyncio.Event
@@ -156,7 +156,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def splice(one: Streams, other: Streams) -> None:
-    """Pass bytes both ways until both have ended, or one is lost; then the caller closes both."""
+    """Copy bytes both ways until both have ended, or one is lost. The caller closes both."""
     over = asyncio.Event()
     transports = [_transport(one[1]), _transport(other[1])]
     joined = [
@@ -167,7 +167,7 @@ async def splice(one: Streams, other: Streams) -> None:
         joined[own].source = transports[foreign]
         joined[own].peer = joined[foreign]
         transports[own].set_protocol(joined[own])
-        # What had come before belongs to the other side too.
+        # Bytes that have already arrived belong to the other side too.
         held = bytes(reader._buffer)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
         if held:
             joined[own].data_received(held)

@@ -30,7 +30,7 @@ Dial = Callable[[], Awaitable[Connection]]
 Abort = Callable[[int], Awaitable[None]]
 """Kills the process of the machine that serves a connection."""
 CheckLimits = Callable[[], Awaitable[None]]
-"""Checks whether the machine is over a limit, and raises the reason of its end if so."""
+"""Checks whether the machine is over a limit, and raises the reason if it was ended for that."""
 _UNBIND_PATIENCE = 5.0
 _KINDS: frozenset[FileKind] = frozenset({"file", "folder", "link", "socket", "other"})
 
@@ -155,7 +155,7 @@ class StewardClient:
                     raise remote_error(payload)
                 size += len(payload)
                 if kind != wire.DATA or size > limit:
-                    raise broken("more of a file than it was asked for")
+                    raise broken("more of a file than was requested")
                 parts.append(payload)
 
     async def write_file(
@@ -300,7 +300,7 @@ def _file_status(fields: "wire.Message") -> FileStatus:
 
 
 _HELD = 1024 * 1024
-"""Bytes of output that are buffered while nobody reads; then the command waits."""
+"""Bytes of output that are buffered for the reader. The command waits when they are full."""
 _GRACE = 10.0
 """Seconds in which a steward must carry out a kill before its server process is killed."""
 
@@ -396,7 +396,7 @@ class StewardProcess(Process):
             self._raise_failure()
             raise broken("no exit code")
         if self._exit == -signal.SIGKILL and not self._killed:
-            # Not by us: the machine may have used up its memory, and is then about to end.
+            # Another process killed it. If the machine is out of memory, it is about to end.
             await self._check_limits()
         return self._exit
 
@@ -423,7 +423,7 @@ class StewardProcess(Process):
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            # A fresh one each time: one that is raised twice would grow two tracebacks.
+            # A new error each time, because one that is raised twice collects two tracebacks.
             raise type(self._failure)(str(self._failure))
 
     async def close_stdin(self) -> None:
@@ -449,7 +449,7 @@ class StewardProcess(Process):
         try:
             await self._connection.send(kind, payload)
         except SandboxLostError:
-            # It may have ended in this very moment; then its exit is already on the way.
+            # The command may just have ended. Its exit is then already on the way.
             await self._ends_within(_GRACE)
 
     async def kill(self) -> None:
@@ -460,7 +460,7 @@ class StewardProcess(Process):
         await self._tell(wire.KILL)
         if await self._ends_within(_GRACE):
             return
-        # Its server in the machine was stopped, or starves: kill that, and all orphans with it.
+        # Its server in the machine was stopped, or gets no CPU: kill it, and all orphans.
         aborting = asyncio.ensure_future(self._abort(self._server))
         done, _ = await asyncio.wait({aborting}, timeout=_GRACE)
         if done:
@@ -469,10 +469,10 @@ class StewardProcess(Process):
         if not done or not await self._ends_within(_GRACE):
             await self.close()
             raise SandboxLostError(
-                "the sandbox does not obey: a command could not be killed; terminate the sandbox"
+                "a command in the sandbox could not be killed; terminate the sandbox"
             )
         if self._exit is None:
-            # Its server could not tell any more; the steward has seen to the rest.
+            # Its server could not report the exit. The steward has killed the rest.
             self._exit, self._failure = -signal.SIGKILL, None
 
     async def _ends_within(self, seconds: float) -> bool:
@@ -487,7 +487,7 @@ class StewardProcess(Process):
         """Let it live on without this connection."""
         async with self._changed:
             self._refuse_if_over()
-            # The answer comes after all that it printed, which may have no reader.
+            # The answer comes after all its output, which may have no reader.
             self._releasing = True
             self._changed.notify_all()
         await self._tell(wire.RELEASE)

@@ -30,13 +30,13 @@ RUN, GATES, PROXY = "/run/seer/shared", "/run/seer/gates", "/run/seer/proxy.sock
 PYTHON, ENV, VENV, LIB = "/seer/python", "/seer/env", "/seer/venv", "/seer/lib"
 
 _PRIVATE = {"work": WORKDIR, "home": HOME, "tmp": TMP, "run": RUN, "root": "/root", "data": "/data"}
-"""Folders of the machine's own; programs for rented machines write to the last two."""
+"""Private folders of the machine. Programs for rented machines write to the last two."""
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _SYSTEM_PATH = ("/usr/bin", "/bin", "/usr/sbin", "/sbin")
 
 
 def machine_files() -> Path:
-    """The bundle of what runs beside and inside machines."""
+    """The bundle of programs that run beside and inside machines."""
     return bundle(_files())
 
 
@@ -52,11 +52,11 @@ def _files() -> Mapping[str, Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineView:
-    """How a machine looks from inside."""
+    """How programs in a machine see it."""
 
     mounts: tuple[Mount, ...]
     seen: tuple[MountRecord, ...]
-    """The same, longest path first, so that the first match is the right one."""
+    """The same, longest path first, so that the first match is the right mount."""
     view: Mapping[str, str]
     layout: Layout
     interpreter: str
@@ -86,10 +86,10 @@ def fill_folder(
         folder: The machine's folder.
         spec: What was asked for.
         backend: What jails it.
-        uid: The user it runs as, where that is another than this one.
+        uid: The user it runs as, if that is not this user.
         proxy: Whether it has a network through the proxy.
-        root: The user that is its root, where it has several; all homes are then in one mount, to
-            which root can add.
+        root: The user that is its root, if it has several users. All homes are then in one mount,
+            so that root can add to them.
 
     Raises:
         ProviderError: The spec names a path that does not exist or cannot be used.
@@ -101,7 +101,7 @@ def fill_folder(
         *_checked(spec, uid),
     ]
     if root is not None:
-        # adduser's lock; the rest of /run is not root's to write.
+        # The lock of `adduser`. The machine's root cannot write to the rest of /run.
         lock = folder / "etc" / ".adduser.lock"
         lock.touch(mode=0o600)
         os.chown(lock, root, root)
@@ -117,8 +117,8 @@ def fill_folder(
     venv = view[ENV] if spec.python_env is not None else None
     installs = spec.installs and venv is not None
     if spec.python_env is not None and (installs or venv != ENV):
-        # The environment's own links fit only a jail in which everything is at its usual place,
-        # and nothing can be installed into it: machines share it.
+        # The environment's links fit only a jail that shows everything at its usual place. Nothing
+        # can be installed into it, because machines share it.
         made = _make_venv(folder, view, scripts=spec.python_env / "bin")
         if installs and spec.network == "none":
             _explain_to_pip(made)
@@ -167,7 +167,7 @@ def _own_folders(folder: Path, spec: MachineSpec, uid: int | None, root: int | N
             if not path.is_dir():
                 raise ProviderError(f"workdir={str(path)!r} is not a folder; make it first")
             if uid is not None:
-                # Without following links: it may lie where others can write.
+                # Without following links: others may be able to write to the folders above it.
                 fd = open_beneath("/", path.absolute().relative_to("/"), os.O_DIRECTORY)
                 try:
                     chown_tree(fd, uid, uid)
@@ -238,7 +238,7 @@ def _make_venv(folder: Path, view: Mapping[str, str], *, scripts: Path) -> Path:
 
 
 def _explain_to_pip(venv: Path) -> None:
-    """Let pip say why it cannot download anything."""
+    """Let pip explain why it cannot download anything."""
     site = venv / "lib" / _VERSION / "site-packages"
     shutil.copyfile(Path(_machine_init).with_name("no_network.py"), site / "seer_no_network.py")
     (site / "seer_no_network.pth").write_text("import seer_no_network\n")
@@ -277,7 +277,7 @@ def _with_libraries(wanted: Mapping[str, str], needed: Mapping[str, str]) -> dic
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder of a machine that never came to be."""
+    """Remove the folder of a machine that was not started."""
     from seer.providers.agent.cleaning import remove_tree
 
     with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Control groups that dead machines left, found by the record in their folder or by their name."""
+"""Removes control groups that dead machines left. It finds them by record or by name."""
 
 import contextlib
 import hashlib
@@ -12,7 +12,7 @@ from seer.providers.local._record import machines_dir
 
 
 def group_prefix() -> str:
-    """How the control groups of this state folder's machines begin."""
+    """The prefix of the control groups of this state folder's machines."""
     return f"seer-{hashlib.sha256(os.fsencode(machines_dir())).hexdigest()[:8]}-"
 
 
@@ -29,7 +29,7 @@ def remove_group(machine: Path) -> None:
 
 @cache
 def group_refusal() -> str | None:
-    """Why this user's machines get no control groups; None where they do."""
+    """Why this user's machines get no control groups; None if they do."""
     try:
         probe = create(f"{group_prefix()}{_probe_name()}")
     except OSError as error:
@@ -39,7 +39,7 @@ def group_refusal() -> str | None:
 
 
 def remove_unrecorded_groups() -> None:
-    """Remove groups whose machine was killed before it could write anything down."""
+    """Remove groups whose machine was killed before it could record them."""
     prefix = group_prefix()
     try:
         probe = create(f"{prefix}{_probe_name()}")
@@ -59,7 +59,7 @@ def _probe_name() -> str:
 
 def _is_in_use(name: str) -> bool:
     if name.startswith("probe-"):
-        # One of these: made to see where groups go, by a process that was killed just then.
+        # A process made it to find the parent group, and was killed before it removed it.
         return Path("/proc", name.split("-")[1]).exists()
     return (machines_dir() / name).exists()
 

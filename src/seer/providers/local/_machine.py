@@ -50,18 +50,18 @@ class LocalRoute(Route):
                 sock.connect(f"/proc/self/fd/{self.folder}/steward.sock")
                 return
             except BlockingIOError:
-                # The steward's queue is full: many operations start at once.
+                # The steward's queue is full, because many operations start at once.
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 0.1)
 
     async def why_ended(self) -> str | None:
-        """How the machine ended, from the note that its end left on this host."""
+        """How the machine ended, from this host's record."""
         known = await asyncio.to_thread(how_it_ended, self._id)
         return known[0] if known is not None else None
 
     async def close(self) -> None:
         """Close the folder."""
-        # An operation that waits to connect must not find another machine's folder by this number.
+        # Another folder may get this number, and a waiting operation must not connect there.
         folder, self.folder = self.folder, -1
         os.close(folder)
 
@@ -132,7 +132,7 @@ class LocalMachine(SupervisedMachine):
 
 
 class HostListener(Listener):
-    """Listens in a shared folder; what programs in the machine connect arrives here directly."""
+    """Listens in a folder that the machine shares with this host."""
 
     def __init__(
         self, root: str, relative: str, *, uid: int | None, ended: asyncio.Event, lost: Lost
@@ -164,7 +164,7 @@ class HostListener(Listener):
         try:
             if not stat.S_ISSOCK(os.fstat(fd).st_mode):
                 raise OSError(errno.EEXIST, "was replaced while it was being made")
-            # The file that was checked, even if its name leads elsewhere by now.
+            # The file that was checked, even if another file has its name by now.
             os.chown(f"/proc/self/fd/{fd}", uid, uid)
         finally:
             os.close(fd)
@@ -197,12 +197,12 @@ class HostListener(Listener):
         if self._closed.is_set():
             return
         self._closed.set()
-        # Those who wait in `__anext__` let go of the socket first.
+        # Tasks that wait in `__anext__` release the socket first.
         await asyncio.sleep(0)
         self._socket.close()
         try:
             os.unlink(self._name, dir_fd=self._folder)
         except FileNotFoundError:
-            pass  # the machine, or an agent in it, was faster
+            pass  # the machine, or an agent in it, has removed it
         finally:
             os.close(self._folder)

@@ -1,8 +1,8 @@
 """Clean up after machines whose keepers were killed: folders, processes, control groups.
 
-The keeper and the reaper of a machine hold a lock on its folder, so a free lock means that nobody
-is left to clean up: the computer lost power, or everything was killed at once. What such a
-machine had is found by its name and removed; nothing that is locked is touched.
+The keeper and the reaper of a machine hold a lock on its folder. A free lock means that both are
+gone: the computer lost power, or everything was killed at once. This finds what such a machine left
+by the machine's name, and removes it. It touches nothing that is locked.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def being_made() -> Generator[None]:
-    """Keep sweeps from removing a folder that has no lock yet. Hold it from `mkdir` to the lock."""
+    """Keep sweeps from removing a folder between its `mkdir` and its lock."""
     with _creation_lock() as creating:
         fcntl.flock(creating, fcntl.LOCK_SH)
         yield
@@ -42,7 +42,7 @@ def _creation_lock() -> Generator[int]:
 
 def lock_folder(folder: Path) -> int:
     """Lock a machine's folder. The descriptor holds the lock, also in processes that inherit it."""
-    # Locked before it has its name: a sweep that finds the name finds it locked.
+    # It is locked before it gets its name, so a sweep that finds the name finds it locked.
     fd = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     (folder / "lock.new").rename(folder / "lock")
@@ -50,7 +50,7 @@ def lock_folder(folder: Path) -> int:
 
 
 def sweep(only: str | None = None) -> list[str]:
-    """Remove what dead machines left, and return their ids.
+    """Remove what dead machines left. Returns their ids.
 
     Args:
         only: The id of one machine to look at; None for all.
@@ -90,8 +90,8 @@ def _take(path: Path, held: contextlib.ExitStack) -> bool:
         return _try_lock(_open(path / "lock", held), fcntl.LOCK_EX)
     except FileNotFoundError:
         pass
-    # Without a lock it is being made, or its maker was killed; no maker is at work while this
-    # other lock is ours, and the first answer may have been overtaken.
+    # A folder without a lock is being made, or its maker was killed. No maker works while this
+    # process holds the creation lock. Look again, because the folder may have been locked since.
     creating = held.enter_context(_creation_lock())
     if not _try_lock(creating, fcntl.LOCK_EX):
         return False

@@ -29,9 +29,9 @@ class LocalOptions:
     """Options for `SandboxConfig.provider_options` with `provider="local"`."""
 
     users: bool = False
-    """Whether commands can be run as other users than the agent's, root among them. It needs
-    bubblewrap, and Seer started by root; a sandbox that serves an interface or hides a model cannot
-    have it."""
+    """Whether commands can run as other users than the agent, including root. This needs bubblewrap
+    and a Seer that root started. A sandbox that serves an interface or hides a model cannot have
+    it."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.users, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -115,7 +115,7 @@ async def launch(spec: MachineSpec) -> tuple[StartedKeeper, KeeperClient]:
         raise
     finally:
         os.close(started.ready)
-        # Its first process has forked the keeper and is usually gone by now.
+        # The first process has forked the keeper, and has usually ended by now.
         if started.spawned.poll() is None:
             await asyncio.to_thread(started.spawned.wait)
     if version != b"%d" % wire.VERSION:
@@ -160,14 +160,14 @@ async def _start_failure(started: StartedKeeper, keeper: KeeperClient) -> Provid
     log = started.folder / "keeper.log"
     said = await asyncio.to_thread(_tail, log)
     with contextlib.suppress(TimeoutError):
-        # The keeper will notice it too, and knows more.
+        # The keeper notices it too, and knows the reason.
         async with asyncio.timeout(5):
             await keeper.ended.wait()
     await _give_up(keeper)
     reason = keeper.reason
     if reason is None:
         known = await asyncio.to_thread(how_it_ended, started.folder.name)
-        reason = known[0] if known is not None else said or "its keeper ended without a word"
+        reason = known[0] if known is not None else said or "its keeper gave no reason"
     await asyncio.to_thread(sweep, started.folder.name)
     return ProviderError(f"the sandbox did not start: {reason}")
 

@@ -1,4 +1,4 @@
-"""What is written down about a local machine: while it runs, and after its end."""
+"""The records of a local machine: while it runs, and after its end."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ _TAIL = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class MountRecord:
-    """A mount, as the host and as the machine know it."""
+    """A mount: its path on the host, and in the machine."""
 
     target: str
     source: str
@@ -34,19 +34,19 @@ class LocalRecord:
     label: str
     note: str
     gpu: str | None
-    """The kind of its GPUs; what it got, where that is not what it asked for."""
+    """The kind of GPU that it got."""
     started_at: float
     isolation: BackendName
     lease: float
     idle_timeout: float | None = None
     uid: int | None = None
-    """The user that owns the machine's files, where that is another than this one."""
+    """The user that owns the machine's files, if that is not this user."""
     layout: Layout
     mounts: tuple[MountRecord, ...]
     devices: tuple[int, ...] = ()
-    """Which of the host's GPUs it has, by CUDA's number."""
+    """The host's GPUs that it has, by CUDA's number."""
     policy: Mapping[str, object] = field(default_factory=dict[str, object])
-    """What else bounds its jail: network, memory, processes, disk."""
+    """Other limits of its jail: network, memory, processes, disk."""
 
 
 def machines_dir() -> Path:

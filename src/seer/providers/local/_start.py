@@ -51,12 +51,12 @@ logger = logging.getLogger(__name__)
 PROCESSES = 2048
 """Processes and threads that a machine may have."""
 OPEN_FILES = 4096
-"""Files that a program of an agent's may have open; an interface may have as many as its user."""
+"""Files that an agent's program may have open. An interface has its user's own limit."""
 BYTES_PER_FILE = 16384
-"""A limit on the disk permits one file, folder or link for so many bytes of it, as file systems
-have room for, and 65,536 in any case."""
+"""Bytes of the disk limit per permitted file, folder or link, about as in a file system. At least
+65,536 files are permitted."""
 _CPU_SECONDS = 30 * 24 * 3600
-"""Processor time of any one process, where the machine has no timeout."""
+"""CPU seconds of any one process, if the machine has no timeout."""
 _MORE_USERS = 12
 """User ids of a machine with several users: root, and those that root can add."""
 _STEWARD = "from seer_machine.steward import main; main()"
@@ -222,7 +222,7 @@ def _spawn(
             "port": PROXY_PORT,
             "argv": [inside.interpreter, "-I", "-S", "-c", code, inside.path(PROXY)],
         }
-    _fill(
+    _write_settings(
         steward_settings,
         {
             "listen": listener,
@@ -257,7 +257,7 @@ def _spawn(
         fields["user"] = {"uid": uid, "lock": user, "folders": owners}
     passed += [connector["host"] for connector in connectors.values()]
     if proxy is not None:
-        # The listener comes first among them; the keeper polls it.
+        # The first of them is the listener, which the keeper polls.
         fields["proxy"] = {
             "argv": list(proxy.argv),
             "listener": proxy.pass_fds[0],
@@ -267,7 +267,7 @@ def _spawn(
     if spec.lifeline is not None:
         fields["lifeline"] = spec.lifeline
         passed.append(spec.lifeline)
-    _fill(settings, fields)
+    _write_settings(settings, fields)
     spawned = _spawn_keeper(folder, settings, passed)
     return StartedKeeper(folder=folder, record=record, control=ours, ready=ready, spawned=spawned)
 
@@ -279,7 +279,7 @@ class _Users:
 
 
 def _users(folder: Path, keep: Callable[[int], int]) -> _Users:
-    """Ids of the host for the users of a machine beside its first one, and its /etc."""
+    """Make a machine's /etc, and reserve host ids for its users besides the first one."""
     taken = [take_user() for _ in range(_MORE_USERS)]
     locks = tuple(keep(lock) for _, lock in taken)
     root, *others = (uid for uid, _ in taken)
@@ -351,21 +351,21 @@ def _spawn_keeper(folder: Path, settings: int, passed: list[int]) -> subprocess.
 
 
 def _interpreter() -> str:
-    # Not the virtual environment's: that one first searches for its configuration and packages.
+    # Not the virtual environment's, which first searches for its configuration and packages.
     base: object = getattr(sys, "_base_executable", None)
     return base if isinstance(base, str) and base else sys.executable
 
 
-def _fill(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
+def _write_settings(fd: int, fields: "Mapping[str, wire.Encodable]") -> None:
     data = wire.encode(fields)
     done = 0
     while done < len(data):
-        # The position stays at the start, where the reader begins.
+        # `pwrite` leaves the position at the start, where the reader begins.
         done += os.pwrite(fd, data[done:], done)
 
 
 def _high(fd: int) -> int:
-    """The same descriptor under a number that a jail's shell does not use."""
+    """Move a descriptor to a number that a jail's shell does not use."""
     if fd > 9:
         return fd
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
@@ -388,7 +388,7 @@ def _listen(path: Path) -> socket.socket:
 def _connectors(
     spec: MachineSpec, backend: Backend, opened: ExitStack
 ) -> tuple[dict[str, dict[str, int]], dict[str, str]]:
-    """Connectors for jails that may not connect, and every gate's address for programs inside."""
+    """Connectors for jails that may not connect, and each gate's address for programs inside."""
     connectors: dict[str, dict[str, int]] = {}
     gates: dict[str, str] = {}
     for name in spec.gates:
@@ -412,9 +412,9 @@ def _connectors(
 @cache
 def _warn_of_shared_user() -> None:
     logger.warning(
-        "machines of an ordinary user share its user id: together they may use up to half of its "
-        "limits, and a hostile one can use up what the others have left of it. Machines that root "
-        "starts have users of their own"
+        "machines of an ordinary user share its user id. Together they may use up to half of its "
+        "limits, and a hostile machine can take what the others leave of it. Machines that root "
+        "starts have their own users"
     )
 
 
@@ -431,7 +431,7 @@ def _owners(folders: Sequence[Path]) -> "list[wire.Encodable]":
         found = folder.stat()
         owner = (found.st_uid, found.st_gid)
         if found.st_uid in MACHINE_UIDS:
-            # Another machine has it just now, or was killed with all that could give it back.
+            # Another machine has it now, or was killed before its owner was restored.
             owner = (os.getuid(), os.getgid())
         path = os.fsencode(folder.resolve())
         owners.append({"path": path, "uid": owner[0], "gid": owner[1]})
@@ -472,7 +472,7 @@ def _gpu_environment(spec: MachineSpec) -> dict[str, str] | None:
 
 
 def _with_devices(spec: MachineSpec) -> MachineSpec:
-    """The spec with the GPUs that it gets. Without a GPU if the host has none and that is allowed.
+    """The spec with the GPUs that it gets. It has no GPU if that is optional and the host has none.
 
     Raises:
         HostUnsuitableError: This host does not have what was asked for.
@@ -482,7 +482,7 @@ def _with_devices(spec: MachineSpec) -> MachineSpec:
     there, taken = _gpus.devices(), _gpus.taken()
     choose_gpus = partial(_gpus.pick, there, spec.gpu, taken=taken, share=spec.share_gpus)
     try:
-        # On a rented host they are all its own, and a vendor may give a better kind than asked for.
+        # A rented host has only its own GPUs, and a vendor may give a better kind than requested.
         chosen = choose_gpus(spec.gpu_count, any_kind=is_rented())
     except HostUnsuitableError as error:
         if not spec.gpu_optional:
@@ -532,8 +532,8 @@ def check(spec: MachineSpec) -> None:
         raise ProviderError(f"gpu_count={spec.gpu_count!r}: give one or more, or gpu=None")
     if spec.users and (spec.serves or spec.hidden or spec.gates):
         raise IsolationError(
-            "users=True: a machine that serves an interface, calls one or hides a model has one "
-            "user only"
+            "users=True: a machine that serves or calls an interface, or hides a model, can have "
+            "only one user"
         )
     if spec.users and _written(spec):
         raise IsolationError("users=True: such a machine cannot write to folders of the host")
