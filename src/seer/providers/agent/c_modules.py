@@ -20,21 +20,21 @@ __all__ = ["accept_from", "signal", "socket", "wake_on"]
 
 
 def accept_from(listener: socket.socket) -> int:
-    """Accept one connection; gives its descriptor, and raises as `socket.accept` does."""
+    """Accept one connection and return its descriptor. Raises as `socket.accept` does."""
     fd, _ = listener._accept()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType]
     return fd  # pyright: ignore[reportUnknownVariableType]
 
 
-def _take_note(number: int, frame: object) -> None:
-    """A handler that lets the wake-up descriptor do its work."""
+def _ignore(number: int, frame: object) -> None:
+    """A handler that does nothing, because the wake-up descriptor reports the signal."""
 
 
 def wake_on(*numbers: int) -> int:
-    """A descriptor that becomes readable when one of these signals arrives, and reads as it."""
+    """A descriptor from which each of these signals can be read as one byte when it arrives."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     for number in numbers:
-        signal.signal(number, _take_note)
+        signal.signal(number, _ignore)
     signal.set_wakeup_fd(writing)
     return reading

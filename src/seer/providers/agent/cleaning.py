@@ -48,7 +48,7 @@ def _empty(top: int) -> None:
                     if name == b".":
                         waiting.append(child)
                         continue
-                    # Moving a folder rewrites its "..", which takes the right to write in it.
+                    # Moving a folder rewrites its "..", which needs write permission in it.
                     _make_usable(child, folder)
                     names += 1
                     moved = b".seer-removing-%d-%d" % (os.getpid(), names)
@@ -94,7 +94,7 @@ def _make_usable(name: bytes, parent: int | None) -> None:
 
 
 def record_end(state: bytes, machine_id: str, reason: str, *, at: float) -> None:
-    """Append how a machine ended to `ended.jsonl`; the oldest half goes when it grows long."""
+    """Append how a machine ended to `ended.jsonl`. A long file loses its older half."""
     import fcntl
 
     line = f'{{"id": {_quote(machine_id)}, "ended_at": {at:.3f}, "reason": {_quote(reason)}}}\n'
@@ -113,7 +113,7 @@ def record_end(state: bytes, machine_id: str, reason: str, *, at: float) -> None
 
 
 def _quote(text: str) -> str:
-    """A JSON string; without `json`, whose import would cost a machine's start."""
+    """A JSON string. Importing `json` would slow down every machine's start."""
     out = ['"']
     for character in text:
         if character in '"\\':

@@ -28,13 +28,13 @@ _HIGH_WATER = 512 * 1024
 """Bytes of output that are read ahead of the controller."""
 _PIPE_READ = 64 * 1024
 _LAST_OUTPUT = 1024 * 1024
-"""As much as a pipe can hold. Endless output of a background process is cut off here."""
+"""As much as a pipe can hold. Endless output of a background process is cut here."""
 _INPUT_LIMIT = 4 * wire.CHUNK
 _DEFAULT_PATH = b"/usr/local/bin:/usr/bin:/bin"
 
 
 class CommandContext:
-    """The environment, folder and descriptors that all commands of a machine share."""
+    """What all commands of a machine share: environment, folder and descriptors."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class CommandContext:
         self.alive = alive
         """A pipe that ends when the machine does."""
         self.agent = agent
-        """The agent's user id, where the machine has several users and this process is its root."""
+        """The agent's user id, if the machine has several users and this process is its root."""
 
     def ends(self) -> bool:
-        """Whether the machine is ending. It is first kept from forking then."""
+        """Whether the machine is ending. Its processes can then no longer fork."""
         if self.alive < 0:
             return False
         poll = select.poll()
@@ -85,11 +85,11 @@ def run(stream: FrameStream, request: Message, context: CommandContext) -> None:
 
 
 def kill_all(kill_socket: int) -> dict[int, int]:
-    """Kill everything below this process; gives the wait statuses of its children."""
+    """Kill everything below this process. Returns the wait statuses of its children."""
     if tree.visible():
         return tree.kill_descendants()
-    # Jails without a /proc of their own: the keeper outside sees the tree and does it. The
-    # kernel tells it which process asks.
+    # A jail without its own /proc cannot see its processes, so the keeper outside kills them. The
+    # kernel tells the keeper which process asks.
     ended: dict[int, int] = {}
     deadline = time.monotonic() + _KILL_TIMEOUT
     while time.monotonic() < deadline:
@@ -107,7 +107,7 @@ def kill_all(kill_socket: int) -> dict[int, int]:
 def _environment(
     context: CommandContext, request: Message
 ) -> tuple[dict[bytes, bytes], User | None]:
-    """The environment of a command, and its user where that is not this process's."""
+    """The environment of a command, and its user if that is not this process's."""
     given = wire.get_env(request, "env")
     if not context.agent:
         return {**context.env, **given}, None
@@ -271,7 +271,7 @@ class _Command:
         self._stdin = -1
 
     def _forward(self, fd: int) -> bool:
-        """Pass on one read's worth; False when there is nothing more for now."""
+        """Forward one read. Returns False if there is nothing more to read now."""
         try:
             data = os.read(fd, _PIPE_READ)
         except BlockingIOError:
@@ -302,7 +302,7 @@ class _Command:
             self._status = ended[self.pid]
 
     def finish(self, wake: int) -> None:
-        """Pass on the rest of the output, report the exit, and stay while it is needed."""
+        """Forward the rest of the output, report the exit, and stay while it is needed."""
         for fd in list(self._outputs):
             for _ in range(_LAST_OUTPUT // _PIPE_READ):
                 if not self._forward(fd):
@@ -311,9 +311,9 @@ class _Command:
         status = 0 if self._status is None else self._status
         self._stream.queue_message(wire.EXIT, code=os.waitstatus_to_exitcode(status))
         self._stream.flush()
-        # A process in the background may still write to these pipes; without a reader it would
-        # be killed by SIGPIPE, so this process stays and reads until the last writer is gone.
-        # And input that is still on its way must be taken: closing on it would be a reset, which
+        # A background process may still write to these pipes, and SIGPIPE would kill it if they had
+        # no reader. So this process reads until the last writer is gone. It also reads input that
+        # is still on its way, because closing before that resets the connection, and the reset
         # could overtake the exit.
         self._drain(wake)
 
@@ -352,7 +352,7 @@ def _launch(
     tty: bool,
     user: User | None = None,
 ) -> int:
-    """Fork and exec; raises the child's own OSError when that fails."""
+    """Fork and exec. Raises the child's own OSError if that fails."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -387,7 +387,7 @@ def _become(
     user: User | None,
     report: int,
 ) -> None:
-    """In the forked child: turn into the command, or report why not. Never returns."""
+    """In the forked child: become the command, or report the error. Never returns."""
     path = b""
     try:
         os.setsid()
@@ -396,7 +396,7 @@ def _become(
             import termios
 
             fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
-        # Python ignores these two, and an ignored signal stays ignored across exec.
+        # Python ignores the first two, and an ignored signal stays ignored across exec.
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         for target, source in enumerate(streams):

@@ -57,18 +57,18 @@ class Connector:
         try:
             self._socket.send(b"-%d" % number)
         except OSError:
-            return  # The jail does not read its answers; only its own requests fail.
+            return  # The jail does not read its answers, so only its own requests fail.
 
 
 def _connect(path: bytes) -> socket.socket:
-    # The socket itself is opened, not its name: a link in its place is refused.
+    # This opens the socket without following a link in its place.
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             raise OSError(88, os.strerror(88), path)
         peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Not blocking: with a full queue the jail hears so, and the keeper never waits.
+            # Not blocking: if the queue is full, the jail gets an error and the keeper goes on.
             peer.setblocking(False)
             peer.connect(b"/proc/self/fd/%d" % fd)
             peer.setblocking(True)

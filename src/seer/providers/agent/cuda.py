@@ -1,7 +1,7 @@
 """Move the GPU memory of processes to the host and back, with CUDA's checkpoint functions.
 
-The driver (570 or newer) does it for any process, without that process's help; its CUDA calls wait
-meanwhile. This runs in a fork of the keeper, never in a jail.
+The driver (570 or newer) does this for any process, without the help of that process, whose CUDA
+calls wait meanwhile. This runs in a fork of the keeper, never in a jail.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 
 _RUNNING, _LOCKED, _CHECKPOINTED = 0, 1, 2
 _LOCK_PATIENCE_MS = 10_000
-"""How long work that a process has already given to the GPU may take to finish."""
+"""Milliseconds in which work that is already on the GPU must finish."""
 _TOOLS = {"PATH": "/usr/bin:/bin:/usr/local/bin:/usr/sbin:/sbin"}
 
 
@@ -20,7 +20,7 @@ class _LockArguments(ctypes.Structure):
 
 
 class Driver:
-    """CUDA's checkpoint functions. Each gives what went wrong, or nothing."""
+    """CUDA's checkpoint functions. Each returns an error message, or an empty string."""
 
     def __init__(self) -> None:
         """Load the driver's library.
@@ -39,7 +39,7 @@ class Driver:
         return None if failed else state.value
 
     def lock(self, pid: int) -> str:
-        """Let the process's work on the GPU finish, and have its further CUDA calls wait."""
+        """Let the process's work on the GPU finish, and make its further CUDA calls wait."""
         arguments = _LockArguments(timeout_ms=_LOCK_PATIENCE_MS)
         return self._call("Lock", pid, ctypes.byref(arguments))
 
@@ -48,7 +48,7 @@ class Driver:
         return self._call("Checkpoint", pid, None)
 
     def restore(self, pid: int) -> str:
-        """Take a GPU again, and move the memory back; the process is locked afterwards."""
+        """Take a GPU again and move the memory back. The process stays locked."""
         return self._call("Restore", pid, None)
 
     def unlock(self, pid: int) -> str:
@@ -73,8 +73,7 @@ def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
         room: Bytes that the host, or the machine's memory limit, has left.
 
     Returns:
-        Why it stays on the GPU, empty when nothing is left there; and what was moved, in MiB by
-        GPU.
+        Why memory stays on the GPU, empty if none does; and the moved MiB by GPU.
     """
     try:
         driver = Driver()
@@ -85,7 +84,7 @@ def suspend(pids: list[int], room: int) -> tuple[str, dict[str, int]]:
         return "", {}
     used = memory_of(using)
     if used is None:
-        return "nvidia-smi does not tell how much it is", {}
+        return "nvidia-smi does not report how much it is", {}
     needed = sum(used.values())
     if needed > room >> 20:
         return f"{needed} MiB on the GPU, and room for {room >> 20} MiB in memory", {}
@@ -103,8 +102,8 @@ def restore(pids: list[int], needs: dict[str, int]) -> str:
 
     Args:
         pids: The processes of a machine.
-        needs: MiB that must be free, by GPU. This is looked at first, because a process whose
-            restore has failed for want of memory is lost.
+        needs: MiB that must be free, by GPU. This is checked first, because a process whose
+            restore fails for lack of memory is lost.
 
     Returns:
         What prevents it; empty if all of them can continue.
@@ -128,7 +127,7 @@ def restore(pids: list[int], needs: dict[str, int]) -> str:
 
 
 def memory_of(pids: list[int]) -> dict[str, int] | None:
-    """MiB of GPU memory that processes use together, by GPU; None where that is not known."""
+    """MiB of GPU memory that processes use together, by GPU; None if that is unknown."""
     used: dict[str, int] = {}
     unknown = set(pids)
     for gpu, pid, amount in _ask("--query-compute-apps=gpu_uuid,pid,used_memory"):
@@ -145,7 +144,7 @@ def free_memory() -> dict[str, int]:
 
 
 def _ask(query: str) -> list[tuple[str, str, str]]:
-    """The lines of a table of `nvidia-smi` with three columns; none where it does not answer."""
+    """The lines of a table of `nvidia-smi` with three columns; empty if it does not answer."""
     command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
-"""File operations for one connection, done inside the jail with the jail's own view and rights.
+"""File operations for one connection, done in the jail with the jail's own view and permissions.
 
-So a symlink that an agent planted leads nowhere the agent could not go itself. Errors travel as
-the errno and the path.
+So a link that an agent planted leads only where the agent itself could go. Errors are sent as the
+errno and the path.
 """
 
 # pathlib would be most of what this process imports.
@@ -53,7 +53,7 @@ def read(stream: FrameStream, request: Message, path: bytes) -> None:
 
 
 def write(stream: FrameStream, request: Message, path: bytes) -> None:
-    """Receive a file's bytes, and put it in place only when all of them are written."""
+    """Receive a file's bytes, and put the file in place once all are written."""
     mode = wire.get_int(request, "mode", 0o644) & 0o777
     try:
         if wire.get_int(request, "append", 0):
@@ -62,7 +62,7 @@ def write(stream: FrameStream, request: Message, path: bytes) -> None:
             _replace(stream, path, mode)
     except OSError as error:
         stream.fail(error, path)
-        # The sender may still be sending; let it, or the error could be lost with the connection.
+        # Let the sender finish, or the error could be lost with the connection.
         while not stream.at_end and (found := stream.wait_frame()) is not None:
             if found[0] == wire.END:
                 break
@@ -87,13 +87,13 @@ def _replace(stream: FrameStream, path: bytes, mode: int) -> None:
         raise OSError(_EISDIR, os.strerror(_EISDIR), path)
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.access(path, os.W_OK):
-        # Replacing it would need no right to the file itself.
+        # Replacing it would not need permission for the file itself.
         raise OSError(_EACCES, os.strerror(_EACCES), path)
     _make_parents(path)
     folder = os.path.dirname(path)
     temporary = os.path.join(folder, b".seer-" + os.urandom(8).hex().encode())
-    # The mode is given at birth: in some jails, changing it later has no effect. This process
-    # serves one request, so its mask affects nothing else.
+    # The file is created with its mode, because in some jails a later change has no effect. This
+    # process serves one request, so its umask affects nothing else.
     os.umask(0)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
@@ -138,7 +138,7 @@ def status(stream: FrameStream, request: Message, path: bytes) -> None:
 
 
 def listing(stream: FrameStream, request: Message, path: bytes) -> None:
-    """Describe everything in a folder, in frames of some hundred entries."""
+    """Describe everything in a folder, in frames of several hundred entries."""
     entries: list[Encodable] = []
     with os.scandir(path) as found:
         stream.queue(wire.OK)
@@ -156,7 +156,7 @@ def listing(stream: FrameStream, request: Message, path: bytes) -> None:
 
 
 def make_folder(stream: FrameStream, request: Message, path: bytes) -> None:
-    """Make a folder and its parents; one that is there already is fine."""
+    """Make a folder and its parents. An existing folder is not an error."""
     _make_parents(path.rstrip(b"/"))
     mode = wire.get_int(request, "mode", 0o755) & 0o777
     os.umask(0)

@@ -33,7 +33,7 @@ class FrameStream:
 
     @property
     def unsent(self) -> int:
-        """Bytes that the peer has not taken yet."""
+        """Bytes that wait to be sent."""
         return len(self._unsent)
 
     def receive(self) -> None:
@@ -64,7 +64,7 @@ class FrameStream:
         self.queue(kind, wire.encode(fields))
 
     def send(self) -> None:
-        """Write as much as the peer takes. On a broken connection, drop everything."""
+        """Write what fits without blocking. Drop everything if the connection is broken."""
         while self._unsent:
             try:
                 sent = os.write(self.writing, self._unsent[:_READ])

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _STDERR_KEPT = 8192
 _MOST_CONTROLLERS = 256
-_LIFELINE_CLOSED = "what held its resources is gone"
+_LIFELINE_CLOSED = "the process that held its resources is gone"
 
 
 def main() -> None:
     """Read the settings, fork a reaper, and supervise the machine until it ends."""
     if os.fork():
-        # The controller is then not the parent, and has no zombie to reap.
+        # So the controller is not the parent, and has no zombie to reap.
         os._exit(0)
     with open(int(sys.argv[1]), "rb") as file:
         settings = wire.decode_message(file.read())
@@ -50,7 +50,7 @@ def main() -> None:
         reaper.wait(pid, resources, settings)
         os._exit(0)
     Keeper(settings, resources).run()
-    # Skip the interpreter's own clean-up; there is nothing for it to do.
+    # Skip the interpreter's own clean-up, which has nothing to do.
     os._exit(0)
 
 
@@ -108,7 +108,7 @@ class Keeper:
         self._reason: str | None = None
         self._lifeline = wire.get_int(settings, "lifeline", -1)
         if self._lifeline >= 0:
-            # This tells the other end that there is a machine.
+            # This tells the other end that the machine exists.
             os.set_blocking(self._lifeline, False)
             try:
                 os.write(self._lifeline, b"k")
@@ -325,7 +325,7 @@ class Keeper:
     # --- the end ------------------------------------------------------------------------------
 
     def _finish(self, reason: str) -> None:
-        # The jail first, so that controllers hear of the end only after it.
+        # End the jail first, so that controllers hear of the end only after it.
         os.close(self._alive)
         self._resources.kill()
         self._resources.record(reason)

@@ -1,7 +1,6 @@
 """A server that starts when its listening socket gets the first connection.
 
-Most machines never use their network, and two more interpreters would be most of a machine's
-memory.
+Most machines never use their network, and two more interpreters would dominate a machine's memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _PAUSE = 10.0
 
 
 class LazyServer:
-    """A listening socket, and the program that serves it once that is needed."""
+    """A listening socket, and the program that serves it on demand."""
 
     def __init__(
         self,
@@ -57,10 +56,10 @@ class LazyServer:
         return self._listener if self.pid == 0 else -1
 
     def start(self) -> None:
-        """Start the program, which will find the connection that is waiting.
+        """Start the program, which accepts the waiting connection.
 
-        Refuses the connection if no process can be started, and for a while after the program has
-        failed quickly several times.
+        Refuses the connection if no process can be started. Also refuses it for a while after the
+        program has failed quickly several times.
         """
         now = time.monotonic()
         if self._failures >= _MOST_FAILURES and now < self._started + _PAUSE:

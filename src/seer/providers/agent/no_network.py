@@ -1,6 +1,6 @@
-"""Says, when pip starts in a machine without a network, why it cannot download anything.
+"""Explains why pip cannot download anything in a machine without a network.
 
-It is copied into the virtual environment of such a machine, whose interpreters import it.
+A copy is in the virtual environment of such a machine, and its interpreters import it.
 """
 
 import os

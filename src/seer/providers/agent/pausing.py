@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Pause:
-    """Whether a machine is paused, and how to pause and resume it."""
+    """Pauses and resumes a machine."""
 
     def __init__(
         self, jail: int, group: Cgroup | None, *, folder: bytes, gpu: bool, memory: int | None
@@ -46,7 +46,7 @@ class Pause:
         """Why GPU memory stays allocated although the machine is paused."""
 
     def pause(self) -> None:
-        """Begin to pause; without a GPU it is done when this returns."""
+        """Begin to pause. Without a GPU, the machine is paused when this returns."""
         if self.paused or self.fd >= 0:
             return
         self.problem = self.kept = ""
@@ -56,7 +56,7 @@ class Pause:
             self._stop()
 
     def resume(self) -> None:
-        """Begin to resume; without a GPU it is done when this returns."""
+        """Begin to resume. Without a GPU, the machine runs when this returns."""
         if not self.paused or self.fd >= 0:
             return
         self.problem = ""
@@ -99,7 +99,7 @@ class Pause:
                 words, needs = work()
                 os.write(said, wire.encode({"words": words[:2000], "needs": needs}))
             except Exception as error:
-                # The edge of this process: it answers with every error.
+                # At the edge of this process, every error becomes an answer.
                 words = f"{type(error).__name__}: {error}"[:2000]
                 os.write(said, wire.encode({"words": words, "needs": self._needs}))
             finally:
@@ -132,7 +132,7 @@ class Pause:
         except OSError as error:
             self.problem = self.problem or str(error)
             if self._gpu:
-                # As for a resume: moved memory must go back.
+                # As in a resume, because moved memory must go back.
                 self.paused = True
                 problem = self.problem
                 self.resume()
@@ -156,7 +156,7 @@ class Pause:
         with open("/proc/meminfo", "rb") as file:
             for line in file:
                 if line.startswith(b"MemAvailable:"):
-                    # A part of it stays free for other programs.
+                    # Leave a part for other programs.
                     rooms.append(int(line.split()[1]) * 1024 * 9 // 10)
         if self._memory is not None:
             group = self._group

@@ -10,7 +10,6 @@ them, and the next start or listing removes it.
 from __future__ import annotations
 
 import os
-import sys
 import time
 
 from . import tree, wire
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
 
     from .wire import Message
 else:
-    # The control groups' file says `import signal`, of which it needs the C half only; the rest
-    # is 8 ms of enumerations.
-    sys.modules.setdefault("signal", signal)
     from . import cgroup
     from .ownership import chown_tree
 
@@ -46,18 +42,18 @@ class MachineResources:
         self.group: cgroup.Cgroup | None = None
 
     def make_group(self) -> None:
-        """Make the machine's control group, where this user may."""
+        """Make the machine's control group, if this user may."""
         try:
             self.group = cgroup.create(self._group_name, memory=self._memory, pids=self._processes)
             with open(os.path.join(self._folder, b"group"), "w") as file:
                 file.write("\n".join(self.group.folders))
         except OSError as error:
             if self._grouped:
-                # The jail was made for one: it lets programs make memory that only a group counts.
+                # The jail relies on a group: its programs may create memory that nothing else counts.
                 self.record(f"its control group could not be made: {error}")
                 self.remove()
                 os._exit(1)
-            # Then the watchdog counts, and the process tree is found through its parents.
+            # The watchdog then sums up the process tree.
             self.group = None
 
     def listen(self) -> socket.socket:
@@ -74,7 +70,7 @@ class MachineResources:
         return listener
 
     def kill(self) -> None:
-        """End every process of the machine; the caller is a subreaper above all of them."""
+        """Kill every process of the machine. This process must be their subreaper."""
         if self.group is not None:
             for folder in self.group.folders:
                 _forbid_forks(folder)
@@ -88,7 +84,7 @@ class MachineResources:
         try:
             record_end(self._state, self.id, reason, at=time.time())
         except OSError:
-            # A full disk must not keep the machine's folder from being removed.
+            # Even on a full disk, the machine's folder must be removed.
             return
 
     def remove(self) -> None:
@@ -111,7 +107,7 @@ class MachineResources:
                     uid = wire.get_int(self._user, "uid")
                     chown_tree(wire.get_bytes(folder, "path"), *owner, only=uid)
                 except OSError as error:
-                    # Its owner can still take it; the machine's own folder must go in any case.
+                    # Its owner can still take it, and the machine's own folder must go anyway.
                     os.write(2, b"the owner of a folder was not changed back: %a\n" % error)
 
 
@@ -136,7 +132,7 @@ def _forbid_forks(folder: str) -> None:
 
 
 def wait(keeper: int, resources: MachineResources, settings: Message) -> None:
-    """Wait for the keeper. If it failed or was killed, end the machine instead of it."""
+    """Wait for the keeper. If it failed or was killed, end the machine in its place."""
     tree.set_name("seer-reaper")
     for key in ("control", "alive", "kill_socket"):
         os.close(wire.get_int(settings, key))

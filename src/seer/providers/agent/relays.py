@@ -1,8 +1,8 @@
 """Connections between a controller and sockets in the machine: one relayed stream each.
 
 After the `OK` frame the connection carries raw bytes in both directions. Listening is shared by
-two requests: `listen` binds a socket for as long as its connection lives; each `accept` waits for
-one program to connect and then carries that connection.
+two requests: `listen` binds a socket while its connection is open, and each `accept` waits for one
+program to connect and then carries that connection.
 """
 
 # pathlib would be most of what this process imports.
@@ -49,10 +49,10 @@ def connect(stream: FrameStream, request: Message, cwd: bytes) -> None:
 
 
 class Listeners:
-    """The sockets bound by `listen` requests, known to the steward and so to its later forks.
+    """The sockets bound by `listen` requests.
 
-    The process that serves a `listen` request hands the bound socket to the steward over a pair
-    of sockets; forks made after that inherit it and can accept.
+    The process that serves a `listen` request passes the bound socket to the steward over a socket
+    pair. Later forks of the steward inherit it and can accept on it.
     """
 
     def __init__(self) -> None:
@@ -67,16 +67,16 @@ class Listeners:
         return self._steward_end.fileno()
 
     def add(self, path: bytes, listener: socket.socket) -> None:
-        """Hand a bound socket to the steward."""
+        """Pass a bound socket to the steward."""
         rights = listener.fileno().to_bytes(4, sys.byteorder)
         self._fork_end.sendmsg([b"+" + path], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def drop(self, path: bytes) -> None:
-        """Have the steward forget a socket."""
+        """Tell the steward to close a socket."""
         self._fork_end.send(b"-" + path)
 
     def update(self) -> None:
-        """In the steward: take in what was handed over."""
+        """In the steward: receive the sockets that were passed."""
         while True:
             try:
                 note, extra, _, _ = self._steward_end.recvmsg(8192, socket.CMSG_SPACE(4))
@@ -98,7 +98,7 @@ class Listeners:
 
 
 def listen(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
-    """Bind a Unix socket for as long as this connection lives."""
+    """Bind a Unix socket while this connection is open."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -142,7 +142,7 @@ def accept(stream: FrameStream, path: bytes, listeners: Listeners) -> None:
 
 
 def relay(stream: FrameStream, peer: socket.socket) -> None:
-    """Pass bytes both ways until both directions have ended."""
+    """Copy bytes both ways until both directions have ended."""
     peer.setblocking(False)
     far = peer.fileno()
     # (from, to, end of the receiving side)

@@ -1,8 +1,8 @@
 """The first process in a machine: accepts connections and serves each from a fork of itself.
 
 It serves an inherited listening socket, or one connection on standard input and output. It holds no
-secrets that its commands do not have. It trusts its requests, because only the controller can reach
-it. When the keeper ends, the steward kills everything that it started, and ends.
+secrets that its commands do not have. It trusts every request, because only the controller can
+reach it. When the keeper ends, the steward kills everything that it started, and ends.
 """
 
 # pathlib would be most of what this process imports.
@@ -90,7 +90,7 @@ class Steward:
             if wake in ready:
                 os.read(wake, 4096)
                 self._collect()
-            # Before new connections: one of them may want to accept on a socket just bound.
+            # Before new connections, because one of them may accept on a socket just bound.
             if self._listeners.fd in ready:
                 self._listeners.update()
             if self._listener.fileno() in ready:
@@ -102,7 +102,7 @@ class Steward:
             if not os.WIFSTOPPED(status):
                 ended[pid] = status
             elif pid in self._servers:
-                # A program in the jail stops a server only to escape its timeout.
+                # Only a program that wants to escape its timeout stops its server.
                 os.kill(pid, signal.SIGKILL)
         self._forget_ended(ended)
 
@@ -116,8 +116,8 @@ class Steward:
                 killed = killed or os.WIFSIGNALED(status)
         if not killed:
             return
-        # Its command is now an orphan like any other, and a command must not outlive its connection
-        # by killing its server. So all orphans are killed.
+        # The command of a killed server is now an orphan. All orphans are killed, so that a command
+        # cannot outlive its connection by killing its server.
         if tree.visible():
             kept = {self._forwarder.pid} if self._forwarder is not None else set[int]()
             self._forget_ended(tree.kill_descendants(spare=self._servers | kept))
@@ -132,7 +132,7 @@ class Steward:
         try:
             pid = os.fork()
         except OSError as error:
-            # A machine at its limit of processes can still report that.
+            # A machine that has no processes left can still report that.
             if not self._context.ends():
                 FrameStream(fd, fd).fail(error)
             os.close(fd)
@@ -206,7 +206,7 @@ def serve(
         stream.fail(OSError(71, f"protocol error: {error}"))
     except OSError as error:
         stream.fail(error, path)
-    except Exception as error:  # the edge of a process: the controller gets every error
+    except Exception as error:  # at the edge of a process, the controller gets every error
         stream.fail(OSError(5, f"the steward failed: {type(error).__name__}: {error}"), path)
 
 

@@ -85,7 +85,7 @@ def parent(pid: int) -> int:
 
 
 def descendants(pid: int, *, spare: set[int] | None = None) -> list[int]:
-    """All descendants of a process, parents before their children, but for spared branches."""
+    """All descendants of a process, parents before children, without the branches in `spare`."""
     found = [child for child in children(pid) if spare is None or child not in spare]
     for child in found:
         found.extend(children(child))
@@ -93,8 +93,8 @@ def descendants(pid: int, *, spare: set[int] | None = None) -> list[int]:
 
 
 def visible() -> bool:
-    """Whether this process may look at its own tree; a jail without /proc cannot."""
-    # Try it: `access` does not know about Landlock.
+    """Whether this process can see its own tree, which needs /proc."""
+    # Open it, because `access` does not know about Landlock.
     try:
         os.close(os.open(f"/proc/{os.getpid()}/task", os.O_RDONLY | os.O_DIRECTORY))
     except OSError:
@@ -123,10 +123,10 @@ def reap(*, stopped: bool = False) -> dict[int, int]:
 def kill_descendants(*, spare: set[int] | None = None) -> dict[int, int]:
     """Kill and reap every descendant of this process, which must be a subreaper.
 
-    They are stopped first, so that nothing can fork faster than it is found; then killed.
+    It stops them first, so that no process forks faster than this finds it, and then kills them.
 
     Args:
-        spare: Children that, with all below them, are left alone.
+        spare: Children that survive, with everything below them.
 
     Returns:
         The wait statuses of the children that were reaped.
@@ -150,13 +150,13 @@ def kill_descendants(*, spare: set[int] | None = None) -> dict[int, int]:
 
 
 def kill_tree(root: int, *, spare: set[int] | None = None) -> None:
-    """Send SIGKILL to every descendant of `root`, having stopped them all first."""
+    """Stop every descendant of `root`, then send SIGKILL to all of them."""
     stop_tree(root, spare=spare)
     _signal_all(root, descendants(root, spare=spare), _KILL)
 
 
 def stop_tree(root: int, *, spare: set[int] | None = None) -> list[int]:
-    """Stop every descendant of `root`; gives those that this has stopped, parents first."""
+    """Stop every descendant of `root`. Returns those that this has stopped, parents first."""
     seen: set[int] = set()
     stopped: list[int] = []
     # A stopped process does not fork, so each round only finds what was forked just before.
@@ -196,7 +196,7 @@ def _signal_all(root: int, tree: list[int], number: int, *, only: list[int] | No
         except OSError:
             continue
         try:
-            # Looked up after the handle exists: a recycled number has a parent elsewhere.
+            # Checked after the handle exists, because a reused number has another parent.
             if parent(pid) in family:
                 signal.pidfd_send_signal(handle, number)
         except (ProcessLookupError, PermissionError):

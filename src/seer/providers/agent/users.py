@@ -20,7 +20,7 @@ class User:
 
 
 def find_user(wanted: bytes) -> User:
-    """A user by name or number, as the machine's own /etc/passwd has it.
+    """A user by name or number, from the machine's own /etc/passwd.
 
     Raises:
         OSError: There is no such user.

@@ -135,7 +135,7 @@ class Watchdog:
         return None
 
     def _lost_room(self) -> bool:
-        """Whether the disks have less room by a quarter of what the machine may still use."""
+        """Whether the disks lost at least a quarter of the room that the machine may still use."""
         spare_bytes = (self._disk or 0) - self._last[0]
         spare_files = (self._files or 0) - self._last[1]
         return any(
@@ -194,7 +194,7 @@ def _count_files(folders: list[bytes], pids: list[int]) -> Iterator[tuple[int, i
     while waiting:
         folder = waiting.pop()
         try:
-            # Nothing here is opened but folders, and a link is never one.
+            # This opens only folders, and never follows a link.
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             continue
@@ -221,7 +221,7 @@ def _count_files(folders: list[bytes], pids: list[int]) -> Iterator[tuple[int, i
 
 
 def _unlinked(pids: list[int], seen: set[tuple[int, int]]) -> Iterator[int]:
-    """Sizes of files that have no name any more but are still open."""
+    """Sizes of open files that have no name any more."""
     for pid in pids:
         try:
             names = os.listdir(f"/proc/{pid}/fd")

@@ -1,9 +1,9 @@
-"""Frames and values, as spoken between controllers, stewards and keepers over any byte stream.
+"""The frames and values that controllers, stewards and keepers exchange over byte streams.
 
 A frame is four bytes of length (big-endian, counting kind and payload), one byte of kind, and the
-payload. Structured payloads are bencoded: integers, byte strings, lists and dictionaries. That
-carries file names of any bytes, has one spelling per value, and needs no import; `json` would
-cost a tenth of a machine's start. This module holds no sockets and no protocol, only the format.
+payload. Structured payloads are bencoded: integers, byte strings, lists and dictionaries. Bencoding
+can express file names of any bytes and needs no import, while importing `json` would take a tenth
+of a machine's start. This module has only the format: no sockets, and no protocol.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ END = b"F"
 
 
 class WireError(ValueError):
-    """The peer sent something that is not of this protocol."""
+    """The peer violated the protocol."""
 
 
 def frame(kind: bytes, payload: bytes = b"") -> bytes:
@@ -66,7 +66,7 @@ class Splitter:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take in what was read."""
+        """Add bytes that were read."""
         self._buffer += data
 
     def next(self) -> tuple[bytes, bytes] | None:
@@ -89,7 +89,7 @@ class Splitter:
 
 
 def encode(value: Encodable) -> bytes:
-    """Bencode a value. Text becomes its bytes as the file system spells them."""
+    """Bencode a value. Text is encoded as the file system encodes names."""
     out: list[bytes] = []
     _encode(value, out)
     return b"".join(out)
