@@ -306,7 +306,7 @@ def test_options_come_as_mappings_or_as_themselves() -> None:
     ("given", "message"),
     [
         ({"ap": "x"}, "provider_options='ap': Modal has: app, environment"),
-        ({"app": ""}, "ModalOptions.app='': must be a text"),
+        ({"app": ""}, "ModalOptions.app='': must be a non-empty string"),
         (RunPodOptions(), "must be ModalOptions or a mapping"),
     ],
 )

@@ -49,7 +49,7 @@ class MachineResources:
                 file.write("\n".join(self.group.folders))
         except OSError as error:
             if self._grouped:
-                # The jail relies on a group: its programs may create memory that nothing else counts.
+                # The jail relies on the group to count memory that no process has mapped.
                 self.record(f"its control group could not be made: {error}")
                 self.remove()
                 os._exit(1)

@@ -136,7 +136,7 @@ MAP: dict[type[BaseException], _Make] = {
     StreamTerminatedError: _passing,
     OSError: _passing,
 }
-"""Modal's exception -> Seer's. Only the exact class counts."""
+"""Seer's error for each exception of Modal."""
 
 
 def translate(error: BaseException) -> SeerError | None:

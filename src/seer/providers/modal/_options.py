@@ -25,13 +25,13 @@ class ModalOptions:
     region: str | None = None
     cloud: str | None = None
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Secrets stored at Modal -> which of their variables programs in the machine get."""
+    """Secrets stored at Modal, each with the variables that programs in the machine get."""
 
     def __post_init__(self) -> None:
         for name in ("app", "volume", "image", "region", "cloud", "environment"):
             value: object = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):
-                raise ConfigError(f"ModalOptions.{name}", value, "must be a text, and not empty")
+                raise ConfigError(f"ModalOptions.{name}", value, "must be a non-empty string")
 
 
 def read_options(given: object) -> ModalOptions:

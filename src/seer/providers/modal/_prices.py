@@ -1,4 +1,4 @@
-"""What Modal's machines cost. Modal has no API for prices, so this is a table with a date."""
+"""The prices of Modal's machines. Modal has no API for them, so this is a table with a date."""
 
 from seer.providers._gpus import spelled_by
 
@@ -23,10 +23,10 @@ _GPU_SECOND = {
 GPUS = tuple(_GPU_SECOND)
 """Modal's names of its GPUs."""
 _CORE_SECOND = 0.00003942
-"""A physical core of a sandbox; sandboxes cost more than functions."""
+"""A physical core of a sandbox. Sandboxes cost more than functions."""
 _GIB_SECOND = 0.00000672
 _CORES, _GIB = 0.125, 0.125
-"""What a sandbox reserves when it asks for nothing."""
+"""What a sandbox reserves by default."""
 
 
 def price_per_second(

@@ -43,7 +43,7 @@ _END_PATIENCE = 60.0
 SAY_EVERY = 10.0
 """Seconds between two messages while waiting for a machine."""
 _TIMED_OUT, _TERMINATED = 124, 137
-"""Return codes with which the SDK tells Modal's own ways of ending a sandbox."""
+"""The SDK's return codes for sandboxes that Modal itself has ended."""
 
 
 class ModalRental(Rental):
@@ -70,7 +70,7 @@ class ModalRental(Rental):
             return SandboxLostError("terminated")
         if code == _TERMINATED:
             return PreemptedError(
-                "terminated by Modal, or from its dashboard: preempted, or stopped by somebody; "
+                "terminated by Modal or from its dashboard (preempted, or stopped by a person); "
                 "start again"
             )
         return SandboxLostError(f"its first process ended with exit code {code}")
@@ -118,7 +118,7 @@ async def create(
         patience: Seconds to wait for a machine, once the image is there.
 
     Raises:
-        ProviderError: With Modal's words: credentials, quota, capacity, GPU, image.
+        ProviderError: With Modal's message about credentials, quota, capacity, GPU or image.
     """
     began = time.monotonic()
     app = await app_of(options)
@@ -142,7 +142,7 @@ async def create(
     except BaseException:
         creating.cancel()
         await asyncio.gather(creating, return_exceptions=True)
-        # The SDK ends what it waits for, but not what it has just created, or is just creating.
+        # The SDK ends a sandbox that it waits for, but not one that it is just creating.
         await asyncio.shield(_end_tagged(app, {"creation": creation}))
         raise
     logger.info("Modal sandbox %s: %.1f s", sandbox.object_id, time.monotonic() - began)
@@ -155,7 +155,7 @@ async def _end_tagged(app: modal.App, tags: dict[str, str]) -> None:
             async for sandbox in modal.Sandbox.list.aio(app_id=app.app_id, tags=tags):
                 await sandbox.terminate.aio()
     except ProviderError as error:
-        logger.warning("what was being created at Modal ends by itself: %s", error)
+        logger.warning("a sandbox that was being created at Modal ends by itself: %s", error)
 
 
 async def _when_placed(
@@ -170,7 +170,7 @@ async def _when_placed(
             return creating.result()
         waited = time.monotonic() - began
         if waited >= patience:
-            raise CapacityError(f"Modal has had no machine for gpu={spec.gpu!r} for {waited:.0f} s")
+            raise CapacityError(f"Modal had no machine for gpu={spec.gpu!r} for {waited:.0f} s")
         logger.warning(
             "gpu=%r at Modal: no capacity yet; waited %.0f s, up to %.0f s more",
             spec.gpu,
@@ -237,7 +237,7 @@ async def _create(
 
 
 def _secrets(spec: MachineSpec, options: ModalOptions) -> dict[str, tuple[str, ...]]:
-    """Modal's secrets for a sandbox -> the variables that each must have."""
+    """Modal's secrets for a sandbox, each with the variables that it must have."""
     return {**dict.fromkeys(spec.kept_secrets, ()), **options.secrets}
 
 
@@ -306,7 +306,7 @@ async def running(options: ModalOptions) -> list[ModalRental]:
 
 
 _TOOLS = ("git",)
-"""What preparing needs beside Python."""
+"""What preparation needs besides Python."""
 
 
 def image_for(spec: MachineSpec, options: ModalOptions) -> modal.Image:

@@ -1,6 +1,6 @@
-"""Machines on a Ray cluster: Ray finds the node and counts the resources, the rest is in `remote`.
+"""Machines on a Ray cluster. Ray finds the node and counts resources; the rest is in `remote`.
 
-One actor per machine holds its CPUs, GPUs and memory, and is the way to its node:
+One actor per machine holds its CPUs, GPUs and memory, and gives access to its node:
 
     controller --lines of JSON--> driver (a child: the one process that talks to Ray)
                                      `--Ray--> actor on the node that had room

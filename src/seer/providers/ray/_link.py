@@ -68,7 +68,7 @@ class RayLink(Link):
         try:
             shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             if not hmac.compare_digest(shown, self._certificate):
-                raise HostUnreachableError(f"{self.name}: somebody else answers at its address")
+                raise HostUnreachableError(f"{self.name}: another server answers at its address")
             writer.write(json.dumps({**request, "secret": self._secret}).encode() + b"\n")
             async with asyncio.timeout(_CONNECT_PATIENCE):
                 line = await reader.readline()

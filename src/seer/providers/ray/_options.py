@@ -13,12 +13,12 @@ class RayOptions:
     """Options of `provider="ray"`."""
 
     address: str = ""
-    """`host:port` of the cluster's head, or `auto` for the one that runs on this machine; empty is
-    `RAY_ADDRESS`. Without either, a Ray of its own is started here, and ends with the program."""
+    """`host:port` of the cluster's head, or `auto` for the cluster on this machine; empty is
+    `RAY_ADDRESS`. Without either, Seer starts a Ray here, which ends with the program."""
     resources: Mapping[str, float] = field(default_factory=dict[str, float])
     """Custom resources that a sandbox takes, as the cluster's nodes declare them."""
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Labels that the node must have: name -> value, in Ray's words for label selectors."""
+    """Labels that the node must have, by name, in the syntax of Ray's label selectors."""
     node: str = ""
     """The id of the node to use, or its beginning; empty leaves the choice to Ray."""
     cpus: float = 1.0
@@ -62,7 +62,7 @@ def read_options(given: object) -> RayOptions:
             raise ConfigError(where, amount, "must be a number above zero")
         if name in ("CPU", "GPU", "memory"):
             where = f"provider_options['resources'][{name!r}]"
-            raise ConfigError(where, amount, "is what cpus, gpu_count and memory say")
+            raise ConfigError(where, amount, "is set by cpus, gpu_count and memory")
     return replace(options, address=address)
 
 

@@ -8,10 +8,12 @@ Unix sockets there, over TLS, one per connection:
     dial     from then on the bytes of the socket
     run      frames: kind (1 byte), length (4 bytes), data; see the kinds below
 
-Every program gets one end of a *lifeline*, a socket that a machine's keeper holds on to. When this
-process ends, for any reason, so does the keeper's line, and with it the machine. When the
-keeper's end is closed, the machine is over, and so is this actor. When Ray says that the last
-driver is gone, the keeper hears of it and ends a machine that was not detached.
+Every program gets one end of a *lifeline*, a socket that the machine's keeper keeps open. When this
+process ends for any reason, the keeper's end is closed, and the keeper ends the machine. When the
+keeper closes its end, the machine has ended, and so this actor ends. When Ray reports that the last
+driver is gone, the keeper is told, and ends a machine that was not detached.
+
+Drivers of other versions of Seer call the actor's methods by name, so these names do not change.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ IN, IN_END, OUT, ERR, EXIT = range(5)
 HEAD_BYTES = 5
 LIFELINE = "SEER_LIFELINE"
 ALONE = b"a"
-"""The byte that a keeper receives on its lifeline when no driver is left."""
+"""The byte that a keeper gets on its lifeline when no driver is left."""
 _HEAD_LIMIT = 1 << 20
 _HEAD_PATIENCE = 15.0
 _CHUNK = 256 * 1024
@@ -67,7 +69,7 @@ class Holder:
         self._leaving = False
         self._ending = False
         self._opening = asyncio.Lock()
-        # A driver that died while this waited for room will never come.
+        # A driver that died while this actor waited for room never contacts it.
         self._timer = threading.Timer(settings["patience"], self._expire)
         self._timer.daemon = True
         self._timer.start()
@@ -75,7 +77,7 @@ class Holder:
     # --- for drivers, through Ray -------------------------------------------------------------
 
     async def way(self) -> dict[str, Any]:
-        """Where it listens, what proves that it is the one, and what it holds."""
+        """How to contact it: its address and certificate, and the resources that it holds."""
         ray: Any = importlib.import_module("ray")
         async with self._opening:
             if self._address is None:
@@ -93,16 +95,16 @@ class Holder:
         }
 
     async def stay(self) -> None:
-        """Not done before the actor is: a process that waits for it learns of the actor's end."""
+        """Never return, so that a process that waits for this learns when the actor has ended."""
         await asyncio.Event().wait()
 
     async def watch(self, driver: str, life: list[Any]) -> None:
-        """Know a driver from now on, until Ray says that it is gone.
+        """Count a driver as alive until Ray reports that it is gone.
 
         Args:
-            driver: What to call it.
-            life: What the driver was promised by `stay`. Such a promise belongs to who asked, and
-                Ray tells everybody who waits for it when that process has died.
+            driver: The driver's name.
+            life: The driver's pending result of `stay`. It belongs to the driver's process, and
+                when that has died, Ray reports it to every process that waits for the result.
         """
         ray: Any = importlib.import_module("ray")
         self._timer.cancel()
@@ -147,7 +149,7 @@ class Holder:
             os._exit(0)
 
     def _leave(self) -> None:
-        """Leave when answers that are under way have arrived; Ray then has the resources again."""
+        """End once the answers under way have arrived. Ray then has the resources again."""
         self._leaving = True
         if not self._clients:
             os._exit(0)
@@ -313,7 +315,7 @@ async def _dial(path: str, writer: asyncio.StreamWriter) -> None:
 
 
 class Splice(asyncio.Protocol):
-    """One end of two streams that are one."""
+    """One end of two streams that are joined."""
 
     other: Splice
 
@@ -361,13 +363,13 @@ def _answer(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The worker's environment without what is Ray's: its token first of all."""
+    """The worker's environment without Ray's variables, which include its token."""
     dropped = ("RAY_", "CUDA_VISIBLE_DEVICES", "PYTHONPATH", "PYTHONHOME")
     return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
 
 
 def _plain_signals() -> None:
-    """In a program that is about to begin: heed all signals, as Ray's workers do not."""
+    """In a new program: handle all signals by default, unlike Ray's workers."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
@@ -384,7 +386,7 @@ def _memory_file(text: str) -> Any:
 
 
 def how_it_ended(root: str, machine: str) -> str | None:
-    """What a node's own record says about the end of a machine; run as a task there."""
+    """What a node's own record says about the end of a machine. Runs as a task on the node."""
     path = os.path.expanduser(root or "~/.seer") + "/state/seer/ended.jsonl"  # noqa: PTH111
     found = None
     with contextlib.suppress(OSError), open(path, encoding="utf-8") as lines:  # noqa: PTH123

@@ -87,7 +87,7 @@ class Driver:
             self._say({"id": number, "kind": "lost", "error": _words(error)})
         except errors.GetTimeoutError as error:
             self._say({"id": number, "kind": "slow", "error": _words(error)})
-        except Exception as error:  # the edge of this process: the controller gets every error
+        except Exception as error:  # at the edge of this process, the controller gets every error
             self._say({"id": number, "kind": type(error).__name__, "error": _words(error)})
         else:
             self._say({"id": number, "ok": answer})
@@ -108,7 +108,7 @@ class Driver:
             self._ray.remote(actor_module.Holder)
             .options(
                 name=_PREFIX + name,
-                # It has to outlive this driver where its machine is detached, or has two holders;
+                # It must outlive this driver if its machine is detached or has another holder.
                 # `watch` tells it when drivers are gone.
                 lifetime="detached",
                 max_restarts=0,
@@ -153,7 +153,7 @@ class Driver:
         return strategies.NodeAffinitySchedulingStrategy(fitting[0], soft=False)
 
     def _look(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """What the cluster has free, and how many wait for it."""
+        """The cluster's free resources, and how many requests wait for them."""
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
         names = {name for node in nodes for name in node}
         largest = {name: max(node.get(name, 0.0) for node in nodes) for name in names}
@@ -173,7 +173,7 @@ class Driver:
         )
 
     def _know(self, name: str, found: Any) -> None:
-        """Have an actor know this driver, and hear of its end."""
+        """Register this driver with an actor, and watch for the actor's end."""
         if name in self._lives:
             return
         life = found.stay.remote()
@@ -215,7 +215,7 @@ class Driver:
     def _end(self, request: Mapping[str, Any]) -> None:
         """End an actor and its machine, or its waiting for room."""
         errors: Any = self._ray.exceptions
-        # It may no longer be wanted before it is made.
+        # The actor may be ended before it is made.
         self._unwanted.add(request["name"])
         try:
             found = self._find(request["name"])
@@ -254,7 +254,7 @@ def _words(error: BaseException) -> str:
 
 def main() -> None:
     """Connect to the cluster that the first line names, then carry out the other requests."""
-    # What Ray prints goes to the log; the answers have a stream of their own.
+    # Ray's output goes to the log, and the answers have their own stream.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lock = threading.Lock()

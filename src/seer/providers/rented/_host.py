@@ -34,13 +34,13 @@ _LAST_WORDS = 5.0
 def preparing_lease(lease: float) -> float:
     """Seconds without a heartbeat after which a rented machine ends while it is prepared.
 
-    A heartbeat is a command, which takes its time, so very short leases are extended.
+    A heartbeat is a command, which takes some time, so very short leases are extended.
     """
     return max(lease, _SHORTEST)
 
 
 class RentedHost(RemoteHost):
-    """A host that is given back with its machine."""
+    """A host that is rented for one machine, and given back with it."""
 
     def __init__(
         self, link: Link, rental: Rental, *, provider: str, lease: float, python: str = ""
@@ -90,7 +90,7 @@ class RentedHost(RemoteHost):
             await asyncio.gather(beating, return_exceptions=True)
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
-        """Start the machine; from then on its keeper decides how long it lives."""
+        """Start the machine. From then on, its keeper decides how long it lives."""
         try:
             machine = await super().start(spec)
         except BaseException as error:
@@ -129,7 +129,7 @@ class RentedHost(RemoteHost):
         return None
 
     async def how_it_ended(self, machine_id: str) -> str | None:
-        """The reason of the machine's end; the vendor's where it is gone."""
+        """The reason of the machine's end; the vendor's if the rented machine is gone."""
         lost = await self._lost()
         if lost is not None:
             self._preempted = isinstance(lost, PreemptedError)
@@ -137,7 +137,7 @@ class RentedHost(RemoteHost):
         return await super().how_it_ended(machine_id)
 
     def explain_loss(self, error: SandboxLostError) -> SandboxLostError:
-        """The error for a machine that is lost, or that its vendor took away."""
+        """The error for a lost machine; `PreemptedError` if its vendor ended it."""
         return PreemptedError(str(error)) if self._preempted else error
 
     async def machine_ended(self) -> None:

@@ -9,6 +9,12 @@ from typing import TypeVar
 
 from seer.errors import CapacityError, SandboxLostError
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FIRST_PAUSE = 2.0
+_LONGEST_PAUSE = 30.0
+
 
 class Rental(ABC):
     """A machine that is paid for until it ends. Errors are Seer's, with the vendor's message."""
@@ -16,7 +22,7 @@ class Rental(ABC):
     id: str
     """The vendor's id of it."""
     price: float | None
-    """US dollars per second; None where it is not known."""
+    """US dollars per second; None if that is unknown."""
 
     @abstractmethod
     async def lost(self) -> SandboxLostError | None:
@@ -43,41 +49,26 @@ class Rental(ABC):
         """
 
 
-CODES = {
-    "terminated": 80,
-    "timeout": 81,
-    "idle": 82,
-    "lease": 83,
-    "controller is gone": 84,
-    "memory limit": 85,
-    "disk limit": 86,
-    "first process": 87,
-    "keeper was killed": 88,
+_ENDS = {
+    80: ("terminated", "terminated"),
+    81: ("timeout", "its timeout passed"),
+    82: ("idle", "it was idle for too long"),
+    83: ("lease", "its controller was silent for longer than the lease"),
+    84: ("controller is gone", "its controller is gone"),
+    85: ("memory limit", "it was over its memory limit"),
+    86: ("disk limit", "it was over its disk limit"),
+    87: ("first process", "its first process ended"),
+    88: ("keeper was killed", "its keeper was killed"),
 }
-"""Words in a reason -> exit code of the rental monitor. The first match counts."""
-_REASONS = {
-    80: "terminated",
-    81: "its timeout passed",
-    82: "it was idle for too long",
-    83: "its controller was silent for longer than the lease",
-    84: "its controller is gone",
-    85: "it was over its memory limit",
-    86: "it was over its disk limit",
-    87: "its first process ended",
-    88: "its keeper was killed",
-}
+"""Exit codes of the rental monitor: words in the reason of an end, and the reason in full."""
+
+CODES = {words: code for code, (words, _) in _ENDS.items()}
+"""The exit code for each of these words in a reason. The first match counts."""
 
 
 def reason_of(code: int) -> str | None:
-    """The reason that an exit code stands for; None where it stands for none."""
-    return _REASONS.get(code)
-
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-FIRST_PAUSE = 2.0
-_LONGEST_PAUSE = 30.0
+    """The reason that an exit code stands for; None for other codes."""
+    return _ENDS[code][1] if code in _ENDS else None
 
 
 async def retry_until_capacity(
@@ -87,7 +78,7 @@ async def retry_until_capacity(
 
     Args:
         attempt: Called with the seconds left.
-        what: What is waited for, for people.
+        what: What is waited for, for messages.
         patience: Seconds after which to give up.
 
     Raises:

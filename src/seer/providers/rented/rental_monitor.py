@@ -70,7 +70,7 @@ class RentalMonitor:
             silent = time.time() - os.stat(self._beat).st_mtime
         except OSError:
             silent = time.monotonic() - self._began
-        # Setting the clock must not make a machine live forever.
+        # A clock that was set back must not make a machine live forever.
         if silent > self._lease or silent < -self._lease:
             return (
                 f"its controller was silent for longer than the lease of {self._lease:g} s "
@@ -87,7 +87,7 @@ class RentalMonitor:
         return any(self._is_kept(os.path.join(folder, name)) for name in names)
 
     def _is_kept(self, folder: str) -> bool:
-        """Whether somebody holds the lock of a sandbox's folder."""
+        """Whether a process holds the lock of a sandbox's folder."""
         try:
             fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -110,7 +110,7 @@ class RentalMonitor:
             return "its keeper was killed"
 
     def _collect(self) -> None:
-        """Collect processes whose parents have ended; the first process inherits them."""
+        """Reap processes whose parents have ended. The first process inherits them."""
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass

@@ -1,7 +1,7 @@
 """RunPod's API: requests, and its errors as Seer's.
 
-Plain HTTP: of the vendor's SDK only these five requests would be used, and it brings a cloud
-storage client, a web framework and a second SSH client along (docs/decisions/runpod-http.md).
+This is plain HTTP. Seer would use only five requests of the vendor's SDK, which depends on a cloud
+storage client, a web framework and a second SSH client (docs/decisions/runpod-http.md).
 """
 
 import asyncio
@@ -48,7 +48,7 @@ ERRORS: tuple[tuple[str, Callable[[str], SeerError]], ...] = (
     ("unauthorized", lambda words: CredentialsError(f"RunPod: {words}; {_KEY_PAGE}")),
     ("forbidden", lambda words: CredentialsError(f"RunPod: {words}; {_KEY_PAGE}")),
 )
-"""Words in RunPod's messages, which have no codes -> Seer's error. The first match counts."""
+"""Seer's error for words in RunPod's messages, which have no codes. The first match counts."""
 
 
 def has_key() -> bool:
@@ -74,7 +74,7 @@ async def request(query: str, variables: Mapping[str, object], *, repeat: bool) 
         repeat: Whether it may be sent again if no answer came.
 
     Raises:
-        ProviderError: With RunPod's words.
+        ProviderError: With RunPod's message.
         HostUnreachableError: RunPod cannot be reached.
     """
     key = os.environ.get("RUNPOD_API_KEY", "").strip()

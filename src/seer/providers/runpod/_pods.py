@@ -77,8 +77,8 @@ def _offer(found: dict[str, Any], cloud: str) -> GpuOffer:
 def choose(wanted: str, found: Sequence[GpuOffer]) -> list[GpuOffer]:
     """The offers that a name stands for: those in stock first, then the cheapest.
 
-    RunPod's own name is taken as it is. `A100` stands for every A100, `A100-80GB` for those with
-    80 GB.
+    RunPod's own names stand for themselves. `A100` stands for every A100, and `A100-80GB` for those
+    with 80 GB.
 
     Raises:
         UnknownGpuError: There is no such GPU; the message names those that exist.
@@ -213,7 +213,7 @@ async def rent(spec: MachineSpec, options: RunPodOptions) -> Pod:
 
     Raises:
         CapacityError: None of the GPUs with this name is available.
-        ProviderError: With RunPod's words.
+        ProviderError: With RunPod's message.
     """
     wanted = await _request_for(spec, options)
     if spec.gpu is None:

@@ -95,7 +95,7 @@ class SshLink(Link):
             raise HostRefusedError(
                 f"{self.name}: its host key is not the known one ({error}). If the host is new to "
                 f"you, log in once with `ssh {self.name}` and compare the fingerprint; if it is "
-                f"not, someone may be in between"
+                f"not, someone may be intercepting the connection"
             ) from error
         except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
             raise HostRefusedError(
@@ -186,7 +186,7 @@ class SshLink(Link):
                     raise HostUnreachableError(f"{self.name}: {error}") from error
                 if error.code == _CONNECT_FAILED and self._forwards:
                     raise FileNotFoundError(f"{self.name}: nothing listens on {path!r}") from None
-                # Perhaps it is forbidden: servers do not say. The pump finds out.
+                # Forwarding may be forbidden, which servers do not report. The pump finds out.
             except (asyncssh.Error, OSError) as error:
                 raise HostUnreachableError(f"{self.name}: {error}") from error
         wire = await self._dial_with_pump(connection, path, on_data, on_end)
@@ -221,7 +221,7 @@ class SshLink(Link):
 async def _feed(
     process: "asyncssh.SSHClientProcess[bytes]", stdin: bytes | AsyncIterable[bytes]
 ) -> None:
-    # A program may end before it has read its input; its other streams say why.
+    # A program may end before it has read its input. Its other streams say why.
     with contextlib.suppress(OSError, asyncssh.Error):
         async for part in chunks(stdin):
             process.stdin.write(part)
@@ -263,7 +263,7 @@ class _Stream(asyncssh.SSHUNIXSession[bytes]):
         self._on_data(data)
 
     def eof_received(self) -> bool:
-        """Nothing more comes, so the wire has ended."""
+        """The wire has ended."""
         self._on_end()
         return False
 

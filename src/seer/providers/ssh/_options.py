@@ -11,7 +11,7 @@ PREFIX = "SEER_SSH_"
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions:
-    """Options of `provider="ssh"`. What is not given comes from `SEER_SSH_...`, by name."""
+    """Options of `provider="ssh"`. Missing ones come from variables such as `SEER_SSH_HOST`."""
 
     host: str = ""
     """A host name, or an alias of the SSH configuration."""
@@ -41,13 +41,13 @@ class SshOptions:
 
 
 def read_options(given: object) -> SshOptions:
-    """Options from what a configuration has, completed from the environment.
+    """Options from the configuration, completed from the environment.
 
     Args:
         given: None, a mapping, or `SshOptions`.
 
     Raises:
-        ConfigError: There is no such option, or a value is of the wrong kind.
+        ConfigError: There is no such option, or a value has the wrong type.
     """
     options = options_from(SshOptions, given, vendor="ssh", prefix=PREFIX)
     if not options.host:

@@ -56,7 +56,7 @@ _PLAIN = frozenset(
         "SecretMissingError",
     }
 )
-"""Errors of a host that are raised here with the same class; each is made from its message."""
+"""Errors of a host that are raised here with the same class. Each takes only a message."""
 
 
 class RemoteHost(Host):
@@ -108,7 +108,7 @@ class RemoteHost(Host):
     # --- machines -----------------------------------------------------------------------------
 
     async def start(self, spec: MachineSpec) -> RemoteMachine:
-        """Start a machine and hold its lease; waits for a GPU while `start_timeout` allows.
+        """Start a machine and hold its lease. Waits up to `start_timeout` for a GPU.
 
         Raises:
             ProviderError: It could not be started; nothing is left running.
@@ -201,7 +201,7 @@ class RemoteHost(Host):
         """
 
     async def machine_ended(self) -> None:
-        """A machine was terminated; a host that is rented for it can go."""
+        """A machine was terminated. A host that was rented for it can be given back."""
 
     def record_end_of(self, machine: RemoteMachine) -> None:
         """Record on this computer how a machine ends. Its host may be gone by then."""
@@ -367,7 +367,7 @@ async def _tar(folder: Path) -> AsyncIterator[bytes]:
 def _entry(path: Path, name: str) -> tarfile.TarInfo | None:
     with tarfile.open(fileobj=BytesIO(), mode="w") as archive:
         entry = archive.gettarinfo(path, name)
-    # Hard links within the folder would refer to members; each is sent whole.
+    # A hard link would refer to another member, so each file is sent whole.
     if entry.islnk():
         entry.type, entry.size = tarfile.REGTYPE, path.stat().st_size
     entry.uid = entry.gid = 0

@@ -1,4 +1,4 @@
-"""A file of hosts that were used, so that a later process finds the machines on them."""
+"""A file of hosts that were used, by which a later process finds the machines on them."""
 
 import contextlib
 import fcntl
@@ -25,7 +25,7 @@ def remember(provider: str, place: str, options: Mapping[str, object]) -> None:
 
 
 def recall(provider: str) -> dict[str, dict[str, Any]]:
-    """Place -> how to reach it."""
+    """The places, each with the options to reach it."""
     from pydantic import TypeAdapter
 
     with contextlib.suppress(OSError, ValueError):

@@ -40,7 +40,7 @@ class RemoteProvider(Provider):
         """All places where machines of this user may run."""
 
     async def host(self, spec: MachineSpec) -> Host | None:
-        """Where a machine like this will run."""
+        """The host on which such a machine will run."""
         return await self._acquire(spec)
 
     async def start(self, spec: MachineSpec) -> Machine:
@@ -49,7 +49,7 @@ class RemoteProvider(Provider):
         if host is None:
             host = await self._acquire(spec)
         elif not isinstance(host, RemoteHost):
-            raise ProviderError(f"host={host!r} is none of the provider {self.name!r}")
+            raise ProviderError(f"host={host!r} does not belong to the provider {self.name!r}")
         try:
             machine = await host.start(spec)
         except BaseException:
@@ -74,7 +74,7 @@ class RemoteProvider(Provider):
     async def list(self) -> list[MachineStatus]:
         """All machines of this user that are running."""
         found = await asyncio.gather(*map(self._list_at, await self._places()))
-        # A host that is known by two names would list everything twice.
+        # A host with two names would otherwise list everything twice.
         once = {status.id.partition("@")[0]: status for each in reversed(found) for status in each}
         return list(once.values())
 
@@ -84,5 +84,5 @@ class RemoteProvider(Provider):
                 host = await self._host_at(place)
                 return await host.machines() if host is not None else []
         except (SeerError, TimeoutError) as error:
-            logger.warning("%s: what runs there cannot be listed: %s", place, error)
+            logger.warning("%s: its machines cannot be listed: %s", place, error)
             return []

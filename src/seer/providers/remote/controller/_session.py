@@ -29,11 +29,11 @@ _ATTEMPT = 10.0
 """Seconds that one attempt at a new wire may take."""
 _FIRST_PAUSES = (0.1, 0.5)
 _BRIEF = 0.5
-"""The same for the last attempt."""
+"""The same for the last attempt before the lease expires."""
 
 
 def _now() -> float:
-    """Seconds on a clock that also runs while the computer sleeps, if there is one."""
+    """Seconds on a clock that also runs while the computer sleeps, if the system has one."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -92,7 +92,7 @@ class Session:
             except FileNotFoundError:
                 raise SandboxLostError("the machine has ended already") from None
             except HostUnreachableError:
-                # It was there a moment ago.
+                # It just answered, so try again.
                 await asyncio.sleep(pause)
         else:
             await self._connect(new=True)
@@ -190,8 +190,8 @@ class Session:
         if not known:
             attempt.close()
             raise SandboxLostError(
-                "the machine's host has given up waiting for this controller; "
-                "the connection was down for longer than the lease"
+                "the machine's host no longer waits for this controller, because the connection "
+                "was down for longer than the lease"
             )
         self._hang_up()
         try:
@@ -246,7 +246,7 @@ class Session:
                 if _now() > began + self._lease:
                     raise SandboxLostError(
                         f"{self._link.name} could not be reached for {self._lease:g} s, the "
-                        f"lease of this machine, which has ended by now: {error}"
+                        f"machine's lease, so the machine has ended: {error}"
                     ) from None
                 logger.debug("%s: %s", self._link.name, error)
             except FileNotFoundError:
@@ -328,7 +328,7 @@ class _Attempt:
                         raise frames.FrameError(f"a frame of kind {kind} before the first")
                     self.answer.set_result(frames.read_attached(payload))
                 elif self._held is not None:
-                    # Their turn comes once the session has taken in the answer.
+                    # The session handles them after the answer.
                     self._held.append((kind, number, payload))
                 else:
                     self._session.handle_frame(kind, number, payload)
@@ -337,7 +337,7 @@ class _Attempt:
             self.on_end()
 
     def deliver(self) -> None:
-        """From now on frames go to the session; first those that came already."""
+        """Pass frames to the session from now on, beginning with those that have arrived."""
         held, self._held = self._held or [], None
         for kind, number, payload in held:
             self._session.handle_frame(kind, number, payload)
@@ -369,7 +369,7 @@ Post = Callable[[int, int, bytes], None]
 
 
 class StreamTransport(asyncio.Transport):
-    """The controller's end of a stream. Nothing in it knows whether there is a wire just now."""
+    """The controller's end of a stream. It does not know whether there is a wire now."""
 
     def __init__(self, number: int, post: Post, forget: Callable[[int], None]) -> None:
         super().__init__()
@@ -401,7 +401,7 @@ class StreamTransport(asyncio.Transport):
             self._pump()
         elif kind == frames.END:
             self._heard_end = True
-            # As of a socket: the other direction may go on.
+            # As with a socket, the other direction may continue.
             if not self._lost and not self._the_protocol.eof_received():
                 self.close()
         elif kind == frames.CLOSE:
@@ -483,7 +483,7 @@ class StreamTransport(asyncio.Transport):
             self._pump()
 
     def is_closing(self) -> bool:
-        """Whether it is, or will be."""
+        """Whether it is closed or about to close."""
         return self._closing
 
     def pause_reading(self) -> None:
@@ -501,11 +501,11 @@ class StreamTransport(asyncio.Transport):
         return not self._paused and not self._closing
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Set who hears of what arrives."""
+        """Set the protocol that gets the data."""
         self._protocol = cast("asyncio.Protocol", protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who hears of what arrives."""
+        """The protocol that gets the data."""
         return self._the_protocol
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -514,5 +514,5 @@ class StreamTransport(asyncio.Transport):
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait."""
+        """Bytes that wait to be sent."""
         return len(self._waiting)

@@ -1,8 +1,8 @@
 """Numbered frames over a wire that may break, and the streams that are made of them.
 
-Both ends of a session use this; it does no input or output. A frame that belongs to a stream is
-counted, and kept until the other end has said that it came. After a cut both ends say how many
-they had received, and the rest is sent again: nothing is lost, repeated or out of order.
+Both ends of a session use this module, which does no input or output. Each end counts the frames of
+streams, and keeps them until the other end acknowledges them. After a cut, both ends report how
+many frames they have received and send the rest again. So no frame is lost, repeated or reordered.
 
     head: kind (1 byte), stream (4), length (4); then the payload
 
@@ -23,11 +23,11 @@ OPEN, DATA, CREDIT, END, CLOSE, ACK, ATTACH, ATTACHED, BYE = range(1, 10)
 gone in both directions; a payload is an errno."""
 
 INCOMING = 1 << 31
-"""Streams that the host opens are numbered from here on."""
+"""The streams that the host opens have numbers above this one."""
 WINDOW = 1 << 20
 """Bytes that a stream may be ahead of its reader."""
 CHUNK = 64 * 1024
-"""Most bytes in a frame of data, so that streams take turns."""
+"""The most bytes in a frame of data, so that streams take turns."""
 FRAME_LIMIT = 1 << 20
 TOKEN_BYTES = 16
 _HEAD = struct.Struct(">BII")
@@ -40,7 +40,7 @@ _ACK_BYTES = 256 * 1024
 
 
 class FrameError(Exception):
-    """The other end does not keep to the protocol."""
+    """The other end violates the protocol."""
 
 
 def frame(kind: int, stream: int, payload: bytes = b"") -> bytes:
@@ -54,7 +54,7 @@ def attach(token: bytes, *, received: int, new: bool, beat: float) -> bytes:
 
 
 def read_attach(payload: bytes) -> tuple[bytes, int, bool, float]:
-    """Token, frames received, whether the session is new, seconds between signs of life."""
+    """Token, frames received, whether the session is new, seconds between heartbeats."""
     try:
         token, received, new, beat = _ATTACH.unpack(payload)
     except struct.error as error:
@@ -90,7 +90,7 @@ def credit(stream: int, count: int) -> tuple[int, int, bytes]:
 
 
 class Splitter:
-    """Cuts what comes from a wire into frames."""
+    """Cuts the bytes of a wire into frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -99,7 +99,7 @@ class Splitter:
         """Frames that are complete with `data`.
 
         Raises:
-            FrameError: What came is not a frame.
+            FrameError: The data is not a frame.
         """
         rest = self._rest
         rest += data
@@ -120,12 +120,12 @@ class Splitter:
 
 
 class Reliable:
-    """One end of a session: what was sent and not yet acknowledged, and what was received."""
+    """One end of a session: frames that are not acknowledged yet, and the number received."""
 
     def __init__(self) -> None:
         self._kept: deque[bytes] = deque()
         self._first = 0
-        """The number of the oldest frame that is kept."""
+        """The number of the oldest kept frame."""
         self.received = 0
         self._told = 0
         self._untold_bytes = 0
@@ -137,26 +137,26 @@ class Reliable:
         return made
 
     def took(self, payload: bytes) -> bool:
-        """Count a frame that came; True when it is time for an `ack`."""
+        """Count a received frame. Returns True when it is time for an `ack`."""
         self.received += 1
         self._untold_bytes += len(payload)
         return self.received - self._told >= _ACK_FRAMES or self._untold_bytes >= _ACK_BYTES
 
     def ack(self) -> bytes:
-        """A frame that tells how many came. It is also a sign of life."""
+        """A frame that acknowledges all received frames. It is also the heartbeat."""
         self._told = self.received
         self._untold_bytes = 0
         return frame(ACK, 0, _COUNT.pack(self.received))
 
     def acknowledged(self, payload: bytes) -> None:
-        """Forget what the other end has."""
+        """Drop the frames that the other end has."""
         try:
             self._forget(_COUNT.unpack(payload)[0])
         except struct.error as error:
             raise FrameError(str(error)) from None
 
     def resume(self, received: int) -> list[bytes]:
-        """What the other end lacks, after a cut."""
+        """The frames that the other end lacks after a cut."""
         self._forget(received)
         self._told = self.received
         return list(self._kept)

@@ -47,10 +47,10 @@ _STATE = "seer-node-"
 
 
 def launch_elsewhere(request: Mapping[str, Any], program: list[str]) -> dict[str, object]:
-    """Start a machine through the request's launcher; gives the answer of its node.
+    """Start a machine through the request's launcher, and return the answer of its node.
 
     Args:
-        request: What was asked for.
+        request: The controller's request.
         program: The command line that runs an operation of `operations.py`.
 
     Raises:
@@ -219,7 +219,7 @@ def state_on_node(base: Path) -> Generator[Path]:
 def sweep_node(base: Path) -> None:
     """Remove what is left of jobs whose processes a scheduler killed all at once."""
     for state in base.glob(f"{_STATE}*"):
-        # A missing lock means that the folder is just being made, a held one that it is in use.
+        # A missing lock means that the folder is being made, and a held one that it is in use.
         locks = [state / "lock", *state.glob("seer/machines/*/lock")]
         with contextlib.ExitStack() as held, contextlib.suppress(OSError):
             if state.lstat().st_uid != os.geteuid():

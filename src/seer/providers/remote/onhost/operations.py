@@ -53,7 +53,7 @@ _SESSION_SERVER = "from seer_remote.session_server import main; main()"
 _EXTRA = "remote.json"
 _CODE = Path(__file__).parents[4]
 _STORE_LIFE = 30 * 86400
-"""Seconds after which a copy that nobody asked for is removed."""
+"""Seconds after which an unused copy is removed."""
 
 
 def main() -> None:
@@ -291,7 +291,7 @@ def _store(name: str) -> str:
     store.mkdir(mode=0o700, exist_ok=True)
     with TransientFolder("draft", inside=store) as draft:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-            # Interpreters older than 3.11.4 have no filters, and need none: it comes from us.
+            # Interpreters older than 3.11.4 have no filters. The archive is from the controller.
             archive.extraction_filter = getattr(tarfile, "tar_filter", None)
             archive.extractall(draft)
         draft.chmod(0o755)

@@ -381,7 +381,7 @@ class SessionServer:
             return
         if stream.read_ended or stream.may_send <= 0:
             if events & (select.EPOLLHUP | select.EPOLLERR) and not stream.may_send > 0:
-                # The other side is gone, but its data wait for credit: stop watching until then.
+                # The other side is gone, but its data wait for credit. Watch it again after that.
                 self._unwatch(stream.fd)
             elif events & (select.EPOLLHUP | select.EPOLLERR):
                 self._close(session, stream, errno.EPIPE)
