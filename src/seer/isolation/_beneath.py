@@ -37,7 +37,7 @@ class _OpenHow(ctypes.Structure):
 def open_beneath(
     root: Root, relative: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o600
 ) -> int:
-    """Open `relative` inside `root` and give the descriptor (closed on exec).
+    """Open `relative` inside `root`, and return the descriptor (closed on exec).
 
     Args:
         root: The folder that must not be left.
@@ -78,7 +78,7 @@ def read_bytes(root: Root, relative: str | os.PathLike[str], *, limit: int | Non
         PathEscapeError: As from `open_beneath`, or it is not a regular file.
         OSError: As from `os.open`; EFBIG when there is more than `limit`.
     """
-    # A planted FIFO must not make the reader wait for a writer.
+    # Opening a planted FIFO must not wait for a writer.
     fd = open_beneath(root, relative, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         _require(fd, stat.S_ISREG, relative, "a regular file")
@@ -122,9 +122,7 @@ def _checked(text: str) -> list[str]:
         raise PathEscapeError(errno.EINVAL, f"{text!r} contains a NUL character", text)
     parts = [part for part in text.split("/") if part not in ("", ".")]
     if text.startswith("/") or ".." in parts:
-        raise PathEscapeError(
-            errno.EXDEV, f"{text!r} must be a relative path without '..'; give one inside it", text
-        )
+        raise PathEscapeError(errno.EXDEV, f"{text!r} must be a relative path without '..'", text)
     return parts
 
 
@@ -170,7 +168,7 @@ def _openat2(folder: int, path: str, flags: int, mode: int) -> int | None:
         code = ctypes.get_errno()
         if code == errno.ENOSYS:
             return None
-        # EAGAIN: something was renamed while the kernel looked, so it could not be sure.
+        # EAGAIN: a rename during the lookup left the kernel unsure of the result.
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code), path)
     raise PathEscapeError(errno.EAGAIN, f"{path!r} keeps changing while it is being opened", path)

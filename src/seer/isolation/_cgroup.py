@@ -5,7 +5,7 @@ standard library. It works if this user may make control groups: version 2 below
 or version 1 as root. Otherwise `create` raises with the reason, and the caller uses a watchdog.
 """
 
-# pathlib would be most of the import time of a keeper that has none otherwise.
+# pathlib would be most of the import time of a keeper.
 # ruff: noqa: PTH102, PTH106, PTH110, PTH112, PTH118, PTH120, PTH123
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _FREEZERS = (
     ("cgroup.freeze", ("0", "1"), "cgroup.events", "frozen 1"),
     ("freezer.state", ("THAWED", "FROZEN"), "freezer.state", "FROZEN"),
 )
-"""The file of each version, what is written to it to thaw and to freeze, and where and how the
-kernel says that everything is frozen."""
+"""For each version: the file, the values that thaw and freeze, and the file and text that report
+that everything is frozen."""
 _FREEZE_PATIENCE = 10.0
 
 
@@ -120,7 +120,7 @@ class Cgroup:
             time.sleep(0.001)
 
     def remove(self, timeout: float = 5.0) -> None:
-        """Remove the group, waiting until its killed processes are gone. Twice is harmless.
+        """Wait until the killed processes are gone, and remove the group. Twice is harmless.
 
         Raises:
             CgroupError: It still has processes after `timeout` seconds.
@@ -201,17 +201,17 @@ def _own_groups() -> dict[str, str]:
 
 
 def _place(own: dict[str, str]) -> str:
-    """Version 2: the nearest group above this process that hands both controllers down."""
+    """Version 2: the nearest group above this process that delegates both controllers."""
     path = own.get("", "/")
     while True:
         folder = os.path.join(_MOUNT, path.strip("/")).rstrip("/")
-        handed = _read(folder, "cgroup.subtree_control").split()
-        if all(name in handed for name in _CONTROLLERS) and os.access(folder, os.W_OK):
+        delegated = _read(folder, "cgroup.subtree_control").split()
+        if all(name in delegated for name in _CONTROLLERS) and os.access(folder, os.W_OK):
             return folder
         if path in ("/", ""):
             raise CgroupError(
-                "no control group above this process hands the memory and pids controllers down "
-                "to this user"
+                "no control group above this process delegates the memory and pids controllers to "
+                "this user"
             )
         path = os.path.dirname(path)
 

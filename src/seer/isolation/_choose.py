@@ -59,12 +59,12 @@ def choose(
     listing = "\n".join(f"  - {reason}" for reason in reasons)
     raise IsolationUnavailableError(
         f"no jail can be set up here, so nothing was started:\n{listing}\n"
-        f"To go without, say isolation='none': the agent's code then runs as you, unconfined."
+        f"To use no jail, set isolation='none'. The agent's code then runs as you, unconfined."
     )
 
 
 def backends() -> dict[BackendName, str | None]:
-    """Each backend with why it cannot be used here; None where it works.
+    """Each backend, with the reason why it cannot be used here; None if it works.
 
     `container` is left out: it is only for machines that hold a single sandbox.
     """

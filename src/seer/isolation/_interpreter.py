@@ -1,8 +1,8 @@
-"""Mounts Seer's own interpreter into a jail at a neutral path, without its neighbours.
+"""Mounts Seer's own interpreter into a jail at a neutral path, and nothing else of its folder.
 
-A jail gets the program, its standard library, its headers and, where it has one, its shared
-`libpython`. It does not get the folder they are installed in: for a system's Python that is
-`/usr`, with the host's `/usr/local` in it. Nor does it get the packages installed there.
+A jail gets the program, its standard library, its headers and, if it has one, its shared
+`libpython`. It does not get the folder that holds them, which is `/usr` for a system's Python and
+includes the host's `/usr/local`. Nor does it get the packages installed there.
 
 An interpreter that was built with a shared `libpython` looks for it at the path it was installed
 to, which a jail does not show. Without `LD_LIBRARY_PATH` it would load the system's library, of
@@ -63,7 +63,7 @@ def interpreter_env(target: str, view: Mapping[str, str]) -> dict[str, str]:
         view: Where the jail sees each mount (`Backend.view`).
     """
     seen = [view[f"{target}-lib/{library.name}"] for library in _shared_libraries()]
-    # Also where the jail shows it at its own path: the interpreter may have been moved there.
+    # Needed even if the jail shows it at its own path, because it may have been moved there.
     return {"LD_LIBRARY_PATH": str(Path(seen[0]).parent)} if seen else {}
 
 
@@ -84,7 +84,7 @@ def _standard_library() -> Path:
 
 @cache
 def _shared_libraries() -> tuple[Path, ...]:
-    """Libraries that the interpreter is linked with and a jail has nowhere else."""
+    """Libraries of the interpreter that a jail has nowhere else."""
     folder = Path(sys.base_prefix, "lib")
     found: set[Path] = set()
     if sysconfig.get_config_var("Py_ENABLE_SHARED"):
@@ -118,7 +118,7 @@ def _copy() -> Path:
         draft.chmod(0o755)
         (draft / "bin").mkdir(mode=0o755)
         shutil.copy2(program, draft / "bin" / _NAME)
-        # With the files' times, because Python compares them with its compiled files.
+        # Keep the files' times, because Python compares them with its compiled files.
         ignored = shutil.ignore_patterns(*_PACKAGES, "test", "idlelib", "ensurepip", "config-*")
         shutil.copytree(library, draft / _LIBRARY, symlinks=True, ignore=ignored)
         (draft / "lib").mkdir(mode=0o755, exist_ok=True)

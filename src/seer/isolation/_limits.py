@@ -21,7 +21,7 @@ _OPTIONS = {
     resource.RLIMIT_SIGPENDING: "sigpending",
 }
 _PENDING_SIGNALS = 4096
-"""For one jail, if the kernel counts them for it alone. POSIX timers count too."""
+"""The limit of one jail, if the kernel counts its signals separately. POSIX timers count too."""
 _LEAST_OPEN_FILES = 256
 _OWNERS_SHARE = 0.5
 """A jail with at least this share runs its owner's code, not an agent's."""
@@ -42,8 +42,8 @@ def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: limits.cpu_seconds,
         resource.RLIMIT_FSIZE: limits.file_size,
-        # Also how many descriptors this user may have in flight over sockets when one more is
-        # sent from this jail.
+        # This also limits the descriptors that the user has in flight over sockets when this jail
+        # sends another one.
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS if own_count else None,
     }
@@ -53,10 +53,10 @@ def rlimits(limits: Limits, *, own_count: bool, own_user: bool) -> dict[int, int
         shared = shared_rlimits(limits)
         shared[resource.RLIMIT_NOFILE] = _shared_open_files(limits)
         if own_count and resource.RLIMIT_MSGQUEUE in shared:
-            # One jail alone must not use up the share.
+            # One jail must not use up the share.
             shared[resource.RLIMIT_MSGQUEUE] //= 2
         if not own_count:
-            # It counts all processes of the user, so the jail's own number cannot be kept by it.
+            # It counts all processes of the user, so it cannot limit those of one jail.
             shared.pop(resource.RLIMIT_NPROC, None)
         for number, value in shared.items():
             given = wanted.get(number)

@@ -33,7 +33,7 @@ def resolve_mounts(policy: Policy) -> list[Resolved]:
     """The policy's mounts, outer targets first.
 
     Raises:
-        IsolationError: A target that cannot be, a source that is missing or must stay invisible.
+        IsolationError: A target is not possible, or a source is missing or must stay invisible.
     """
     found: list[Resolved] = []
     for mount in sorted(policy.mounts, key=lambda mount: mount.target):
@@ -58,7 +58,7 @@ def _check_target(mount: Mount, earlier: Sequence[Resolved]) -> None:
     for other in earlier:
         if target == other.target:
             raise IsolationError(f"two mounts have the target {target!r}; give each its own")
-        # What is in a writable folder may be hostile: a planted link would redirect the mount.
+        # Content of a writable folder may be hostile: a planted link would redirect the mount.
         if other.writable and inside(target, other.target):
             raise IsolationError(
                 f"mount target {target!r} lies inside the writable mount {other.target!r}; "
@@ -67,8 +67,10 @@ def _check_target(mount: Mount, earlier: Sequence[Resolved]) -> None:
 
 
 def _check_source(source: str, mount: Mount, masked: Sequence[Path]) -> None:
-    """A folder inside Seer's checkout may be mounted (experiments keep their workspaces there), the
-    checkout as a whole and anything of the package may not."""
+    """Refuse masked paths, Seer's package and the whole checkout.
+
+    A folder inside the checkout may be mounted, because experiments keep their workspaces there.
+    """
     for path in masked:
         if inside(source, os.path.realpath(path)):
             raise IsolationError(
@@ -84,15 +86,14 @@ def _check_source(source: str, mount: Mount, masked: Sequence[Path]) -> None:
 
 @cache
 def own_paths() -> tuple[Path, ...]:
-    """Seer's package, its checkout, and everything its installed distributions consist of."""
+    """Seer's package, its checkout, and all files of its installed distributions."""
     found = {PACKAGE}
     checkout = PACKAGE.parents[1]
     if PACKAGE.parent.name == "src" and (checkout / "pyproject.toml").is_file():
         found.add(checkout)
     for folder in _site_folders():
         found.update(_distribution_files(folder))
-    # A path beneath another one needs no mask of its own, but one that is inside the checkout is
-    # kept: mounts from inside the checkout are permitted.
+    # Paths inside the checkout stay in the list, because mounts from inside it are permitted.
     return tuple(sorted(found))
 
 

@@ -1,7 +1,7 @@
-"""Give a folder and all in it to another user. Self-contained and standard library only.
+"""Gives a folder and all its content to another user.
 
-A copy of this file travels with the keeper of a machine. What it walks through may be hostile:
-links, folders thousands deep, files that vanish.
+The keeper of a machine runs from a copy of this file, so it is self-contained and uses only the
+standard library. The folder may be hostile: links, thousands of levels, files that vanish.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ def chown_tree(
 ) -> None:
     """Give `root` and everything in it to a user, without following links or leaving the disk.
 
-    A file with several names is left alone unless it is already that user's: one of its names may
-    lie outside, and then it is somebody else's too.
+    A file with several names keeps its owner, because one of its names may be outside the folder.
 
     Args:
         root: A folder, or a descriptor of one.
         uid: The user to give it to.
         gid: The group to give it to.
-        only: Give only what belongs to this user, also where that has several names.
+        only: Give only files of this user, also those with several names.
 
     Raises:
         OSError: As from `os.chown`; ESTALE when a folder was moved out during the walk.
@@ -35,7 +34,7 @@ def chown_tree(
         top = os.fstat(fd)
         if only is None or top.st_uid == only:
             os.fchown(fd, uid, gid)
-        # One descriptor at any depth: the parent is reached by ".." and then checked.
+        # One descriptor is enough at any depth: ".." leads to the parent, which is then checked.
         levels = [_give(fd, top.st_dev, uid, gid, only)]
         path = [top.st_ino]
         while True:
@@ -72,7 +71,7 @@ def _enter(fd: int, name: str) -> int | None:
 
 
 def _give(fd: int, device: int, uid: int, gid: int, only: int | None) -> list[str]:
-    """Give what is in a folder; its folders, still to be walked."""
+    """Give away the content of a folder. Returns its subfolders, which are still to be walked."""
     folders: list[str] = []
     for name in os.listdir(fd):
         try:

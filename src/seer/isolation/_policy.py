@@ -8,7 +8,7 @@ from typing import Literal
 BackendName = Literal["bubblewrap", "container", "landlock", "none"]
 
 JailNetwork = Literal["none", "proxy", "host"]
-"""`proxy`: an own network namespace whose only way out is the proxy's Unix socket."""
+"""`proxy`: a network namespace of its own, whose only way out is the proxy's Unix socket."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +32,8 @@ class Limits:
     keep_cores: bool = False
     """Keep programs on the processors that they were started on."""
     share: float = 0.25
-    """If the jail's user has other programs: the part of that user's limits (descriptors in flight,
-    pending signals, message queues, processes, file watches) that such jails may use together."""
+    """If the jail's user also runs other programs: the part of that user's limits (descriptors in
+    flight, pending signals, message queues, processes, file watches) that all such jails share."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Mount:
 class Users:
     """Several users in one jail, each of them an unprivileged user of the host.
 
-    The jail's first program is root in a user namespace of its own, with the few capabilities there
-    that changing files and users take. Programs of the agent are user 1000.
+    The jail's first program is root in its own user namespace, with the few capabilities that it
+    needs to change files and users. The agent's programs run as user 1000.
     """
 
     root: int
-    """The id of its root on the host."""
+    """The host's id for the jail's root."""
     others: tuple[int, ...]
-    """The ids of 1001, 1002 and so on, on the host."""
+    """The host's ids for the jail's 1001, 1002 and so on."""
     etc: Path
     """A folder that becomes the jail's /etc, and belongs to its root."""
 

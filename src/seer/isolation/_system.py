@@ -51,7 +51,7 @@ class SystemView:
     files: Mapping[str, str]
     """Generated files: path -> content."""
     devices: tuple[str, ...]
-    """Plain device nodes every program may use."""
+    """Plain device nodes that every program may use."""
     gpu_devices: tuple[str, ...]
     """Device nodes of the GPUs, and folders of such nodes."""
     shm_bytes: int
@@ -123,7 +123,7 @@ def make_etc(folder: Path, *, root: int) -> None:
         "/etc/gshadow": f"root:*::\n{USERNAME}:*::\nnogroup:*::\n",
         "/etc/adduser.conf": "",
         "/etc/pam.d/other": _PAM,
-        # Only these have an id on the host.
+        # Only these ids exist on the host.
         "/etc/login.defs": f"UID_MIN {USERS_AGENT}\nGID_MIN {USERS_AGENT}\n",
     }
     for name in ("skel", "pam.d"):

@@ -30,7 +30,7 @@ def take_user(folders: Iterable[Path] = ()) -> tuple[int, int]:
             same folder share a user, because each of them must be able to write there.
 
     Raises:
-        IsolationError: All of them are in use.
+        IsolationError: All users are in use.
     """
     found = [folder.stat() for folder in folders]
     written = {f"{status.st_dev}:{status.st_ino}" for status in found}
@@ -42,12 +42,12 @@ def take_user(folders: Iterable[Path] = ()) -> tuple[int, int]:
             f"a user for the machine cannot be taken, because {str(_FOLDER)!r} cannot be written "
             f"to ({error.strerror}); make /run writable"
         ) from None
-    # Start anywhere, so that a user that was just freed is seldom reused at once.
+    # Start at a random id, so that a user that was just freed is seldom reused at once.
     start = secrets.randbelow(len(MACHINE_UIDS))
     order = [*MACHINE_UIDS[start:], *MACHINE_UIDS[:start]]
     order[:0] = [status.st_uid for status in found if status.st_uid in MACHINE_UIDS]
     try:
-        # Otherwise two processes could both see a lock as free.
+        # Without this lock, two processes could both take the same user.
         fcntl.flock(everyone, fcntl.LOCK_EX)
         for uid in order:
             fd = _open(str(uid))

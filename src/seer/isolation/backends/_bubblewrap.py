@@ -2,7 +2,8 @@
 
 As root, bwrap keeps the host's user namespace, so that it can mount folders that only root can
 reach. `setpriv` in the jail then becomes an unprivileged user permanently. As an ordinary user,
-bwrap makes a user namespace. Its arguments are in a memory file: the process list is public.
+bwrap makes a user namespace. Its arguments are in a memory file, because every user can read the
+process list.
 
 The jail's programs run outside the mount namespace in which their files are mounted. The first
 program opens the root of that namespace, moves to a copy of the namespace, and uses the opened root
@@ -40,9 +41,9 @@ _ENTER = (
 )
 # Otherwise the shell would report a child that a signal ended on the program's standard error.
 _FIRST = 'exec {root}>&2 2>/dev/null; (exec "$@" 2>&{root} {root}>&- {ns}<&-); exit $?'
-# For a jail of several users, see `Users`. The jail's own user makes the namespace, because the
-# kernel charges its owner for what is used in it, and root gives it its ids: before the opened root
-# is taken, because the kernel makes none for programs in a changed root.
+# For a jail with several users, see `Users`. The jail's own user makes the namespace, because the
+# kernel charges its owner for its resources. Root writes its ids. This happens before the first
+# program changes its root, because the kernel makes no user namespace after that.
 _MAKE_USERS = (
     "{hold} & pid=$!; while read x </proc/$pid/uid_map; do "
     'read p n state r </proc/$pid/stat; [ "$state" != Z ] || exit 125; done; '
@@ -97,7 +98,7 @@ class Bubblewrap(Backend):
     def refuses(self, need: Need) -> str | None:
         """Only several users without root; namespaces meet every other need."""
         if need == "users" and os.geteuid() != 0:
-            return "ids for several users of a jail are given out by root; start Seer as root"
+            return "only root can give a jail several user ids; start Seer as root"
         return None
 
     def view(self, mounts: Sequence[Mount]) -> dict[str, str]:
@@ -112,7 +113,7 @@ class Bubblewrap(Backend):
         root = os.geteuid() == 0
         uid = (policy.uid or JAIL_UIDS[0]) if root else _INNER_UID
         if policy.users is not None and (not root or policy.uid is None):
-            raise IsolationError("several users need root, and a user of the jail's own")
+            raise IsolationError("a jail with several users needs root, and a user id of its own")
         inner = uid if policy.users is None else _INNER_UID
         system = system_view(policy, uid=inner, gid=inner)
         fds: list[int] = []
@@ -144,7 +145,7 @@ class Bubblewrap(Backend):
             raise
         own = root and policy.uid is not None
         values = rlimits(policy.limits, own_count=own or not root, own_user=own)
-        # Only the jail's user may be able to enter the folder.
+        # The folder may be closed to all users but the jail's.
         program_line = [_ENV, "--chdir", policy.cwd, _PRLIMIT, *prlimit_arguments(values), *argv]
         before: list[str] = []
         if not root:
@@ -192,7 +193,7 @@ class _Arguments:
             self.add("--perms", "0755", "--dir", path)
 
     def taken(self, path: str) -> None:
-        """Note that `path` is a mount, so nothing needs to be made there."""
+        """Record that `path` is a mount, so that no folder is made there."""
         self._folders.add(path)
 
 
@@ -213,13 +214,13 @@ def _namespaces(arguments: _Arguments, policy: Policy, *, root: bool) -> None:
         arguments.add("--unshare-user", "--disable-userns", "--cap-add", "CAP_SYS_RESOURCE")
         arguments.add("--uid", str(_INNER_UID), "--gid", str(_INNER_UID))
     # bwrap's own process 1 would stay in the namespace that must not be seen. As root, process 1
-    # has to stay root's: the kernel lets bwrap's dying parent process, which has no capabilities
-    # left, signal only that.
+    # must belong to root: when bwrap's parent process dies, it has no capabilities left, and the
+    # kernel lets it signal only processes of root.
     arguments.add("--as-pid-1", "--hostname", HOSTNAME, "--die-with-parent", "--new-session")
 
 
 def _enter(policy: Policy, argv: Sequence[str], root: bool, uid: int) -> list[str]:
-    """What runs in the jail until `argv` does; see the top of this file."""
+    """The commands that run in the jail before `argv`; see the top of this file."""
     spare = [number for number in range(9, 2, -1) if number not in policy.pass_fds]
     if len(spare) < 3:
         raise IsolationError(
@@ -323,7 +324,7 @@ def _drop_privileges(uid: int) -> list[str]:
 
 
 def _ids(users: Users, uid: int) -> str:
-    """What the ids of a jail's own namespace are on the host, as `printf` takes it."""
+    """The id map of a jail's user namespace, as an argument of `printf`."""
     inside = {0: users.root, _INNER_UID: uid}
     inside |= {_INNER_UID + 1 + number: other for number, other in enumerate(users.others)}
     return "".join(f"{inner} {outer} 1\\n" for inner, outer in inside.items())

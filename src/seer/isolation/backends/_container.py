@@ -39,7 +39,7 @@ class Container(Backend):
     name: BackendName = "container"
     refusals = {
         "hidden": (
-            "a rented container has no paths of its own to hide a model's origin behind; "
+            "a rented container cannot hide a model's origin, because it shows the host's paths; "
             "use a provider on which isolation='bubblewrap' works"
         ),
         "proxy": (
@@ -58,8 +58,8 @@ class Container(Backend):
     def launch(self, policy: Policy, argv: Sequence[str]) -> Launch:
         """Prepare to run `argv` as an unprivileged user; see `Backend.launch`.
 
-        Gives that user permission to pass through (not to list) the folders above the policy's
-        mounts. The machine holds nothing else, so they need not be closed to it.
+        Lets that user pass through (not list) the folders above the policy's mounts. The machine
+        holds nothing else, so they need not be closed.
         """
         if policy.network == "proxy":
             raise IsolationError(self.refusals["proxy"])

@@ -133,7 +133,7 @@ class Landlock(Backend):
         mounts = resolve_mounts(policy)
         env = dict(policy.env)
         if stage is None:
-            # git treats a file that it may not read as an error, unlike a missing one.
+            # git fails on a file that it may not read, but not on a missing one.
             env.setdefault("GIT_CONFIG_NOSYSTEM", "1")
             if uid is not None:
                 _check_reach(mounts, uid)
@@ -231,7 +231,7 @@ def _mount_rules(policy: Policy, mounts: Sequence[Resolved]) -> Iterator[tuple[s
 
 
 def _around(path: str, masks: Sequence[tuple[str, bool]]) -> Iterator[str]:
-    """Paths that together are `path` without its masked parts.
+    """Paths that together make up `path` without its masked parts.
 
     Landlock can only permit, so the folders on the way to a masked part cannot be listed.
     """
@@ -259,7 +259,7 @@ def _staged_rules(
     rules = [(path, _LOOK) for path in (*system.read_only, "/etc", "/dev")]
     # CUDA names its threads by writing to /proc/self/task; only the jail's processes are there.
     rules.append(("/proc", _LOOK | _WRITE | _TRUNCATE))
-    # Terminals only here, where /dev/pts is the jail's own: on the host it holds the user's.
+    # Terminals only here, where the jail has its own /dev/pts. The host's has the user's terminals.
     rules += [("/dev/shm", _CHANGE), ("/dev/pts", _DEVICE | _LIST)]
     rules += _device_rules(system)
     for mount in policy.mounts:
@@ -268,7 +268,7 @@ def _staged_rules(
 
 
 def _staging(policy: Policy, system: SystemView, mounts: Sequence[Resolved], root: str) -> Stage:
-    """What the launcher has to mount, in the order in which it must happen."""
+    """What the launcher must mount, in order."""
     covers = [
         entry.path
         for entry in os.scandir("/")

@@ -1,12 +1,12 @@
-"""Become a jail without help from any program: Landlock, a system-call filter, rlimits. A script.
+"""A script that becomes a jail by itself: Landlock, a system-call filter and rlimits.
 
 Started as `python -I -S _launcher.py FD`, where FD is a memory file with a marshalled dictionary
-(made by `_landlock` or `_none`, which run under the same interpreter). It confines itself and
-turns into the jail's first process. Needs the standard library only, and little of it, because
-its imports are part of every start.
+(made by `_launch_order` under the same interpreter). It confines itself and becomes the jail's
+first process. It uses only a little of the standard library, because every start pays for its
+imports.
 
-With a "stage" (root only) it also makes namespaces of its own, in which nothing of the host's
-file system is left but the system's folders and, under one neutral folder, the policy's mounts.
+With a "stage" (root only) it also makes its own namespaces. They show only the system's folders
+and, under one neutral folder, the policy's mounts.
 Any failure ends the process before a program of the jail has run.
 """
 
@@ -97,14 +97,14 @@ class _Kernel:
         return self._check(self._libc.sethostname(name, len(name)), "naming the host")
 
     def take(self, source: bytes) -> int:
-        """A copy of a folder or file with all mounts in it, not attached anywhere yet."""
+        """A detached copy of a folder or file, with all mounts in it."""
         flags = _OPEN_TREE_CLONE | _AT_RECURSIVE | os.O_CLOEXEC
         path = ctypes.c_char_p(source)
         step = f"taking {os.fsdecode(source)!r}"
         return self.call(step, _OPEN_TREE, ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(flags))
 
     def put(self, fd: int, target: bytes) -> None:
-        """Attach such a copy at `target`."""
+        """Attach a detached copy at `target`."""
         self.call(
             f"mounting {os.fsdecode(target)!r}",
             _MOVE_MOUNT,
@@ -201,8 +201,8 @@ def _stage(kernel: _Kernel, stage: Stage) -> None:
         _make_place(path, True)
         kernel.mount(kind, path, kind=kind, flags=_MS_NOSUID, data=options)
     for path in covers:
-        # Only now: mounts inside a cover needed a place to be made in. Not recursive: the writable
-        # mounts on top of a cover stay writable.
+        # Only now, because mounts inside a cover needed a writable place. Not recursive, because
+        # the writable mounts on top of a cover stay writable.
         kernel.mount(None, path, flags=_MS_BIND | _MS_REMOUNT | _MS_RDONLY | flags)
 
 
@@ -229,9 +229,9 @@ def _enter_namespaces(kernel: _Kernel, stage: Stage, keep: Iterable[int]) -> int
         _monitor(child)
     os.close(held)
     kernel.mount(b"proc", b"/proc", kind=b"proc", flags=_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    # The root of this namespace, seen from a copy of it: everything can be used as before, but the
-    # tables of mounts, which show where on the host's disk each folder lies, are empty. The
-    # monitor stays and keeps this namespace alive.
+    # Use the root of this namespace from a copy of the namespace. All files work as before, but
+    # the mount tables, which show where each folder is on the host's disk, are empty. The monitor
+    # keeps this namespace alive.
     root = os.open("/", os.O_PATH | os.O_DIRECTORY)
     kernel.unshare(_NEWNS)
     os.fchdir(root)
@@ -303,7 +303,7 @@ def _confine(order: Order) -> None:
     if order["uid"] is not None:
         _become(kernel, order["uid"])
     os.chdir(order["cwd"])
-    # Changing the user has cleared it; a parent that died before this line is noticed below.
+    # Changing the user has cleared this setting. The next lines notice a parent that died before.
     kernel.prctl("tying to the parent", _PR_SET_PDEATHSIG, _SIGKILL)
     if alive is not None:
         os.set_blocking(alive, False)

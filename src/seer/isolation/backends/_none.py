@@ -1,6 +1,6 @@
-"""The `none` backend: no jail, because the user asked for none. Choosing it logs a warning.
+"""The `none` backend: no jail, because the user asked for that. Choosing it logs a warning.
 
-Programs still get a clean environment, no inherited descriptors, resource limits, and they end
+Programs still get a clean environment, no inherited descriptors and resource limits, and they end
 with their parent.
 """
 

@@ -70,10 +70,10 @@ _DENIED_SHARED: Final = {
     ),
 }
 
-# Memory that no process needs to have mapped, so that only a control group counts it.
+# These make memory that no process has to map, so only a control group counts it.
 _MEMORY_FILES: Final = _names("memfd_create memfd_secret shmget")
 
-# Landlock does not guard these, and they take any path. An error would break most programs that
+# Landlock does not cover these calls, which take any path. An error would break most programs that
 # copy files, so they succeed without effect, as on a FAT disk mounted with `quiet`.
 _NO_EFFECT: Final = _names(
     "chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat"
@@ -158,8 +158,8 @@ def filter_program(
         when(["sched_setaffinity"], _refuse(errno.EPERM))
     if kind == "shared":
         when(["prlimit64", "sched_setaffinity"], _only_values(0, [0]))
-        # Threading libraries set the scheduling of their own threads, by number. What cannot be
-        # told apart from another process's number has no effect rather than an error.
+        # Threading libraries set the scheduling of their own threads by number. The filter cannot
+        # tell these from other processes, so the calls succeed without effect.
         scheduling = ["sched_setscheduler", "sched_setparam", "sched_setattr"]
         when(scheduling, _only_values(0, [0], code=0))
         when(["migrate_pages", "move_pages"], _only_values(0, [0]))

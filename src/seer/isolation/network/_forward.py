@@ -30,7 +30,7 @@ class _End:
         self.ended = False
         """Nothing more will be read from it."""
         self.told = False
-        """It was told that nothing more will be written to it."""
+        """It was told that no more data will come."""
         self.closed = False
 
     def events(self) -> int:
@@ -44,7 +44,7 @@ class _End:
 
 
 class Forwarder:
-    """Passes connections of a listening socket on to a Unix socket."""
+    """Forwards connections from a listening socket to a Unix socket."""
 
     def __init__(self, listener: socket.socket, target: str) -> None:
         self._listener = listener
@@ -158,8 +158,8 @@ def main() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Have this process killed when its parent ends, and hold none of the parent's output open."""
-    import ctypes  # costs more to load than all the rest, and machines do not need it
+    """Let this process die with its parent, and close its copies of the parent's output."""
+    import ctypes  # takes longer to load than the rest, and machines do not need it
 
     ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:

@@ -33,14 +33,14 @@ def script(name: Script) -> Path:
 
 
 def host_pattern(field: str, text: str) -> str:
-    """A name or `*.name` of a list of hosts, in the form in which the proxy compares it.
+    """A host name or `*.name`, in the form in which the proxy compares it.
 
     Args:
         field: What an error calls it.
         text: What the user wrote.
 
     Raises:
-        ConfigError: It can match no host, or nearly every host.
+        ConfigError: It matches no host, or almost every host.
     """
     pattern = text.removesuffix(".").lower()
     name = pattern.removeprefix("*.")
@@ -80,7 +80,7 @@ def proxy_launch(
         hosts: Names that may be reached (see `host_pattern`); None for all public ones.
         log: A file that gets one JSON line for each refused request.
         uid: As root: the user the proxy becomes.
-        names: Addresses of names for which the name server is not asked; they are checked too.
+        names: Addresses of names that are not looked up. They are checked like others.
 
     Raises:
         ConfigError: A host is neither a name nor `*.name`.

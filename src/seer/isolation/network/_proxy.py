@@ -49,8 +49,8 @@ _REFUSED_V4 = tuple(
         ("240.0.0.0/4", "reserved or broadcast"),
     )
 )
-# Of IPv6 only what is routed publicly passes: 2000::/3. That leaves out loopback, ::, mapped and
-# NAT64 addresses (which lead back to IPv4), unique-local, link-local and multicast.
+# Only publicly routed IPv6 addresses pass: 2000::/3. This excludes loopback, ::, mapped and NAT64
+# addresses (which lead back to IPv4), unique-local, link-local and multicast addresses.
 _PUBLIC_V6 = ipaddress.IPv6Network("2000::/3")
 _REFUSED_V6 = tuple(
     (ipaddress.IPv6Network(network), reason)
@@ -76,7 +76,7 @@ _HOP_HEADERS = frozenset(
 
 
 class Refused(Exception):
-    """A request that is not let through."""
+    """A request that is refused."""
 
     def __init__(
         self, status: str, reason: str, *, logged: str = "", host: str = "", port: int = 0
@@ -93,10 +93,10 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class ProxyPolicy:
-    """What the proxy lets through, and how much of it."""
+    """Which requests the proxy allows, and its limits."""
 
     label: str
-    """Who asks, as the log names it."""
+    """The jail's name in the log."""
     hosts: list[str] | None = None
     """Names that may be reached (`*.name` for all below it); None for all of the internet."""
     log: str | None = None
@@ -104,7 +104,7 @@ class ProxyPolicy:
     uid: int | None = None
     """As root: the user to become."""
     names: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Addresses of names for which the name server is not asked. They are checked like others."""
+    """Addresses of names that are not looked up. They are checked like others."""
     max_connections: int = 128
     header_bytes: int = 32768
     header_timeout: float = 30.0
@@ -129,7 +129,7 @@ def refusal(address: Address) -> str | None:
 
 
 def is_own(address: Address) -> bool:
-    """Whether the address is this machine's: then it is another name for loopback."""
+    """Whether the address belongs to this machine, and so leads to the same place as loopback."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -235,7 +235,7 @@ class Proxy:
             head = f"HTTP/1.1 {refused.status}\r\nContent-Length: {len(body)}\r\n"
             await _send_refusal(reader, writer, f"{head}Connection: close\r\n\r\n".encode() + body)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # The peer went away, so there is no one to answer.
+            pass  # The peer is gone.
         finally:
             self._open -= 1
             writer.close()
@@ -375,7 +375,7 @@ async def _send_chunks(
         size = int(size_text, 16)
         writer.write(b"%x\r\n" % size)
         await _send_bytes(reader, writer, size)
-        # Trailers are not passed on: after the last chunk must come its empty line.
+        # Trailers are not forwarded: the last chunk must be followed by an empty line.
         if await reader.readexactly(2) != b"\r\n":
             return
         writer.write(b"\r\n")
@@ -387,7 +387,7 @@ async def _send_chunks(
 async def _send_refusal(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes
 ) -> None:
-    """Answer, and read what still arrives: closing with unread bytes would lose the answer."""
+    """Answer, then read what still arrives, because closing with unread bytes loses the answer."""
     # The connection is closed even if the client does not read.
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(2):
@@ -421,7 +421,7 @@ async def serve(listener: socket.socket, policy: ProxyPolicy, life: int) -> None
     """Serve on `listener` until the descriptor `life` reads as ended."""
     proxy = Proxy(policy)
     loop = asyncio.get_running_loop()
-    # Resolving loads modules and libraries on first use; another user may not be able to read them.
+    # The first lookup loads modules and libraries that the other user may not be able to read.
     with contextlib.suppress(OSError):
         await loop.getaddrinfo("localhost", None)
     if policy.uid is not None and os.geteuid() == 0:
@@ -442,7 +442,7 @@ async def serve(listener: socket.socket, policy: ProxyPolicy, life: int) -> None
     )
     await ended.wait()
     server.close()
-    # Open tunnels end with the process; there is nothing to save in them.
+    # Open tunnels end with the process.
     os._exit(0)
 
 
@@ -452,8 +452,8 @@ def main() -> None:
     parser.add_argument("--fd", type=int, required=True, help="a listening Unix socket")
     parser.add_argument("--policy-fd", type=int, required=True, help="reads as the policy's JSON")
     arguments = parser.parse_args()
-    # Without moving the descriptor's position: a proxy that is killed is started again with the
-    # same descriptor.
+    # `pread` does not move the position, because a killed proxy is restarted with the same
+    # descriptor.
     size = os.fstat(arguments.policy_fd).st_size
     policy = ProxyPolicy(**json.loads(os.pread(arguments.policy_fd, size, 0)))
     os.close(arguments.policy_fd)
