@@ -66,14 +66,7 @@ def read_note(text: str) -> Note:
 
     try:
         stored = TypeAdapter(_StoredNote).validate_json(text)
-        return Note(
-            kind=stored.kind,
-            config=config_from_dict(stored.config),
-            models=stored.models,
-            repos=stored.repos,
-            origins=stored.origins,
-            packages=stored.packages,
-        )
+        return Note(**{**vars(stored), "config": config_from_dict(stored.config)})
     except (ValueError, KeyError, TypeError) as error:
         raise SandboxNotFoundError(
             f"the machine is not a sandbox that this version of Seer can read: {error}"

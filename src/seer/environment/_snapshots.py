@@ -79,13 +79,8 @@ def find_snapshot(snapshot_id: str) -> Snapshot:
         manifest = TypeAdapter(_Manifest).validate_json((folder / "snapshot.json").read_bytes())
     except (OSError, ValueError) as error:
         raise SnapshotError(f"snapshot {snapshot_id!r} cannot be read: {error}") from error
-    return Snapshot(
-        id=snapshot_id,
-        description=manifest.description,
-        created_at=manifest.created_at,
-        config=config_from_dict(manifest.config),
-        folder=folder,
-    )
+    fields = {**vars(manifest), "config": config_from_dict(manifest.config)}
+    return Snapshot(id=snapshot_id, folder=folder, **fields)
 
 
 async def take_snapshot(started: "Started", description: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -62,8 +63,11 @@ def connect_library(library: Library) -> ModuleType:
 
     stand_in = ModuleType(_CLIENT)
     vars(stand_in).update(connect=connect, Handle=client.Handle)
-    aliases = {_CLIENT: stand_in, f"{_CLIENT}.rpc": _import("seer.rpc")}
-    aliases[f"{_CLIENT}.rpc._restore"] = _import("seer.rpc.values._restore")
+    aliases = {
+        _CLIENT: stand_in,
+        f"{_CLIENT}.rpc": import_module("seer.rpc"),
+        f"{_CLIENT}.rpc._restore": import_module("seer.rpc.values._restore"),
+    }
     with _lock:
         before = {key: sys.modules[key] for key in aliases if key in sys.modules}
         sys.modules.update(aliases)
@@ -78,9 +82,3 @@ def connect_library(library: Library) -> ModuleType:
                 del sys.modules[key]
             sys.modules.update(before)
     return module
-
-
-def _import(name: str) -> ModuleType:
-    import importlib
-
-    return importlib.import_module(name)

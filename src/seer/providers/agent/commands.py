@@ -17,6 +17,7 @@ import time
 from . import tree, wire
 from .c_modules import signal, wake_on
 from .frame_stream import FrameStream
+from .jail import close_all_but
 from .users import User, become_user, find_user
 
 TYPE_CHECKING = False
@@ -401,7 +402,7 @@ def _become(
             signal.signal(number, signal.SIG_DFL)
         for target, source in enumerate(streams):
             os.dup2(source, target, inheritable=True)
-        _close_all_but({report, *connectors})
+        close_all_but({report, *connectors})
         if user is not None:
             become_user(user)
         path = cwd
@@ -426,11 +427,3 @@ def _exec(argv: list[bytes], env: dict[bytes, bytes]) -> None:
         except OSError as error:
             refused = refused or error
     raise refused or FileNotFoundError(2, os.strerror(2))
-
-
-def _close_all_but(kept: set[int]) -> None:
-    start = 3
-    for fd in sorted(kept):
-        os.closerange(start, fd)
-        start = fd + 1
-    os.closerange(start, 1 << 20)

@@ -49,6 +49,15 @@ def _pin(cpus: float) -> None:
         os.sched_setaffinity(0, (have + have)[start : start + wanted])
 
 
+def close_all_but(kept: set[int]) -> None:
+    """Close every descriptor except the standard ones and `kept`."""
+    start = 3
+    for fd in sorted(kept):
+        os.closerange(start, fd)
+        start = fd + 1
+    os.closerange(start, 1 << 20)
+
+
 def become(
     argv: list[bytes], env: dict[bytes, bytes], *, stdin: int, stderr: int, passed: list[int]
 ) -> None:
@@ -61,11 +70,7 @@ def become(
     try:
         for fd in passed:
             os.set_inheritable(fd, True)
-        start = 3
-        for fd in sorted({*passed, stderr}):
-            os.closerange(start, fd)
-            start = fd + 1
-        os.closerange(start, 1 << 20)
+        close_all_but({*passed, stderr})
         os.dup2(stderr, 2)
         if stderr not in passed:
             os.close(stderr)

@@ -383,7 +383,6 @@ class StreamTransport(asyncio.Transport):
         self._owed = 0
         self._paused = False
         self._protocol_paused = False
-        self._high, self._low = _HIGH, _LOW
         self._ends = self._told_end = self._heard_end = False
         self._closing = self._lost = False
 
@@ -436,7 +435,7 @@ class StreamTransport(asyncio.Transport):
             return
         self._waiting += data
         self._pump()
-        if len(self._waiting) > self._high and not self._protocol_paused:
+        if len(self._waiting) > _HIGH and not self._protocol_paused:
             self._protocol_paused = True
             self._the_protocol.pause_writing()
 
@@ -447,7 +446,7 @@ class StreamTransport(asyncio.Transport):
             del self._waiting[:size]
             self._may_send -= len(part)
             self._post(frames.DATA, self._number, part)
-        if len(self._waiting) <= self._low and self._protocol_paused:
+        if len(self._waiting) <= _LOW and self._protocol_paused:
             self._protocol_paused = False
             self._the_protocol.resume_writing()
         if self._waiting:
@@ -496,10 +495,6 @@ class StreamTransport(asyncio.Transport):
         if not self._lost:
             self._give_credit()
 
-    def is_reading(self) -> bool:
-        """Whether credit is given."""
-        return not self._paused and not self._closing
-
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Set the protocol that gets the data."""
         self._protocol = cast("asyncio.Protocol", protocol)
@@ -507,11 +502,6 @@ class StreamTransport(asyncio.Transport):
     def get_protocol(self) -> asyncio.BaseProtocol:
         """The protocol that gets the data."""
         return self._the_protocol
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set when a writer is asked to pause."""
-        self._high = _HIGH if high is None else high
-        self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
         """Bytes that wait to be sent."""
