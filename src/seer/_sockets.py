@@ -1,9 +1,9 @@
 """Waiting for sockets on an event loop, so that a cancelled wait loses no connection.
 
-`loop.sock_accept` hands over the accepted socket in a future, and `asyncio.to_thread` the connected
-one. A task that is cancelled between the result and its own next step never sees that socket, and
-nobody closes it. Here a connection is accepted only by the task that keeps it, and one that a
-thread connects for nobody is closed.
+`loop.sock_accept` returns the accepted socket in a future, as `asyncio.to_thread` does with a
+connected one. A task that is cancelled between the result and its own next step never sees that
+socket, so no code closes it. In this module, the task that keeps a connection accepts it itself,
+and a socket that a thread connects after its task was cancelled is closed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 logger = logging.getLogger(__name__)
 
 _SHORT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-"""This host lacks something that it may have again soon."""
+"""Shortages of this host that may soon be over."""
 _RETRY_DELAY = 1.0
 
 
@@ -42,7 +42,7 @@ async def accept(listener: socket.socket) -> socket.socket:
         except OSError as error:
             if error.errno not in _SHORT:
                 raise
-            logger.error("cannot accept a connection, and try again in 1 s: %s", error)
+            logger.error("cannot accept a connection; trying again in 1 s: %s", error)
             await asyncio.sleep(_RETRY_DELAY)
         else:
             connection.setblocking(False)
