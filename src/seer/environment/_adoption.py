@@ -66,7 +66,8 @@ def read_note(text: str) -> Note:
 
     try:
         stored = TypeAdapter(_StoredNote).validate_json(text)
-        return Note(**{**vars(stored), "config": config_from_dict(stored.config)})
+        values: dict[str, Any] = {**vars(stored), "config": config_from_dict(stored.config)}
+        return Note(**values)
     except (ValueError, KeyError, TypeError) as error:
         raise SandboxNotFoundError(
             f"the machine is not a sandbox that this version of Seer can read: {error}"

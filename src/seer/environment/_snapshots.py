@@ -79,7 +79,7 @@ def find_snapshot(snapshot_id: str) -> Snapshot:
         manifest = TypeAdapter(_Manifest).validate_json((folder / "snapshot.json").read_bytes())
     except (OSError, ValueError) as error:
         raise SnapshotError(f"snapshot {snapshot_id!r} cannot be read: {error}") from error
-    fields = {**vars(manifest), "config": config_from_dict(manifest.config)}
+    fields: dict[str, Any] = {**vars(manifest), "config": config_from_dict(manifest.config)}
     return Snapshot(id=snapshot_id, folder=folder, **fields)
 
 

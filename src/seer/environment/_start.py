@@ -91,7 +91,7 @@ async def start(
     Raises:
         StartError: A phase failed, or `start_timeout` passed.
         SecretMissingError: A secret is not set.
-        ProviderError: The provider could not be asked whether it stores the missing secrets.
+        ProviderError: The provider did not answer whether it stores the missing secrets.
     """
     provider = get_provider(resolve_provider(config.provider))
     secrets, kept = Secrets({}), ()

@@ -356,8 +356,9 @@ class RemotePreparer(Preparer):
             return replace(made, host_path=await self._host.push(made.host_path))
         secrets = load_secrets([config.token_secret] if config.token_secret else [], required=True)
         token = secrets.get(config.token_secret or "")
-        fields = await self._ask("repo", {"config": asdict(config), "token": token})
-        return PreparedRepo(**{**fields, "host_path": Path(fields["host_path"])})
+        fields: dict[str, Any] = await self._ask("repo", {"config": asdict(config), "token": token})
+        fields["host_path"] = Path(fields["host_path"])
+        return PreparedRepo(**fields)
 
     async def place(self, path: Path) -> Path:
         """Send a folder of this host there."""
