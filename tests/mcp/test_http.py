@@ -17,7 +17,8 @@ from mcp.client.streamable_http import streamable_http_client
 from seer.errors import ConfigError
 from seer.mcp import HttpDoor, open_door
 from seer.testing import on_loop
-from seer.tools import LoadingTools, ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
+from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
+from seer.tools._tool import LoadingTools
 
 pytestmark = pytest.mark.full
 

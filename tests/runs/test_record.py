@@ -39,6 +39,39 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     run.verify()
 
 
+def write_run_json(root: Path, **content: Any) -> Run:
+    folder = root / new_run_id()
+    folder.mkdir()
+    (folder / "run.json").write_text(json.dumps({"format": 1, **content}))
+    return Run(folder)
+
+
+def test_a_record_of_an_older_version_opens_and_keeps_what_is_not_known(tmp_path: Path) -> None:
+    run = write_run_json(tmp_path, status="completed", task="look", model=None, hue="green")
+    info = run.info
+    assert (info.task, info.model, info.turns, info.limits) == ("look", None, None, {})
+    run.set_score(0.5)
+    assert (run.info.score, run.meta["hue"]) == (0.5, "green")
+    assert "ended" not in run.meta
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("created", "yesterday"),
+        ("status", "done"),
+        ("turns", "3"),
+        ("limits", [1]),
+        ("fork_of", ["only an id"]),
+        ("writer", {"pid": "1"}),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_named(tmp_path: Path, field: str, value: object) -> None:
+    run = write_run_json(tmp_path, **{"status": "completed", field: value})
+    with pytest.raises(RecordError, match="pid" if field == "writer" else field):
+        _ = run.info
+
+
 def test_large_and_binary_values_become_blobs_and_come_back(tmp_path: Path) -> None:
     record = make(tmp_path)
     image = {"type": "image", "encoding": "base64", "data": base64.b64encode(bytes(9000)).decode()}

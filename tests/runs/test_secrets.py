@@ -70,7 +70,7 @@ def test_every_field_of_every_file_is_clean(record: RunRecord) -> None:
     record.blob(SECRET.encode("utf-32-le"))
     record.artifact("notes.txt", f"do not tell: {SECRET}")
     record.artifact("raw.bin", b"\xff" + SECRET.encode())
-    record.update({"interfaces": {"tools": {"env": {"TOKEN": SECRET}}}})
+    record.update(interfaces={"tools": {"env": {"TOKEN": SECRET}}})
     record.close("error", {"message": words})
     assert_clean(record)
     assert any(b"[redacted]" in data for data in files(record).values())

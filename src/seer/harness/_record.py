@@ -20,6 +20,7 @@ from seer.harness._servers import ServerSpec
 from seer.isolation import read_bytes
 from seer.runs import Run, RunRecord, runs_root
 from seer.runs._gate_calls import CallCollector, Followed, ToolCalls
+from seer.runs._info import Program, RunInfo
 from seer.runs.export._tracing import Tracing
 
 logger = logging.getLogger(__name__)
@@ -70,22 +71,24 @@ class Recording:
         self._record = RunRecord.create(
             self._root,
             request.run_id,
-            meta={
-                "name": os.environ.get(NAME_VARIABLE) or self._name or _own_name(session),
-                "provider": agent.name,
-                "agent": request.agent,
-                "asked_provider": request.provider,
-                "model": agent.model_name(request),
-                "task": request.task,
-                "system_prompt": request.system_prompt,
-                "session": session.session_id if session is not None else None,
-                "limits": request.limits.as_dict(),
-                "program": {"argv": sys.argv, "command": sys.orig_argv, "cwd": str(Path.cwd())},
-                "replay_of": os.environ.get("SEER_REPLAY") or None,
-                "fork_of": agent.fork_of,
-                "jail": {} if session is None else session.about(),
-                "callers": dict(request.callers),
-            },
+            meta=RunInfo(
+                name=os.environ.get(NAME_VARIABLE) or self._name or _own_name(session),
+                provider=agent.name,
+                agent=request.agent,
+                asked_provider=request.provider,
+                model=agent.model_name(request),
+                task=request.task,
+                system_prompt=request.system_prompt,
+                session=session.session_id if session is not None else None,
+                limits=request.limits.as_dict(),
+                program=Program(
+                    argv=tuple(sys.argv), command=tuple(sys.orig_argv), cwd=str(Path.cwd())
+                ),
+                replay_of=os.environ.get("SEER_REPLAY") or None,
+                fork_of=agent.fork_of,
+                jail={} if session is None else session.about(),
+                callers=dict(request.callers),
+            ),
         )
         self.folder = self._record.folder
         self._notebook = None if session is None else session.notebook_path
@@ -100,7 +103,7 @@ class Recording:
         if self._record is None:
             return
         if self._notebook is not None:
-            self._record.update({"notebook": str(self._notebook)})
+            self._record.update(notebook=str(self._notebook))
         self._collector = CallCollector(
             self._record, on_call=self._tracing.call, tool_calls=self._tool_calls
         )
@@ -143,7 +146,7 @@ class Recording:
     def limits(self, limits: Mapping[str, float | None]) -> None:
         """Note limits that were changed while the run runs."""
         if self._record is not None:
-            self._record.update({"limits": limits})
+            self._record.update(limits=limits)
 
     async def settle(self) -> str:
         """Take the last calls of the gates, which write theirs down with a delay.
@@ -191,8 +194,9 @@ class Recording:
         if self._record is None:
             return
         try:
-            missing = {"missing": self._missing} if self._missing else {}
-            self._record.close(reason, {"message": message, **self._totals, **missing})
+            self._record.close(
+                reason, {"message": message, "missing": self._missing, **self._totals}
+            )
         except RecordError as error:
             if not self._broken:
                 raise

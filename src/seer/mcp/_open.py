@@ -59,7 +59,7 @@ async def open_loading_door(
         name: What agents call the server.
         known: The interface's schema when it was last served, to list its tools by meanwhile.
         loading: Gives the interface.
-        list_timeout: As for `seer.tools.LoadingTools`.
+        list_timeout: As for `LoadingTools`.
     """
 
     async def open_on_loop() -> Door:

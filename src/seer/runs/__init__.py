@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from seer.runs._calls import GateCall
 from seer.runs._compare import Comparison, compare_runs
 from seer.runs._index import RunFilter, RunIndex, RunSummary
+from seer.runs._info import RunInfo
 from seer.runs._places import new_run_id, runs_root
 from seer.runs._reader import Run, delete_run, open_run
 from seer.runs._record import RunRecord
@@ -21,6 +22,7 @@ __all__ = [
     "Run",
     "RunFilter",
     "RunIndex",
+    "RunInfo",
     "RunRecord",
     "RunSummary",
     "compare_runs",

@@ -109,7 +109,7 @@ class CallCollector:
         """
         about = {item.gate.name: dict(item.gate.about()) for item in gates}
         if about:
-            self._record.update({"interfaces": about})
+            self._record.update(interfaces=about)
         for item in gates:
             model = ", ".join(map(_model, about[item.gate.name].get("models") or ()))
             follower = _Follower(
@@ -144,7 +144,7 @@ class CallCollector:
         if weights := await gate.weights():
             entry = {**about[gate.name], "weights": dict(weights)}
             try:
-                self._record.update({"interfaces": {gate.name: entry}})
+                self._record.update(interfaces={gate.name: entry})
             except RecordError as error:
                 self._failed(error)
 
@@ -213,7 +213,7 @@ class _Follower:
                 follow.dropped,
                 self._gate.name,
             )
-            self._record.update({"calls_before": {self._gate.name: follow.dropped}})
+            self._record.update(calls_before={self._gate.name: follow.dropped})
         self._follow = follow
         self._task = asyncio.create_task(self._run(follow))
 

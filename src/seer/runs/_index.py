@@ -9,16 +9,16 @@ import contextlib
 import logging
 import os
 import sqlite3
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from seer.errors import ConfigError, RecordError
 from seer.events import ToolCall, parse_event
+from seer.runs._info import Status, read_info
 from seer.runs._places import runs_root
-from seer.runs._reader import Run, read_meta, status_of
-from seer.runs._record import Status
+from seer.runs._reader import Run
 
 logger = logging.getLogger(__name__)
 
@@ -339,19 +339,15 @@ def _stamps(root: Path) -> Iterator[tuple[str, str]]:
 
 def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> None:
     try:
-        meta = read_meta(root / run_id)
+        info = read_info(root / run_id)
     except RecordError as error:
         logger.warning("left out of the index: %s", error)
         return
     values: dict[str, Any] = {
-        **{column: meta.get(column) for column in _COLUMNS},
+        **{column: getattr(info, column) for column in _COLUMNS},
         "run_id": run_id,
-        "status": status_of(meta),
-        "name": meta.get("name") or "",
-        "task": meta.get("task") or "",
-        "result": meta.get("result") or "",
-        "created": meta.get("created") or 0.0,
-        "lineage": lineage_of(meta),
+        "status": info.status_now,
+        "result": info.result or "",
     }
     if values["turns"] is None:
         # Totals are written at the end, and a run that goes on or crashed has none.
@@ -362,17 +358,8 @@ def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> N
         (*(_plain(values[column]) for column in _COLUMNS), stamp),
     )
     words = (run_id, *(values[key] for key in ("name", "task", "result", "model", "provider")))
-    text = "\n".join(str(word) for word in (*words, meta.get("system_prompt") or "") if word)
+    text = "\n".join(str(word) for word in (*words, info.system_prompt) if word)
     db.execute("INSERT INTO words VALUES (?, ?)", (run_id, _storable(text)))
-
-
-def lineage_of(meta: Mapping[str, Any]) -> str:
-    """What a run repeats or goes on from, in words."""
-    if fork := meta.get("fork_of"):
-        return f"fork of {str(fork[0]).rpartition('-')[2]} at turn {fork[1]}"
-    if replayed := meta.get("replay_of"):
-        return f"replay of {Path(replayed).name.rpartition('-')[2]}"
-    return ""
 
 
 def _counts(folder: Path) -> dict[str, int]:

@@ -4,7 +4,8 @@ import importlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -14,8 +15,9 @@ from seer.events import Event, parse_event
 from seer.runs._blobs import BlobStore, unpack
 from seer.runs._calls import GateCall
 from seer.runs._chain import read_chain
+from seer.runs._info import RunInfo, Status, read_info, read_json
 from seer.runs._places import runs_root
-from seer.runs._record import FORMAT, Status, boot_id, process_start, write_meta
+from seer.runs._record import write_json
 
 
 class Run:
@@ -27,24 +29,33 @@ class Run:
         self._blobs = BlobStore(folder / "blobs")
 
     def __repr__(self) -> str:
-        return f"<Run {self.run_id}: {about_run(self.meta)}>"
+        return f"<Run {self.run_id}: {self.info.describe()}>"
 
     def _repr_html_(self) -> str:
-        return f"<b>run {escape(self.run_id)}</b>: {escape(about_run(self.meta))}"
+        return f"<b>run {escape(self.run_id)}</b>: {escape(self.info.describe())}"
 
     @property
-    def meta(self) -> dict[str, Any]:
+    def info(self) -> RunInfo:
         """What `run.json` says.
 
         Raises:
-            RecordError: It is missing or no run record of this version of Seer.
+            RecordError: It is missing, or it is not a run record of this version of Seer.
         """
-        return read_meta(self.folder)
+        return read_info(self.folder)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What `run.json` says, in its JSON form.
+
+        Raises:
+            RecordError: It is missing, or it is not a run record of this version of Seer.
+        """
+        return read_json(self.folder)
 
     @property
     def status(self) -> Status:
         """How the run ended, or that it is running, or that its writer is gone."""
-        return status_of(self.meta)
+        return self.info.status_now
 
     def events(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
         """The events in their JSON form, up to the last complete one.
@@ -128,21 +139,21 @@ class Run:
         A program (auditor, target and judge, or ten agents at once) is replayed as a whole. Its
         runs name the same writer, which is the process that recorded them.
         """
-        writer: dict[str, Any] = self.meta.get("writer") or {}
-        if writer.get("start") is None:
+        writer = self.info.writer
+        if writer.start is None:
             return [self]
         # Most files of the folder need not even be parsed.
-        mark = json.dumps(writer["start"]).encode()
+        mark = json.dumps(writer.start).encode()
         found: dict[str, Run] = {self.run_id: self}
         for path in self.folder.parent.glob("*/run.json"):
             try:
                 if mark in path.read_bytes():
                     other = Run(path.parent)
-                    if other.meta.get("writer") == writer:
+                    if other.info.writer == writer:
                         found[other.run_id] = other
             except (OSError, RecordError):
                 continue  # deleted meanwhile, or damaged
-        return sorted(found.values(), key=lambda run: (run.meta.get("created") or 0.0, run.run_id))
+        return sorted(found.values(), key=lambda run: (run.info.created, run.run_id))
 
     def set_score(self, score: float) -> None:
         """Record what the run is worth, for listings, the viewer, sweeps and exports.
@@ -155,7 +166,7 @@ class Run:
             raise ConfigError("score", score, "must be a finite number")
         if self.status == "running":
             raise RecordError(f"{self.run_id} has not ended; set its score afterwards")
-        write_meta(self.folder, {**self.meta, "score": float(score)})
+        write_json(self.folder, replace(self.info, score=float(score)).to_json())
 
     def verify(self) -> None:
         """Check the whole record: both chains, their ends, and every blob they name.
@@ -163,10 +174,12 @@ class Run:
         Raises:
             RecordError: Something was changed, or a closed record is cut short.
         """
-        meta = self.meta
-        for name, lines in (("events", self.events()), ("calls", self.calls())):
+        info = self.info
+        for name, lines, expected in (
+            ("events", self.events(), info.events),
+            ("calls", self.calls(), info.calls),
+        ):
             count = sum(1 for _ in lines)
-            expected = meta.get(name)
             if expected is not None and count != expected:
                 raise RecordError(
                     f"{self.folder / name}.jsonl holds {count} lines, {expected} were written"
@@ -200,17 +213,6 @@ def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     raise RunNotFoundError(f"no run {text!r} in {where}; `seer runs` lists them")
 
 
-def about_run(meta: Mapping[str, Any]) -> str:
-    """A run in a few words: status, agent, counts."""
-    who = meta.get("agent") or meta.get("provider") or "no agent"
-    parts = [status_of(meta), str(who), *([str(meta["model"])] if meta.get("model") else [])]
-    if meta.get("turns") is not None:
-        parts.append(f"{meta['turns']} turns, {meta.get('calls') or 0} calls")
-    if meta.get("score") is not None:
-        parts.append(f"score {meta['score']:g}")
-    return ", ".join(parts)
-
-
 def _frame(rows: Iterator[dict[str, Any]]) -> Any:
     try:
         pandas: Any = importlib.import_module("pandas")
@@ -235,26 +237,3 @@ def delete_run(run: Run) -> None:
             run.folder.unlink()
     except OSError as error:
         raise RecordError(f"{run.folder} cannot be removed: {error.strerror}") from error
-
-
-def read_meta(folder: Path) -> dict[str, Any]:
-    """What `run.json` in `folder` says; see `Run.meta`."""
-    path = folder / "run.json"
-    try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(data, dict) or cast("dict[str, Any]", data).get("format") != FORMAT:
-        raise RecordError(f"{path}: is not a run record of format {FORMAT}")
-    return cast("dict[str, Any]", data)
-
-
-def status_of(meta: Mapping[str, Any]) -> Status:
-    """The status that `run.json` gives, checked against the life of its writer."""
-    status = cast("Status", meta["status"])
-    writer = cast("Mapping[str, Any]", meta.get("writer") or {})
-    if status != "running" or writer.get("start") is None:
-        return status
-    if writer.get("boot") == boot_id() and process_start(int(writer["pid"])) == writer["start"]:
-        return "running"
-    return "crashed"

@@ -22,8 +22,9 @@ import shutil
 import threading
 import time
 from collections.abc import Generator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from seer import __version__
 from seer._files import replace_file
@@ -31,11 +32,11 @@ from seer._redact import Redactor
 from seer.errors import RecordError
 from seer.runs._blobs import BlobStore, pack
 from seer.runs._chain import ChainWriter
+from seer.runs._info import FILE, RunInfo, Status, Writer
 from seer.runs._scrub import scrub, scrub_bytes
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
 _RESERVE = "reserve"
 _RESERVED = 128 << 10
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -45,8 +46,6 @@ _REASONS = {
     errno.EROFS: ("the disk is now read-only", "choose another folder with --runs or SEER_RUNS"),
 }
 """By error number: why a record cannot be written, and what to do."""
-Status = Literal["running", "completed", "limit", "cancelled", "error", "crashed"]
-"""`crashed`: the process that wrote the record is gone and did not close it."""
 
 
 class RunRecord:
@@ -62,7 +61,7 @@ class RunRecord:
         self.run_id = folder.name
         self._redactor = Redactor(secrets)
         self._lock = threading.RLock()
-        self._meta: dict[str, Any] = {}
+        self._info = RunInfo(run_id=folder.name)
         self._blobs = BlobStore(folder / "blobs")
         self._closed = False
         self._events = ChainWriter(folder / "events.jsonl")
@@ -74,7 +73,7 @@ class RunRecord:
         root: Path,
         run_id: str,
         *,
-        meta: Mapping[str, Any],
+        meta: RunInfo | Mapping[str, Any],
         secrets: Iterable[str] = (),
     ) -> "RunRecord":
         """Make the folder of a new run.
@@ -82,7 +81,7 @@ class RunRecord:
         Args:
             root: The folder that holds run folders; made if need be.
             run_id: The name of the run's folder.
-            meta: What was run, for `run.json`.
+            meta: What was run, for `run.json`; a mapping is its JSON form.
             secrets: Values that are removed from everything that is written, beside the secrets
                 that this process has registered.
 
@@ -101,30 +100,29 @@ class RunRecord:
         except OSError as error:
             why, remedy = _REASONS.get(error.errno or 0, (str(error), "choose another folder"))
             raise RecordError(f"no record can be made in {str(root)!r}: {why}; {remedy}") from error
+        info = meta if isinstance(meta, RunInfo) else RunInfo.from_json(meta)
         record = cls(folder, secrets)
-        record.update(
-            {
-                "format": FORMAT,
-                "run_id": run_id,
-                "status": "running",
-                "created": time.time(),
-                "writer": _writer(),
-                "versions": package_versions(),
-                "platform": {"python": platform.python_version(), "system": platform.platform()},
-                **meta,
-            }
-        )
+        with record._writing():
+            record._write(
+                replace(
+                    info,
+                    run_id=run_id,
+                    created=info.created or time.time(),
+                    writer=Writer.this_process(),
+                    versions=package_versions(),
+                    platform={"python": platform.python_version(), "system": platform.platform()},
+                )
+            )
         return record
 
-    def update(self, values: Mapping[str, Any]) -> None:
-        """Add to `run.json`; dicts are merged one level deep."""
+    def update(self, **changes: Any) -> None:
+        """Change fields of `run.json`, by the names in `RunInfo`; mappings are merged."""
         with self._writing():
-            for key, value in values.items():
-                old = self._meta.get(key)
-                if isinstance(old, dict) and isinstance(value, Mapping):
-                    value = cast("dict[str, Any]", old) | dict(cast("Mapping[str, Any]", value))
-                self._meta[key] = value
-            self._write_meta()
+            for name, value in changes.items():
+                old: object = getattr(self._info, name)
+                if isinstance(old, Mapping):
+                    changes[name] = {**cast("Mapping[str, Any]", old), **value}
+            self._write(replace(self._info, **changes))
 
     def event(self, data: Mapping[str, Any]) -> None:
         """Add one event, in its JSON form."""
@@ -160,22 +158,20 @@ class RunRecord:
         return target
 
     def close(self, status: Status, totals: Mapping[str, Any] | None = None) -> None:
-        """End the record. Closing twice is harmless."""
+        """End the record, with more fields of `run.json`. Closing twice is harmless."""
         with self._writing():
             if self._closed:
                 return
             self._closed = True
             try:
                 self.update(
-                    {
-                        "status": status,
-                        "ended": time.time(),
-                        "events": self._events.count,
-                        "events_head": self._events.head,
-                        "calls": self._calls.count,
-                        "calls_head": self._calls.head,
-                        **(totals or {}),
-                    }
+                    status=status,
+                    ended=time.time(),
+                    events=self._events.count,
+                    events_head=self._events.head,
+                    calls=self._calls.count,
+                    calls_head=self._calls.head,
+                    **(totals or {}),
                 )
             finally:
                 self._events.close()
@@ -199,8 +195,9 @@ class RunRecord:
             content = json.dumps(clean, indent=1, ensure_ascii=False) + "\n"
         return content.encode("utf-8", "surrogateescape")
 
-    def _write_meta(self) -> None:
-        _replace_meta(self.folder, scrub(self._meta, self._redactor))
+    def _write(self, info: RunInfo) -> None:
+        self._info = info
+        _replace_json(self.folder, scrub(info.to_json(), self._redactor))
 
     @contextlib.contextmanager
     def _writing(self) -> Generator[None]:
@@ -231,21 +228,21 @@ class RunRecord:
         )
 
 
-def write_meta(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Replace `run.json` as a whole.
+def write_json(folder: Path, content: Mapping[str, Any]) -> None:
+    """Replace the `run.json` of a run's folder.
 
     Raises:
         RecordError: It cannot be written.
     """
     try:
-        _replace_meta(folder, meta)
+        _replace_json(folder, content)
     except OSError as error:
-        raise RecordError(f"{folder / 'run.json'}: cannot be written: {error}") from error
+        raise RecordError(f"{folder / FILE}: cannot be written: {error}") from error
 
 
-def _replace_meta(folder: Path, meta: Mapping[str, Any]) -> None:
-    path = folder / "run.json"
-    text = json.dumps(meta, indent=2, sort_keys=True) + "\n"
+def _replace_json(folder: Path, content: Mapping[str, Any]) -> None:
+    path = folder / FILE
+    text = json.dumps(content, indent=2, sort_keys=True) + "\n"
     try:
         replace_file(path, text)
     except OSError as error:
@@ -267,28 +264,6 @@ def _reserve(path: Path) -> None:
         logger.debug("no space is set aside for %s: %s", path, error)
     finally:
         os.close(fd)
-
-
-def _writer() -> dict[str, Any]:
-    """Who writes the record, precisely enough to tell later whether it still lives."""
-    return {"pid": os.getpid(), "start": process_start(os.getpid()), "boot": boot_id()}
-
-
-def boot_id() -> str:
-    """Names this boot of this machine; empty where that is not known."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-
-
-def process_start(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None when there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[19])
 
 
 _NAMED = (

@@ -92,4 +92,4 @@ async def study(
             await scoped.aterminate()
     if run.folder is None:
         raise RecordError("the run has no record, so nothing of it can be checked")
-    return Study(open_run(run.folder).meta["agent"], interface.stem, run.folder, said)
+    return Study(open_run(run.folder).info.agent or "", interface.stem, run.folder, said)

@@ -105,8 +105,8 @@ def check_agents(found: Attempt, cell: Cell) -> Attempt:
 
 def _agents(home: Path, runs: list[RunSummary]) -> tuple[str, ...]:
     """The agents of the runs, each once, in order."""
-    metas = (Run(home / "runs" / run.run_id).meta for run in runs)
-    return tuple(dict.fromkeys(str(meta.get("agent") or meta["provider"]) for meta in metas))
+    infos = (Run(home / "runs" / run.run_id).info for run in runs)
+    return tuple(dict.fromkeys(str(info.agent or info.provider) for info in infos))
 
 
 def _runs(home: Path) -> list[RunSummary]:

@@ -5,7 +5,6 @@ A tool knows nothing of protocols or vendors: `seer.mcp` serves tools to program
 """
 
 from seer.tools._tool import (
-    LoadingTools,
     Tool,
     ToolContext,
     ToolFailure,
@@ -15,7 +14,6 @@ from seer.tools._tool import (
 )
 
 __all__ = [
-    "LoadingTools",
     "Tool",
     "ToolContext",
     "ToolFailure",

@@ -31,7 +31,7 @@ from seer.viewer._fragments import (
     plain_line,
 )
 from seer.viewer._json import answer
-from seer.viewer._lines import KINDS, Kind
+from seer.viewer._lines import KINDS, Kind, described
 from seer.viewer._live import follow
 from seer.viewer._notebooks import read_notebook
 from seer.viewer._redaction import Redaction
@@ -128,7 +128,7 @@ class Api:
         run = self._open(request)
         return answer(
             {
-                "run": {**run.meta, "status": run.status},
+                "run": described(run),
                 "artifacts": [str(path) for path in run.artifacts()],
             }
         )

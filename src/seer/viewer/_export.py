@@ -68,9 +68,7 @@ def share(run: Run | Path | str, path: Path | str, *, redact: Redaction | None =
 
 def shared_page(run: Run, redaction: Redaction) -> SharedPage:
     """The run as a page; see `share`."""
-    meta = described(run.meta, run.status)
-    program = cast("dict[str, Any]", meta.get("program") or {})
-    scrubber = Scrubber(redaction, folder=str(program.get("cwd") or ""))
+    scrubber = Scrubber(redaction, folder=run.info.program.cwd)
     packing = _Packing(run, scrubber)
     lines: list[dict[str, Any]] = []
     for kind in KINDS:
@@ -79,7 +77,7 @@ def shared_page(run: Run, redaction: Redaction) -> SharedPage:
             lines.append(packing.line(kind, body, at, end))
             at = end
     notebook = None if scrubber.hides("notebook") else packing.notebook(read_notebook(run))
-    public = {key: item for key, item in meta.items() if key not in _PRIVATE}
+    public = {key: item for key, item in described(run).items() if key not in _PRIVATE}
     shown = cast("dict[str, Any]", scrubber.value(public))
     data: dict[str, Any] = {
         "run": shown,

@@ -40,10 +40,11 @@ def read_lines(run: Run, kind: Kind, *, after: int, budget: int) -> Iterator[dic
             return
 
 
-def described(meta: Mapping[str, Any], status: str) -> dict[str, Any]:
-    """What `run.json` says, with the run's status and a title for it."""
-    title = plain_line(str(meta.get("name") or meta.get("task") or ""))
-    return {**meta, "status": status, "title": title}
+def described(run: Run) -> dict[str, Any]:
+    """What `run.json` says, with the run's present status and a title for it."""
+    info = run.info
+    title = plain_line(info.name or info.task)
+    return {**info.to_json(), "status": info.status_now, "title": title}
 
 
 def slim(body: Mapping[str, Any], length: int) -> dict[str, Any]:

@@ -68,11 +68,11 @@ class Follower:
         stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         if stamp == self._stamp and self.over:
             return None
-        meta, status = self.run.meta, self.run.status
+        status = self.run.status
         if stamp == self._stamp and status == self._status:
             return None
         self._stamp, self._status = stamp, status
-        return {"kind": "run", "body": described(meta, status)}
+        return {"kind": "run", "body": described(self.run)}
 
 
 async def follow(

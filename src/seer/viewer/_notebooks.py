@@ -23,8 +23,8 @@ def read_notebook(run: Run) -> dict[str, Any] | None:
         RecordError: It is there and cannot be read.
     """
     kept = run.folder / "artifacts" / KEPT
-    live = run.meta.get("notebook")
-    path = kept if kept.is_file() else Path(live) if isinstance(live, str) else None
+    live = run.info.notebook
+    path = kept if kept.is_file() else Path(live) if live else None
     if path is None:
         return None
     try:

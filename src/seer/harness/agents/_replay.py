@@ -102,7 +102,7 @@ class ReplayAgent(Agent):
 
     def model_name(self, request: AgentRequest) -> str | None:
         """The recorded model."""
-        return None if self._run is None else self.find(request, play=False).meta.get("model")
+        return None if self._run is None else self.find(request, play=False).info.model
 
     def secrets(self, request: AgentRequest) -> tuple[str, ...]:
         """Those of the agent that may go on."""
@@ -229,11 +229,11 @@ class _CastList:
 
         def fits(item: tuple[int, Run]) -> tuple[object, ...]:
             number, run = item
-            meta = run.meta
+            info = run.info
             return (
-                meta.get("task") != request.task,
-                meta.get("system_prompt") != request.system_prompt,
-                _places(meta.get("callers") or {}) != place,
+                info.task != request.task,
+                info.system_prompt != request.system_prompt,
+                _places(info.callers) != place,
                 self._played[str(run.folder)],
                 number,
             )
@@ -359,7 +359,7 @@ def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[s
 
 async def _go_on(agent: Agent, run: Run, request: AgentRequest, seat: Seat) -> None:
     """Let an agent go on after what was played, which it knows."""
-    asked = str(run.meta.get("task") or "")
+    asked = run.info.task
     began = RunStarted(run_id="", provider="", model=None, system_prompt="", task=asked, tools=())
     history = (began, *(seat.history or ()))
     seat.history = None

@@ -18,6 +18,7 @@ from seer._sync import run_sync
 from seer.errors import ConfigError, MissingExtraError
 from seer.runs._calls import GateCall
 from seer.runs._gate_calls import ToolCalls
+from seer.runs._info import RunInfo
 from seer.runs._reader import Run
 
 try:
@@ -147,35 +148,35 @@ def _file_name(log: EvalLog) -> str:
 
 
 def _log(run: Run) -> EvalLog:
-    meta = run.meta
-    status = run.status
-    transcript = _Transcript(run.run_id, meta, list(run.typed_events()))
+    info = run.info
+    status = info.status_now
+    transcript = _Transcript(info, list(run.typed_events()))
     transcript.add_calls(run.typed_calls())
-    began, ended = meta["created"], meta.get("ended")
+    began, ended = info.created, info.ended
     usage = {transcript.model: transcript.usage} if transcript.usage is not None else {}
     failed = _STATUS[status] == "error"
-    error = _error(meta.get("message") or status) if failed else None
-    score = meta.get("score")
+    error = _error(info.message or status) if failed else None
+    score = info.score
     spec = EvalSpec(
         eval_id=run.run_id,
         run_id=run.run_id,
         created=_time(began).isoformat(timespec="seconds"),
-        task=meta.get("name") or "seer",
+        task=info.name or "seer",
         # In the names of files, Inspect reads an id up to its first dash.
         task_id=run.run_id.replace("-", ""),
         dataset=EvalDataset(name="seer", samples=1, sample_ids=[run.run_id]),
         model=transcript.model,
         config=EvalConfig(epochs=1),
-        packages=meta.get("versions") or {},
-        metadata={k: v for k, v in meta.items() if k not in {"writer", "result", "task"}},
+        packages=dict(info.versions),
+        metadata={k: v for k, v in run.meta.items() if k not in {"writer", "result", "task"}},
     )
     sample = EvalSample(
         id=run.run_id,
         epoch=1,
-        input=meta.get("task") or "",
+        input=info.task,
         target="",
         messages=transcript.messages,
-        output=transcript.output or _said(transcript.model, meta.get("result") or ""),
+        output=transcript.output or _said(transcript.model, info.result or ""),
         scores=None if score is None else {"seer": Score(value=score)},
         events=transcript.in_order(),
         model_usage=usage,
@@ -208,16 +209,14 @@ class _Transcript:
     call is a span beside its tool event, and contains what happens during the call.
     """
 
-    def __init__(
-        self, run_id: str, meta: Mapping[str, Any], events: Sequence[seer_events.Event]
-    ) -> None:
-        self._run_id = run_id
-        self.model = str(meta.get("model") or meta.get("provider") or "none")
+    def __init__(self, info: RunInfo, events: Sequence[seer_events.Event]) -> None:
+        self._run_id = info.run_id
+        self.model = info.model or info.provider or "none"
         self.messages: list[ChatMessage] = []
         self.output: ModelOutput | None = None
         self.usage: ModelUsage | None = None
         self.limit: EvalSampleLimit | None = None
-        self._began = float(meta["created"])
+        self._began = info.created
         self._events: list[tuple[float, Event]] = []
         self._tools: list[ToolInfo] = []
         self._spans: dict[str, str] = {}

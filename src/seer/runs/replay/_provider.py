@@ -1,7 +1,7 @@
 """The provider `replay`: sandboxes whose served functions answer from the record of a run."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,9 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
     """What makes the gates of a replay of the program of `run`."""
     runs = run.siblings()
     calls = _calls_of(runs)
-    interfaces: dict[str, dict[str, Any]] = {}
+    interfaces: dict[str, Mapping[str, Any]] = {}
     for item in runs:
-        interfaces |= item.meta.get("interfaces") or {}
+        interfaces |= item.info.interfaces
 
     def read_blob(digest: str) -> bytes:
         return _blob_of_any(runs, digest)
