@@ -31,16 +31,17 @@ class OpenServer(Protocol):
 
 async def open_session_server(session: Session) -> OpenServer:
     """Open an MCP server with a session's tools."""
-    from seer.mcp._open import open_session_door
+    from seer.mcp import open_stdio_server
+    from seer.tools._sets import session_tools
 
-    return await open_session_door(session)
+    return await open_stdio_server(session_tools(session))
 
 
 async def open_interface_server(served: ServedInterface) -> OpenServer:
     """Open an MCP server with the functions of a served interface."""
-    from seer.mcp._open import open_interface_door
+    from seer.mcp import _open
 
-    return await open_interface_door(served)
+    return await _open.open_interface_server(served)
 
 
 def open_notebook(sandbox: Sandbox) -> NotebookSession:

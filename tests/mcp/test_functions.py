@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.errors import ServeError
 from seer.execution import acreate_local_session
-from seer.mcp._open import open_loading_door
+from seer.mcp._open import open_loading_server
 from seer.testing import on_loop
 from seer.workspace import Library, Workspace
 
@@ -379,7 +379,7 @@ async def test_a_client_is_answered_while_the_interface_loads(
 
     async def check(known: Any) -> None:
         loading: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        door = await open_loading_door("lab", known, loading, list_timeout=0.2)
+        server = await open_loading_server("lab", known, loading, list_timeout=0.2)
 
         def listed(client: RawClient) -> set[str]:
             tools = client.ask("tools/list")["result"]["tools"]
@@ -401,7 +401,7 @@ async def test_a_client_is_answered_while_the_interface_loads(
             assert "add" in listed(client)
 
         try:
-            (entry,) = door.mcp_config.values()
+            (entry,) = server.mcp_config.values()
             client = RawClient(entry)
             try:
                 early = await asyncio.to_thread(before, client)
@@ -410,7 +410,7 @@ async def test_a_client_is_answered_while_the_interface_loads(
             finally:
                 await asyncio.to_thread(client.close)
         finally:
-            await door.close()
+            await server.close()
 
     await on_loop(check(None))
     await on_loop(check(served.schema))
@@ -420,17 +420,17 @@ async def test_an_interface_that_cannot_be_loaded_is_an_answer(tmp_path: Path) -
     async def check() -> None:
         loading: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         loading.set_exception(ServeError("lab.py:3: there is no model"))
-        door = await open_loading_door("lab", None, loading)
+        server = await open_loading_server("lab", None, loading)
         try:
-            (entry,) = door.mcp_config.values()
-            server = StdioServerParameters(command=entry["command"], args=entry["args"])
-            async with Client(server) as client:
+            (entry,) = server.mcp_config.values()
+            relay = StdioServerParameters(command=entry["command"], args=entry["args"])
+            async with Client(relay) as client:
                 with pytest.raises(MCPError, match="could not be loaded: lab.py:3: there is no"):
                     await client.list_tools()
                 failed = await client.call_tool("add", {})
                 assert failed.is_error and "there is no model" in text_of(failed)
         finally:
-            await door.close()
+            await server.close()
 
     await on_loop(check())
 

@@ -1,4 +1,4 @@
-"""The door over HTTP: who is let in, what real clients get, and when their sessions end."""
+"""The server over HTTP: who is let in, what real clients get, and when their sessions end."""
 
 import asyncio
 import http.client
@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from seer.errors import ConfigError
-from seer.mcp import HttpDoor, open_door
+from seer.mcp import HttpServer, open_stdio_server
 from seer.testing import on_loop
 from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
 from seer.tools._tool import LoadingTools
@@ -77,12 +77,12 @@ async def forever() -> ToolOutput:
 
 
 @pytest.fixture
-async def door() -> AsyncGenerator[HttpDoor]:
+async def server() -> AsyncGenerator[HttpServer]:
     started.clear()
     cancelled.clear()
     functions = [add, refuse, half, count, echo, forever]
     tools = ToolSet(name="lab", tools=[typed_tool(function) for function in functions])
-    opened = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
+    opened = await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
     try:
         yield opened
     finally:
@@ -90,12 +90,12 @@ async def door() -> AsyncGenerator[HttpDoor]:
 
 
 @asynccontextmanager
-async def client_of(door: HttpDoor, mode: str = "auto") -> AsyncGenerator[Client]:
+async def client_of(server: HttpServer, mode: str = "auto") -> AsyncGenerator[Client]:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
         asyncio.timeout(60),
         httpx2.AsyncClient(headers=headers, timeout=60) as web,
-        Client(streamable_http_client(door.url, http_client=web), mode=mode) as client,
+        Client(streamable_http_client(server.url, http_client=web), mode=mode) as client,
     ):
         yield client
 
@@ -103,8 +103,8 @@ async def client_of(door: HttpDoor, mode: str = "auto") -> AsyncGenerator[Client
 class Raw:
     """One connection that says what it is told to."""
 
-    def __init__(self, door: HttpDoor) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(door.url).netloc, timeout=60)
+    def __init__(self, server: HttpServer) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=60)
         self.session = ""
 
     def ask(
@@ -159,13 +159,13 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_lists_and_calls_tools(door: HttpDoor, mode: str) -> None:
+async def test_a_client_lists_and_calls_tools(server: HttpServer, mode: str) -> None:
     told: list[str | None] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append(message)
 
-    async with client_of(door, mode) as client:
+    async with client_of(server, mode) as client:
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == ["add", "refuse", "half", "count", "echo", "forever"]
         result = await client.call_tool("add", {"a": 40, "b": 2})
@@ -181,10 +181,10 @@ async def test_a_client_lists_and_calls_tools(door: HttpDoor, mode: str) -> None
 
 
 async def test_several_clients_work_at_once_and_one_leaving_does_not_disturb(
-    door: HttpDoor,
+    server: HttpServer,
 ) -> None:
-    async with client_of(door) as one, client_of(door, "legacy") as two:
-        async with client_of(door, "legacy") as three:
+    async with client_of(server) as one, client_of(server, "legacy") as two:
+        async with client_of(server, "legacy") as three:
             clients = (one, two, three)
             results = await asyncio.gather(
                 *(client.call_tool("add", {"a": n}) for n in range(20) for client in clients)
@@ -215,16 +215,16 @@ async def test_a_client_that_listens_learns_that_tools_have_loaded(
     async def serve() -> None:
         tools = LoadingTools("lab", None, load(), list_timeout=0.1)
         if transport == "http":
-            door = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
-            async with client_of(door) as client:
+            server = await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
+            async with client_of(server) as client:
                 await check(client)
         else:
-            door = await open_door(tools)
-            (entry,) = door.mcp_config.values()
-            server = StdioServerParameters(command=entry["command"], args=entry["args"])
-            async with asyncio.timeout(60), Client(server) as client:
+            server = await open_stdio_server(tools)
+            (entry,) = server.mcp_config.values()
+            relay = StdioServerParameters(command=entry["command"], args=entry["args"])
+            async with asyncio.timeout(60), Client(relay) as client:
                 await check(client)
-        await door.close()
+        await server.close()
 
     await on_loop(serve())
 
@@ -236,12 +236,12 @@ async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody() -> 
         await asyncio.to_thread(loaded.wait, 60)
         return ToolSet(name="lab", tools=[typed_tool(add)])
 
-    async def serve() -> HttpDoor:
+    async def serve() -> HttpServer:
         tools = LoadingTools("lab", None, load(), list_timeout=0.1)
-        return await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
+        return await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
 
-    door = await on_loop(serve())
-    raw = Raw(door)
+    server = await on_loop(serve())
+    raw = Raw(server)
     await asyncio.to_thread(raw.initialize)
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
     response = await asyncio.to_thread(raw.ask, listing)
@@ -249,16 +249,16 @@ async def test_a_client_that_left_before_the_tools_had_loaded_harms_nobody() -> 
     (await asyncio.to_thread(raw.ask, method="DELETE")).read()
     raw.close()
     loaded.set()
-    async with client_of(door, "legacy") as client:
+    async with client_of(server, "legacy") as client:
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
         assert text_of(await client.call_tool("add", {"a": 2})) == "3"
-    await door.close()
+    await server.close()
 
 
 @pytest.mark.parametrize("given", [None, "", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN])
-async def test_nothing_is_told_without_the_token(door: HttpDoor, given: str | None) -> None:
+async def test_nothing_is_told_without_the_token(server: HttpServer, given: str | None) -> None:
     for method in ("POST", "GET", "DELETE", "OPTIONS"):
-        raw = Raw(door)
+        raw = Raw(server)
         response = await asyncio.to_thread(
             raw.ask, HELLO if method == "POST" else None, method=method, Authorization=given
         )
@@ -281,17 +281,17 @@ async def test_nothing_is_told_without_the_token(door: HttpDoor, given: str | No
     ],
 )
 async def test_other_sites_are_refused_even_with_the_token(
-    door: HttpDoor, headers: dict[str, Any], status: int
+    server: HttpServer, headers: dict[str, Any], status: int
 ) -> None:
-    raw = Raw(door)
+    raw = Raw(server)
     response = await asyncio.to_thread(raw.ask, HELLO, **headers)
     assert response.status == status
     response.read()
     raw.close()
 
 
-async def test_there_is_nothing_at_other_paths(door: HttpDoor) -> None:
-    raw = Raw(door)
+async def test_there_is_nothing_at_other_paths(server: HttpServer) -> None:
+    raw = Raw(server)
     for path in ("/", "/mcp/", "/.well-known/oauth-protected-resource"):
         response = await asyncio.to_thread(raw.ask, HELLO, path=path)
         assert response.status == 404
@@ -300,11 +300,11 @@ async def test_there_is_nothing_at_other_paths(door: HttpDoor) -> None:
 
 
 async def test_what_is_too_large_or_no_message_is_refused_and_harms_nothing(
-    door: HttpDoor, monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seer.mcp._http.LINE_LIMIT", 1 << 20)
     tools = ToolSet(name="lab", tools=[typed_tool(echo)])
-    small = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
+    small = await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
     raw = Raw(small)
     try:
         await asyncio.to_thread(raw.initialize)
@@ -329,8 +329,8 @@ async def test_no_more_sessions_are_opened_than_there_is_room_for(
 ) -> None:
     monkeypatch.setattr("seer.mcp._http._MAX_SESSIONS", 1)
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
-    door = await on_loop(HttpDoor.open(tools, port=0, token=TOKEN))
-    first, second = Raw(door), Raw(door)
+    server = await on_loop(HttpServer.open(tools, port=0, token=TOKEN))
+    first, second = Raw(server), Raw(server)
     try:
         await asyncio.to_thread(first.initialize)
         response = await asyncio.to_thread(second.ask, HELLO)
@@ -342,11 +342,11 @@ async def test_no_more_sessions_are_opened_than_there_is_room_for(
     finally:
         first.close()
         second.close()
-        await door.close()
+        await server.close()
 
 
-async def test_deleting_a_session_cancels_its_calls(door: HttpDoor) -> None:
-    caller, other = Raw(door), Raw(door)
+async def test_deleting_a_session_cancels_its_calls(server: HttpServer) -> None:
+    caller, other = Raw(server), Raw(server)
     await asyncio.to_thread(caller.initialize)
     other.session = caller.session
     waiting = asyncio.create_task(asyncio.to_thread(caller.ask, call("forever")))
@@ -363,10 +363,10 @@ async def test_deleting_a_session_cancels_its_calls(door: HttpDoor) -> None:
 
 
 async def test_a_client_that_has_gone_takes_its_session_with_it(
-    door: HttpDoor, monkeypatch: pytest.MonkeyPatch
+    server: HttpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seer.mcp._http._GRACE", 0.01)
-    caller, listener = Raw(door), Raw(door)
+    caller, listener = Raw(server), Raw(server)
     await asyncio.to_thread(caller.initialize)
     listener.session = caller.session
     stream = await asyncio.to_thread(listener.ask, method="GET")
@@ -380,8 +380,8 @@ async def test_a_client_that_has_gone_takes_its_session_with_it(
     assert await asyncio.to_thread(cancelled.wait, 60)
 
 
-async def test_a_client_whose_stream_broke_keeps_its_session(door: HttpDoor) -> None:
-    raw, listener = Raw(door), Raw(door)
+async def test_a_client_whose_stream_broke_keeps_its_session(server: HttpServer) -> None:
+    raw, listener = Raw(server), Raw(server)
     await asyncio.to_thread(raw.initialize)
     listener.session = raw.session
     for _ in range(2):
@@ -401,8 +401,8 @@ async def test_a_client_whose_stream_broke_keeps_its_session(door: HttpDoor) -> 
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_cancelled_call_is_cancelled_here(door: HttpDoor, mode: str) -> None:
-    async with client_of(door, mode) as client:
+async def test_a_cancelled_call_is_cancelled_here(server: HttpServer, mode: str) -> None:
+    async with client_of(server, mode) as client:
         waiting = asyncio.create_task(client.call_tool("forever", {}))
         assert await asyncio.to_thread(started.wait, 60)
         waiting.cancel()
@@ -411,18 +411,18 @@ async def test_a_cancelled_call_is_cancelled_here(door: HttpDoor, mode: str) -> 
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
 
 
-async def test_closing_the_door_ends_calls_and_frees_the_port(door: HttpDoor) -> None:
-    port = urlsplit(door.url).port or 0
+async def test_closing_the_server_ends_calls_and_frees_the_port(server: HttpServer) -> None:
+    port = urlsplit(server.url).port or 0
     tools = ToolSet(name="lab", tools=[typed_tool(add)])
     with pytest.raises(ConfigError, match=f"port={port}: cannot listen on this port"):
-        await on_loop(HttpDoor.open(tools, port=port, token=TOKEN))
-    raw = Raw(door)
+        await on_loop(HttpServer.open(tools, port=port, token=TOKEN))
+    raw = Raw(server)
     await asyncio.to_thread(raw.initialize)
     response = await asyncio.to_thread(raw.ask, call("forever"))
     assert await asyncio.to_thread(started.wait, 60)
-    await door.close()
+    await server.close()
     assert cancelled.is_set()
     response.close()
     raw.close()
-    again = await on_loop(HttpDoor.open(tools, port=port, token=TOKEN))
+    again = await on_loop(HttpServer.open(tools, port=port, token=TOKEN))
     await again.close()

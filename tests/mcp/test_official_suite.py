@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
-from seer.mcp import open_http_door
+from seer.mcp import open_http_server
 
 from . import outside
 from .bridges import over_stdio, with_token
@@ -106,15 +106,15 @@ def address(request: pytest.FixtureRequest, served: Any) -> Generator[str]:
     async def loaded() -> Any:
         return library.gate
 
-    async def open_door() -> Any:
-        return await open_http_door("lab", None, loaded(), port=0, token="of the suite")
+    async def open_server() -> Any:
+        return await open_http_server("lab", None, loaded(), port=0, token="of the suite")
 
-    door = asyncio.run(open_door())
+    server = asyncio.run(open_server())
     try:
-        with with_token(door.url, "of the suite") as url:
+        with with_token(server.url, "of the suite") as url:
             yield url
     finally:
-        asyncio.run(door.close())
+        asyncio.run(server.close())
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from seer.environment import SandboxConfig, ScopedSandbox
 from seer.execution import create_local_session
-from seer.mcp import http_config, open_http_door, stdio_config
+from seer.mcp import http_config, open_http_server, stdio_config
 from seer.testing import (
     AnthropicEndpoint,
     GeminiEndpoint,
@@ -94,14 +94,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
         async def loaded() -> Any:
             return library.gate
 
-        async def open_door() -> Any:
-            return await open_http_door("lab", None, loaded(), port=0, token=TOKEN)
+        async def open_server() -> Any:
+            return await open_http_server("lab", None, loaded(), port=0, token=TOKEN)
 
-        door = asyncio.run(open_door())
+        server = asyncio.run(open_server())
         try:
-            yield Served(over_stdio["lab"], {"url": door.url, "token": TOKEN}, kernel)
+            yield Served(over_stdio["lab"], {"url": server.url, "token": TOKEN}, kernel)
         finally:
-            asyncio.run(door.close())
+            asyncio.run(server.close())
 
 
 def clean(folder: Path, **more: str) -> dict[str, str]:

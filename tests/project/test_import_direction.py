@@ -124,12 +124,12 @@ def imports_of(file: Path) -> list[tuple[str, int]]:
         "import seer.mcp",
         "from seer.mcp import load_sdk",
         "from seer import mcp",
-        "def f():\n    from ..mcp._open import open_door",
+        "def f():\n    from ..mcp._open import open_stdio_server",
         "import importlib\nimportlib.import_module('seer.mcp')",
         "import sys\nsys.modules.get('seer.mcp._open')",
         "import sys\nsys.modules['seer.mcp']",
         "import importlib\ndef f(x): importlib.import_module(f'seer.mcp.{x}')",
-        "PACKAGE = 'seer.mcp:open_door'",
+        "PACKAGE = 'seer.mcp:open_stdio_server'",
     ],
 )
 def test_no_way_to_import_is_overlooked(source: str) -> None:

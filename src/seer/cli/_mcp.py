@@ -99,25 +99,25 @@ def _serve_stdio(target: str, name: str | None, around: Around) -> int:
     Agents' programs give a server seconds to come up; a model may take minutes. A client that goes
     before the end ends this process, and with it what was being loaded.
     """
-    from seer.mcp._open import open_loading_door
+    from seer.mcp._open import open_loading_server
 
     loading = _Loading(_absolute(target), name, around)
     interface = asyncio.wrap_future(loading.served, loop=background_loop())
-    door = run_sync(open_loading_door(_label(target, name), loading.known, interface))
+    server = run_sync(open_loading_server(_label(target, name), loading.known, interface))
     loading.start()
-    (entry,) = door.mcp_config.values()
+    (entry,) = server.mcp_config.values()
     try:
         # The relay takes this process's streams; what is served, and its end, stay with us.
         code = subprocess.run([entry["command"], *entry["args"]], check=False).returncode
     finally:
-        run_sync(door.close())
+        run_sync(server.close())
         loading.stop()
     return code
 
 
 def _serve_http(target: str, name: str | None, around: Around, *, client: str, port: int) -> int:
     """Print a client's configuration, and answer it until an interrupt, or a failure to load."""
-    from seer.mcp import open_http_door
+    from seer.mcp import open_http_server
 
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given and len(given) < _TOKEN_LENGTH:
@@ -129,19 +129,19 @@ def _serve_http(target: str, name: str | None, around: Around, *, client: str, p
     label = _label(target, name)
     loading = _Loading(_absolute(target), name, around)
     interface = asyncio.wrap_future(loading.served, loop=background_loop())
-    door = run_sync(open_http_door(label, loading.known, interface, port=port, token=token))
+    server = run_sync(open_http_server(label, loading.known, interface, port=port, token=token))
     over = threading.Event()
     loading.served.add_done_callback(lambda served: served.exception() is None or over.set())
     loading.start()
     try:
-        say(http_config(client, label, door.url))
+        say(http_config(client, label, server.url))
         say(_WARNING.format(client=CLIENTS[client]), file=sys.stderr)
-        say(f"Serving {label} at {door.url}; Ctrl-C ends it.", file=sys.stderr)
+        say(f"Serving {label} at {server.url}; Ctrl-C ends it.", file=sys.stderr)
         if not given:
             say(f"Start the client with: export {TOKEN_VARIABLE}={token}", file=sys.stderr)
         until_interrupted(over)
     finally:
-        run_sync(door.close())
+        run_sync(server.close())
         loading.stop()
     if over.is_set() and loading.served.done():
         loading.served.result()

@@ -30,7 +30,7 @@ Action = Literal["stop", "conclude", "message", "limits", "approve"]
 
 
 @asynccontextmanager
-async def control_door(
+async def control_socket(
     folder: Path | None, act: Callable[[Mapping[str, Any]], None]
 ) -> AsyncGenerator[None, None]:
     """Listen in `folder` while inside; `act` does what a request asks, or raises a `SeerError`."""

@@ -218,17 +218,19 @@ def _gates(session: SessionLike | None, servers: Sequence[ServerSpec]) -> list[F
     for gate, caller in gates_behind(commands):
         reached.setdefault(id(gate), (gate, set()))[1].add(caller)
     return [
-        Followed(gate, _callers(gate.name, doors, session), prefix=f"{gate.name}-in-a-script-")
-        for gate, doors in reached.values()
+        Followed(
+            gate, _callers(gate.name, through_tools, session), prefix=f"{gate.name}-in-a-script-"
+        )
+        for gate, through_tools in reached.values()
     ]
 
 
 def _callers(
-    interface: str, doors: set[str], session: SessionLike | None
+    interface: str, through_tools: set[str], session: SessionLike | None
 ) -> Callable[[], Sequence[str]]:
     def callers() -> Sequence[str]:
         own = None if session is None else session.callers.get(interface)
-        return sorted({*doors, *([own] if own else [])})
+        return sorted({*through_tools, *([own] if own else [])})
 
     return callers
 

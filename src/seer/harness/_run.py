@@ -29,7 +29,7 @@ from seer.events import (
 )
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._approval import Approve, Policy, find_policy, read_policies
-from seer.harness._control import control_door
+from seer.harness._control import control_socket
 from seer.harness._event_queue import EventQueue
 from seer.harness._limits import Crossing, Limits, Meter, Price
 from seer.harness._record import Recording
@@ -190,7 +190,7 @@ class AgentRun(AsyncIterator[Event]):
             )
             await self._recording.follow()
             async with (
-                control_door(self._recording.folder, self._controlled),
+                control_socket(self._recording.folder, self._controlled),
                 open_toolbox(self._servers, self._recorded_tools()) as toolbox,
             ):
                 seat = self._seat = Seat(

@@ -3,27 +3,27 @@
 from typing import TYPE_CHECKING
 
 from seer.mcp._clients import CLIENTS, http_config, stdio_config
-from seer.mcp._door import Door
-from seer.mcp._open import open_door, open_http_door
+from seer.mcp._open import open_http_server, open_stdio_server
+from seer.mcp._stdio import StdioServer
 
 if TYPE_CHECKING:
-    from seer.mcp._http import HttpDoor
+    from seer.mcp._http import HttpServer
 
 __all__ = [
     "CLIENTS",
-    "Door",
-    "HttpDoor",
+    "StdioServer",
+    "HttpServer",
     "http_config",
-    "open_door",
-    "open_http_door",
+    "open_stdio_server",
+    "open_http_server",
     "stdio_config",
 ]
 
 
 def __getattr__(name: str) -> object:
     # The web server is imported on first use.
-    if name == "HttpDoor":
-        from seer.mcp._http import HttpDoor
+    if name == "HttpServer":
+        from seer.mcp._http import HttpServer
 
-        return HttpDoor
+        return HttpServer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""A door for agents over Streamable HTTP: on loopback, with a token, for several clients at once.
+"""An MCP server over Streamable HTTP: on loopback, with a token, for several clients at once.
 
-The protocol is the SDK's. Who may come in is decided here, before the SDK reads a byte, and when
-a client that has gone is forgotten.
+The SDK implements the protocol. This module checks each request before the SDK reads a byte of it,
+and ends the sessions of clients that are gone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _GRACE = 30.0
 """Seconds in which a client whose stream broke may come back to its session."""
 
 
-class HttpDoor:
-    """Lets MCP clients in until it is closed."""
+class HttpServer:
+    """Accepts MCP clients until it is closed."""
 
     def __init__(self, source: ToolSource, token: str) -> None:
         register_secrets([token])
@@ -42,8 +42,8 @@ class HttpDoor:
         self._closers: list[Callable[[], Awaitable[None]]] = []
 
     @classmethod
-    async def open(cls, source: ToolSource, *, port: int, token: str) -> HttpDoor:
-        """Open a door.
+    async def open(cls, source: ToolSource, *, port: int, token: str) -> HttpServer:
+        """Open a server.
 
         Args:
             source: The tools.
@@ -66,11 +66,11 @@ class HttpDoor:
         return f"http://{HOST}:{self._port.result()}{PATH}"
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Have something closed together with the door, in the order given."""
+        """Close something else together with the server, in the order given."""
         self._closers.append(closer)
 
     async def close(self) -> None:
-        """Close the door and end every session through it, from any event loop.
+        """Close the server and end every session, from any event loop.
 
         Closing twice is harmless.
         """
@@ -103,7 +103,7 @@ class HttpDoor:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it."""
         if scope["type"] != "http":
-            return  # nothing else is spoken here
+            return  # no websockets
         problem = self._problem(str(scope["path"]), Headers(scope=scope))
         if problem is None:
             assert self._sessions is not None, "checked with the rest"
@@ -125,10 +125,10 @@ class HttpDoor:
 
 
 class _Sessions:
-    """The clients' sessions. One ends when its client says so, or soon after its client has gone.
+    """The clients' sessions. One ends when its client ends it, or soon after its client is gone.
 
-    A client that listens keeps a stream open, so its end is seen. Of one that does not listen,
-    nothing is known between two requests; its session ends after half an hour without any.
+    A client that listens keeps a stream open, so the server sees when it goes. A client that does
+    not listen is invisible between two requests; its session ends after half an hour without one.
     """
 
     def __init__(self, answer: ASGIApp) -> None:
@@ -191,7 +191,7 @@ class _Sessions:
         await self.handle(scope, receive, send)
 
     async def close(self) -> None:
-        """Wait for nobody any longer."""
+        """End the sessions at once."""
         for timer in self._leaving.values():
             timer.cancel()
         await asyncio.gather(*self._ending)

@@ -10,28 +10,19 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from seer._sync import on_loop
-from seer.execution import Session
 from seer.execution._folders import PrivateFolder
-from seer.mcp._door import Door
 from seer.mcp._sdk import load_server
+from seer.mcp._stdio import StdioServer
 from seer.mcp._streams import Pipes
 from seer.rpc.interface._schema import Schema
-from seer.tools._sets import ServedInterface, interface_tools, loading_tools, session_tools
+from seer.tools._sets import ServedInterface, interface_tools, loading_tools
 from seer.tools._tool import ToolSource
 
 if TYPE_CHECKING:
-    from seer.mcp._http import HttpDoor
+    from seer.mcp._http import HttpServer
 
 
-async def open_session_door(session: Session) -> Door:
-    """Open a server with a session's tools; the caller closes it.
-
-    Its `mcp_config` goes into agents' own configurations.
-    """
-    return await open_door(session_tools(session))
-
-
-async def open_interface_door(served: ServedInterface) -> Door:
+async def open_interface_server(served: ServedInterface) -> StdioServer:
     """Open a server with an interface's functions as tools; the caller closes it.
 
     All its clients are one caller of the gate: they share its budget.
@@ -40,19 +31,19 @@ async def open_interface_door(served: ServedInterface) -> Door:
         GateError: The gate gives no caller.
     """
     tools, closers = await interface_tools(served)
-    door = await open_door(tools)
+    server = await open_stdio_server(tools)
     for closer in closers:
-        door.on_close(closer)
-    return door
+        server.on_close(closer)
+    return server
 
 
-async def open_loading_door(
+async def open_loading_server(
     name: str,
     known: Schema | None,
     loading: Awaitable[ServedInterface],
     *,
     list_timeout: float = 20.0,
-) -> Door:
+) -> StdioServer:
     """Open a server for an interface that is still being loaded; the caller closes it.
 
     Args:
@@ -62,18 +53,18 @@ async def open_loading_door(
         list_timeout: As for `LoadingTools`.
     """
 
-    async def open_on_loop() -> Door:
+    async def open_on_loop() -> StdioServer:
         tools, close = loading_tools(name, known, loading, list_timeout=list_timeout)
-        door = await open_door(tools)
-        door.on_close(close)
-        return door
+        server = await open_stdio_server(tools)
+        server.on_close(close)
+        return server
 
     return await on_loop(open_on_loop())
 
 
-async def open_http_door(
+async def open_http_server(
     name: str, known: Schema | None, loading: Awaitable[ServedInterface], *, port: int, token: str
-) -> HttpDoor:
+) -> HttpServer:
     """Open a server over HTTP for an interface that is still being loaded.
 
     Args:
@@ -86,22 +77,22 @@ async def open_http_door(
     Raises:
         ConfigError: The port is in use.
     """
-    from seer.mcp._http import HttpDoor
+    from seer.mcp._http import HttpServer
 
-    async def open_on_loop() -> HttpDoor:
+    async def open_on_loop() -> HttpServer:
         tools, close = loading_tools(name, known, loading)
         try:
-            door = await HttpDoor.open(tools, port=port, token=token)
+            server = await HttpServer.open(tools, port=port, token=token)
         except BaseException:
             await close()
             raise
-        door.on_close(close)
-        return door
+        server.on_close(close)
+        return server
 
     return await on_loop(open_on_loop())
 
 
-async def open_door(tools: ToolSource) -> Door:
+async def open_stdio_server(tools: ToolSource) -> StdioServer:
     """Open a server for these tools, such as a `seer.tools.ToolSet`; the caller closes it.
 
     The tools run on the event loop that this is called on.
@@ -113,12 +104,12 @@ async def open_door(tools: ToolSource) -> Door:
         server = await asyncio.to_thread(load_server)
         await server.serve_client(tools, pipes)
 
-    door = await Door.open(tools.name, PrivateFolder("door"), serve)
-    for entry in door.mcp_config.values():
+    server = await StdioServer.open(tools.name, PrivateFolder("mcp"), serve)
+    for entry in server.mcp_config.values():
         key = _key(entry["command"], entry["args"])
         _local[key] = tools
-        door.on_close(partial(_forget, key))
-    return door
+        server.on_close(partial(_forget, key))
+    return server
 
 
 _local: dict[tuple[str, ...], ToolSource] = {}

@@ -1,7 +1,7 @@
-"""One import of the MCP SDK, and of what is made with it, at a time.
+"""Imports the MCP SDK, and the module that uses it, in one thread at a time.
 
-Its modules import each other in a circle, so two threads that begin at different ends of it can
-each see a half-made module of the other. And it takes more than a second, so it is imported late.
+The SDK's modules import each other in a circle, so two threads that import different ones can each
+see a half-initialized module. The import takes more than a second, so it happens late.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class LaunchSocket:
         self._plan = plan
         self._pid: int | None = None
         self._listener = socket.socket(socket.AF_UNIX)
-        with address(folder / "door") as where:
+        with address(folder / "server") as where:
             self._listener.bind(where)
         self._listener.listen(1)
         self._listener.setblocking(False)

@@ -16,25 +16,25 @@ import sys
 def main() -> None:
     """Replace this process by what the controller says."""
     folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
-    door = socket.socket(socket.AF_UNIX)
+    server = socket.socket(socket.AF_UNIX)
     os.chdir(folder)  # the path may be too long for a socket's address
-    door.connect("door")
+    server.connect("server")
     names = [name for name in os.environ if name.startswith("CLAUDE_AGENT_SDK")]
     ask = {"arguments": sys.argv[1:], "env": {name: os.environ[name] for name in names}}
-    door.sendall(json.dumps(ask).encode() + b"\n")
-    answer, received = _receive(door)
-    door.close()
+    server.sendall(json.dumps(ask).encode() + b"\n")
+    answer, received = _receive(server)
+    server.close()
     plan = json.loads(answer)
     _place(received, plan["fds"])
     os.chdir(plan["cwd"])
     os.execve(plan["argv"][0], plan["argv"], plan["env"])
 
 
-def _receive(door: socket.socket) -> "tuple[bytes, list[int]]":
+def _receive(server: socket.socket) -> "tuple[bytes, list[int]]":
     fds = array.array("i")
     data = b""
     while not data.endswith(b"\n"):
-        part, extra, _, _ = door.recvmsg(1 << 16, socket.CMSG_SPACE(64 * fds.itemsize))
+        part, extra, _, _ = server.recvmsg(1 << 16, socket.CMSG_SPACE(64 * fds.itemsize))
         if not part:
             sys.exit("the controller has gone away")
         data += part

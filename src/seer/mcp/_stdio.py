@@ -1,7 +1,7 @@
-"""A door for agents: a private socket through which MCP clients reach tools of this process.
+"""An MCP server over pipes: clients start a relay program, which passes its pipes to this process.
 
-The folder is open to this user alone, and so is the socket: a peer of another user is refused.
-There is no token, so none can leak from a configuration.
+The relay connects to a private Unix socket. Only this user can open the socket's folder, and a peer
+of another user is refused. There is no token, so none can leak from a configuration.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _HANDOVER_TIME = 10.0
 _RELAY = Path(__file__).with_name("_relay.py")
 
 Serve = Callable[[Pipes], Awaitable[None]]
-"""Speaks with one client until it goes."""
+"""Serves one client until it disconnects."""
 
 
-class Door:
-    """Lets MCP clients in until it is closed."""
+class StdioServer:
+    """Accepts MCP clients until it is closed."""
 
     def __init__(self, name: str, folder: PrivateFolder, serve: Serve) -> None:
         self._name = server_name(name)
@@ -46,13 +46,13 @@ class Door:
         self._closers: list[Callable[[], Awaitable[None]]] = []
 
     @classmethod
-    async def open(cls, name: str, folder: PrivateFolder, serve: Serve) -> Door:
-        """Open a door.
+    async def open(cls, name: str, folder: PrivateFolder, serve: Serve) -> StdioServer:
+        """Open a server.
 
         Args:
             name: What agents call the server.
-            folder: Where the socket will be; it is removed with the door.
-            serve: Speaks with one client.
+            folder: Holds the socket; `close` removes it.
+            serve: Serves one client.
         """
         self = cls(name, folder, serve)
         try:
@@ -63,7 +63,7 @@ class Door:
             self._listener.close()
             folder.remove()
             raise
-        self._acceptor = Acceptor(self._listener, self._welcome)
+        self._acceptor = Acceptor(self._listener, self._greet)
         return self
 
     @property
@@ -74,11 +74,11 @@ class Door:
         return {self._name: {"type": "stdio", "command": sys.executable, "args": args, "env": {}}}
 
     def on_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Have something closed together with the door, in the order given."""
+        """Close something else together with the server, in the order given."""
         self._closers.append(closer)
 
     async def close(self) -> None:
-        """Close the door and every connection through it, from any event loop.
+        """Close the server and every connection to it, from any event loop.
 
         Closing twice is harmless.
         """
@@ -92,16 +92,16 @@ class Door:
         for closer in closers:
             await closer()
 
-    async def _welcome(self, connection: socket.socket) -> None:
+    async def _greet(self, connection: socket.socket) -> None:
         with connection:
             await self._admit(connection)
 
     async def _admit(self, connection: socket.socket) -> None:
         user = _peer_user(connection)
         if user != os.geteuid():
-            logger.warning("refused user %s at the door of %r", user, self._name)
+            logger.warning("refused user %s as a client of %r", user, self._name)
             with contextlib.suppress(OSError):
-                connection.send(b"this door is open to the user who opened it only")
+                connection.send(b"only the user who opened this server can use it")
             return
         try:
             async with asyncio.timeout(_HANDOVER_TIME):
@@ -114,7 +114,7 @@ class Door:
         await self._speak(pipes, connection)
 
     async def _speak(self, pipes: Pipes, connection: socket.socket) -> None:
-        """Serve until the client, its process or the door goes."""
+        """Serve until the client disconnects, its process ends or the server is closed."""
         serving = asyncio.ensure_future(self._serve(pipes))
         gone = asyncio.create_task(_wait_for_end(connection))
         try:
@@ -132,7 +132,7 @@ def _bind(listener: socket.socket, folder: Path) -> None:
     """Bind in `folder`, however long its path is."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        listener.bind(f"/proc/self/fd/{fd}/door.sock")
+        listener.bind(f"/proc/self/fd/{fd}/mcp.sock")
     finally:
         os.close(fd)
 

@@ -1,4 +1,4 @@
-"""The door: real MCP clients over stdio, and everybody else left outside."""
+"""The server over pipes: real MCP clients, and everybody else left outside."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 
 import seer.mcp
-from seer.mcp import Door, open_door
+from seer.mcp import StdioServer, open_stdio_server
 from seer.tools import ToolContext, ToolFailure, ToolOutput, ToolSet, typed_tool
 
 pytestmark = pytest.mark.full
@@ -70,10 +70,10 @@ async def forever() -> ToolOutput:
 
 
 @pytest.fixture
-async def door() -> AsyncGenerator[Door]:
+async def server() -> AsyncGenerator[StdioServer]:
     functions = [add, refuse, crash, count, big, forever]
     tools = ToolSet(name="my lab!", tools=[typed_tool(f) for f in functions], instructions="Add.")
-    opened = await open_door(tools)
+    opened = await open_stdio_server(tools)
     try:
         yield opened
     finally:
@@ -84,8 +84,8 @@ def text_of(result: Any) -> str:
     return "".join(block.text for block in result.content)
 
 
-async def test_a_client_lists_and_calls_tools(door: Door) -> None:
-    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+async def test_a_client_lists_and_calls_tools(server: StdioServer) -> None:
+    async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         assert client.server_info is not None
         assert client.server_info.name == "my lab!"
         assert client.instructions == "Add."
@@ -97,8 +97,8 @@ async def test_a_client_lists_and_calls_tools(door: Door) -> None:
         assert result.structured_content == {"sum": 42}
 
 
-async def test_failures_are_answers(door: Door) -> None:
-    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+async def test_failures_are_answers(server: StdioServer) -> None:
+    async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         for name, arguments, told in [
             ("refuse", {}, "not today"),
             ("crash", {}, "internal error: RuntimeError: a bug"),
@@ -112,20 +112,22 @@ async def test_failures_are_answers(door: Door) -> None:
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
 
 
-async def test_progress_reaches_a_client_that_asks_for_it(door: Door) -> None:
+async def test_progress_reaches_a_client_that_asks_for_it(server: StdioServer) -> None:
     told: list[str | None] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append(message)
 
-    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+    async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         await client.call_tool("count", {}, progress_callback=note)
     assert told == ["at 0", "at 1", "at 2"]
 
 
-async def test_two_clients_work_at_once_and_one_leaving_does_not_disturb(door: Door) -> None:
-    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as one:
-        async with Client(parameters(door.mcp_config)) as two:
+async def test_a_client_that_leaves_does_not_disturb_another(
+    server: StdioServer,
+) -> None:
+    async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as one:
+        async with Client(parameters(server.mcp_config)) as two:
             results = await asyncio.gather(
                 *(client.call_tool("add", {"a": n}) for n in range(20) for client in (one, two))
             )
@@ -133,14 +135,14 @@ async def test_two_clients_work_at_once_and_one_leaving_does_not_disturb(door: D
         assert text_of(await one.call_tool("add", {"a": 1})) == "2"
 
 
-async def test_answers_of_megabytes_arrive(door: Door) -> None:
-    async with asyncio.timeout(60), Client(parameters(door.mcp_config)) as client:
+async def test_answers_of_megabytes_arrive(server: StdioServer) -> None:
+    async with asyncio.timeout(60), Client(parameters(server.mcp_config)) as client:
         assert len(text_of(await client.call_tool("big", {"size": 5_000_000}))) == 5_000_000
 
 
-async def test_a_cancelled_call_is_cancelled_here(door: Door) -> None:
+async def test_a_cancelled_call_is_cancelled_here(server: StdioServer) -> None:
     cancelled.clear()
-    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+    async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         call = asyncio.create_task(client.call_tool("forever", {}))
         await client.call_tool("add", {"a": 1})
         call.cancel()
@@ -149,12 +151,12 @@ async def test_a_cancelled_call_is_cancelled_here(door: Door) -> None:
         await cancelled.wait()
 
 
-async def test_closing_the_door_ends_its_servers(door: Door) -> None:
-    entry = next(iter(door.mcp_config.values()))
+async def test_closing_the_server_ends_its_relays(server: StdioServer) -> None:
+    entry = next(iter(server.mcp_config.values()))
     process = await asyncio.create_subprocess_exec(
         entry["command"], *entry["args"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    await door.close()
+    await server.close()
     async with asyncio.timeout(30):
         await process.wait()
     late = await asyncio.create_subprocess_exec(
@@ -174,8 +176,8 @@ async def test_a_server_whose_owner_is_gone_says_so(tmp_path: Path) -> None:
     assert "has ended" in done.stderr
 
 
-async def test_the_configuration_is_plain_and_holds_no_secret(door: Door) -> None:
-    config = door.mcp_config
+async def test_the_configuration_is_plain_and_holds_no_secret(server: StdioServer) -> None:
+    config = server.mcp_config
     assert list(config) == ["my-lab"]
     assert json.loads(json.dumps(config)) == config
     (entry,) = config.values()
@@ -183,13 +185,13 @@ async def test_the_configuration_is_plain_and_holds_no_secret(door: Door) -> Non
     assert entry["env"] == {}
     folder = Path(entry["args"][-1]).parent
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert {path.name for path in folder.iterdir()} == {"relay.py", "door.sock", "lock", "outputs"}
+    assert {path.name for path in folder.iterdir()} == {"relay.py", "mcp.sock", "lock", "outputs"}
 
 
-async def test_another_user_is_refused(door: Door) -> None:
+async def test_another_user_is_refused(server: StdioServer) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    entry = next(iter(door.mcp_config.values()))
+    entry = next(iter(server.mcp_config.values()))
     folder = Path(entry["args"][-1]).parent
     program = (
         "import os, socket, sys\n"
@@ -197,7 +199,7 @@ async def test_another_user_is_refused(door: Door) -> None:
         "os.setgid(65534); os.setuid(65534)\n"
         "s = socket.socket(socket.AF_UNIX)\n"
         "try:\n"
-        "    s.connect('door.sock'); print(s.recv(100).decode())\n"
+        "    s.connect('mcp.sock'); print(s.recv(100).decode())\n"
         "except PermissionError: print('refused')\n"
     )
     done = await asyncio.to_thread(
@@ -207,15 +209,15 @@ async def test_another_user_is_refused(door: Door) -> None:
 
 
 @pytest.mark.parametrize("greeting", [b"", b"2", b"GET / HTTP/1.1\r\n\r\n"])
-async def test_a_peer_that_brings_no_streams_is_let_go(door: Door, greeting: bytes) -> None:
-    entry = next(iter(door.mcp_config.values()))
-    path = Path(entry["args"][-1]).with_name("door.sock")
+async def test_a_peer_without_streams_is_let_go(server: StdioServer, greeting: bytes) -> None:
+    entry = next(iter(server.mcp_config.values()))
+    path = Path(entry["args"][-1]).with_name("mcp.sock")
 
     def knock() -> bytes:
         with socket.socket(socket.AF_UNIX) as peer:
             folder = os.open(path.parent, os.O_RDONLY)
             try:
-                peer.connect(f"/proc/self/fd/{folder}/door.sock")
+                peer.connect(f"/proc/self/fd/{folder}/mcp.sock")
             finally:
                 os.close(folder)
             peer.settimeout(20)
@@ -225,5 +227,5 @@ async def test_a_peer_that_brings_no_streams_is_let_go(door: Door, greeting: byt
             return peer.recv(100)
 
     assert await asyncio.to_thread(knock) == b"standard input and output must be pipes"
-    async with asyncio.timeout(30), Client(parameters(door.mcp_config)) as client:
+    async with asyncio.timeout(30), Client(parameters(server.mcp_config)) as client:
         assert text_of(await client.call_tool("add", {"a": 1})) == "2"
