@@ -112,8 +112,8 @@ async def test_a_machine_that_is_gone_is_replaced(session: LocalSession) -> None
     await run(session, "open('kept.txt', 'w').write('here')")
 
     async def end_machine() -> None:
-        ground = await session._site.ground()  # pyright: ignore[reportPrivateUsage]
-        await ground.machine.terminate()
+        prepared = await session._machines.prepared()  # pyright: ignore[reportPrivateUsage]
+        await prepared.machine.terminate()
 
     await on_loop(end_machine())
     result = await run(session, "print(open('kept.txt').read())")
@@ -294,7 +294,7 @@ async def test_a_kernel_that_cannot_start_says_why(
 ) -> None:
     library = Library(name="a", files={"a.py": b"", "sitecustomize.py": b""})
     broken = Library(name="b", files={"b.py": b"", "b/ipykernel_launcher.py": b""})
-    monkeypatch.setattr("seer.execution._site.PACKAGES", ("numpy",))
+    monkeypatch.setattr("seer.execution._machine.PACKAGES", ("numpy",))
     with pytest.raises(StartError, match="ipykernel"):
         await acreate_local_session(Workspace(libraries=[library, broken]), tmp_path / "work")
 

@@ -15,24 +15,24 @@ from seer.execution import Session, open_sessions
 from seer.execution import _turns as turns_module
 from seer.execution._execution import Execution
 from seer.execution._folders import PrivateFolder
-from seer.execution._open import Ready
+from seer.execution._machine import MachineSource, PreparedMachine
+from seer.execution._prepare import SessionParts
 from seer.execution._result import Status
 from seer.execution._session import SessionKind
-from seer.execution._site import Ground, Site
 from seer.workspace import Workspace
 
 
-class NoSite(Site):
+class NoMachineSource(MachineSource):
     """A place without a machine."""
 
     @property
     def workspace_dir(self) -> PurePath:
         return PurePath("/nowhere")
 
-    async def _prepare(self) -> Ground:
+    async def _prepare(self) -> PreparedMachine:
         raise AssertionError("nothing here needs a machine")
 
-    async def _release(self, ground: Ground) -> None:
+    async def _release(self, prepared: PreparedMachine) -> None:
         raise AssertionError("nothing here has a machine")
 
 
@@ -43,8 +43,10 @@ class EventSession(Session):
 
     def __init__(self) -> None:
         private = PrivateFolder("test")
-        site = NoSite(Workspace(), session_id=private.name, name="events")
-        super().__init__(Ready(name="events", workspace=Workspace(), site=site, private=private))
+        machines = NoMachineSource(Workspace(), session_id=private.name, name="events")
+        super().__init__(
+            SessionParts(name="events", workspace=Workspace(), machines=machines, private=private)
+        )
         self.started: list[str] = []
         self._starts = asyncio.Condition()
         self.interrupts = 0

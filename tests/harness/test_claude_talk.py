@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from seer.events import ToolInfo
-from seer.harness import AgentRequest, Seat
+from seer.harness import AgentContext, AgentRequest
 from seer.harness.agents._claude import Conversation
 
 
-class _Seat:
+class _Context:
     """Notes what happens, in order."""
 
     tools = (ToolInfo(name="lab__add", server="lab", description="", input_schema={}),)
@@ -55,8 +55,8 @@ def _asks_for_tool() -> Any:
 
 
 async def test_what_an_answer_used_is_counted_before_its_tool_runs() -> None:
-    seat = _Seat()
-    talk = Conversation(cast("AgentRequest", None), cast("Seat", seat))
+    context = _Context()
+    talk = Conversation(cast("AgentRequest", None), cast("AgentContext", context))
     sdk = _Sdk()
     talk.serve(sdk)
     started = {"id": "m1", "model": "m", "usage": {"input_tokens": 1000}}
@@ -65,7 +65,7 @@ async def test_what_an_answer_used_is_counted_before_its_tool_runs() -> None:
     asked = asyncio.ensure_future(sdk.handlers[0]({}))
     for _ in range(10):
         await asyncio.sleep(0)
-    assert "tool runs" not in seat.seen
+    assert "tool runs" not in context.seen
     await talk.take(_streamed({"type": "message_delta", "usage": {"output_tokens": 5}}))
     await asked
-    assert seat.seen == ["turn", "ToolCall", "Usage", "AnswerFinished", "tool runs"]
+    assert context.seen == ["turn", "ToolCall", "Usage", "AnswerFinished", "tool runs"]

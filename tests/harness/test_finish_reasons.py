@@ -30,7 +30,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEER_AGENT_RETRIES", "2")
 
 
-class Ground(AgentTest):
+class Vendor(AgentTest):
     def __init__(self, vendor: str) -> None:
         self._endpoint, self._arguments = VENDORS[vendor]
         self._prefix = "mcp__lab__" if vendor == "claude" else ""
@@ -93,9 +93,9 @@ TABLE = [
 async def test_only_a_whole_answer_completes_a_run(row: Row) -> None:
     plain = row.word in {"end_turn", "stop", "completed", "STOP"}
     reply = Reply(text=row.text, refusal=row.refusal, finish=None if plain else row.word)
-    ground = Ground(row.vendor)
-    with ground.endpoint([reply] * 9) as endpoint:
-        events = await ground.finish(ground.start(endpoint))
+    subject = Vendor(row.vendor)
+    with subject.endpoint([reply] * 9) as endpoint:
+        events = await subject.finish(subject.start(endpoint))
         # Claude's CLI asks again after a refusal by itself; it is stopped there, maybe a bit late.
         late = row.vendor == "claude" and row.means == "refused"
         assert len(endpoint.requests) in ({1, 2} if late else {row.asked})
@@ -122,10 +122,10 @@ def _model(vendor: str) -> str:
 
 @pytest.mark.parametrize("vendor", ["chat", "gemini"])
 async def test_a_blocked_or_empty_answer_is_told_to_the_model_once(vendor: str) -> None:
-    ground = Ground(vendor)
+    subject = Vendor(vendor)
     bad = Reply(finish="MALFORMED_FUNCTION_CALL") if vendor == "gemini" else Reply()
-    with ground.endpoint([bad, Reply(text="better")]) as endpoint:
-        events = await ground.finish(ground.start(endpoint))
+    with subject.endpoint([bad, Reply(text="better")]) as endpoint:
+        events = await subject.finish(subject.start(endpoint))
         told = str(endpoint.requests[1].body)
     assert "call" in told if vendor == "gemini" else "empty" in told
     assert [error.fatal for error in only(events, ErrorEvent)] == [False]
@@ -134,10 +134,10 @@ async def test_a_blocked_or_empty_answer_is_told_to_the_model_once(vendor: str) 
 
 @pytest.mark.parametrize("vendor", ["chat", "responses", "gemini"])
 async def test_a_cut_answer_that_calls_tools_goes_on(vendor: str) -> None:
-    ground = Ground(vendor)
+    subject = Vendor(vendor)
     word = {"chat": "length", "responses": "max_output_tokens", "gemini": "MAX_TOKENS"}[vendor]
-    script = [Reply(tools=(ground.add(),), finish=word), Reply(text="3")]
-    events = await ground.play(script)
+    script = [Reply(tools=(subject.add(),), finish=word), Reply(text="3")]
+    events = await subject.play(script)
     assert [end["reason"] for end in _ends(events)] == ["length", "stop"]
     assert [result.text for result in only(events, ToolResult)] == ["3"]
     assert last(events).reason == "completed"
@@ -148,9 +148,9 @@ async def test_no_money_is_not_tried_again_and_said_in_words(vendor: str) -> Non
     code = {"chat": "insufficient_quota", "responses": "insufficient_quota"}.get(vendor)
     status = 402 if code is None else 429
     fault = Fault(kind="status", status=status, message="You have no credit left.", code=code)
-    ground = Ground(vendor)
-    with ground.endpoint([fault] * 9) as endpoint:
-        events = await ground.finish(ground.start(endpoint))
+    subject = Vendor(vendor)
+    with subject.endpoint([fault] * 9) as endpoint:
+        events = await subject.finish(subject.start(endpoint))
         assert len(endpoint.requests) == 1
     (error,) = only(events, ErrorEvent)
     assert (error.kind, error.fatal) == ("quota", True)
@@ -161,7 +161,7 @@ async def test_no_money_is_not_tried_again_and_said_in_words(vendor: str) -> Non
 @pytest.mark.parametrize("vendor", list(VENDORS))
 async def test_what_a_vendor_says_is_shown_as_text(vendor: str) -> None:
     fault = Fault(kind="status", status=400, message="the seed must be a number")
-    events = await Ground(vendor).play([fault] * 9)
+    events = await Vendor(vendor).play([fault] * 9)
     # A connection that fails on a busy machine is tried again, and said.
     (error,) = (one for one in only(events, ErrorEvent) if one.fatal)
     assert error.kind == "request"
@@ -172,7 +172,7 @@ async def test_what_a_vendor_says_is_shown_as_text(vendor: str) -> None:
 @pytest.mark.parametrize("vendor", ["chat", "responses", "gemini"])
 async def test_an_error_within_a_stream_is_tried_again(vendor: str) -> None:
     broken = Fault(kind="broken", status=503, message="Overloaded", reply=Reply(text="par"))
-    events = await Ground(vendor).play([broken, Reply(text="whole")])
+    events = await Vendor(vendor).play([broken, Reply(text="whole")])
     (error,) = only(events, ErrorEvent)
     assert (error.kind, error.fatal) == ("overloaded", False)
     assert "Overloaded" in error.message
@@ -180,11 +180,11 @@ async def test_an_error_within_a_stream_is_tried_again(vendor: str) -> None:
 
 
 async def test_an_error_within_claudes_stream_is_recorded_and_what_was_used_is_counted() -> None:
-    ground = Ground("claude")
-    calls = (ground.add(1, 1), ground.add(2, 2))
+    subject = Vendor("claude")
+    calls = (subject.add(1, 1), subject.add(2, 2))
     reply = Reply(text="part", tools=calls, input_tokens=100)
     broken = Fault(kind="broken", status=529, message="Overloaded", reply=reply)
-    events = await ground.play([broken, Reply(text="done")], limits=Limits(tokens=100))
+    events = await subject.play([broken, Reply(text="done")], limits=Limits(tokens=100))
     assert [(end["turn"], end["reason"]) for end in _ends(events)] == [
         (1, "unfinished"),
         (2, "stop"),
@@ -198,10 +198,10 @@ async def test_an_error_within_claudes_stream_is_recorded_and_what_was_used_is_c
 
 
 async def test_a_conversation_goes_on_after_an_answer_that_was_cut() -> None:
-    ground = Ground("chat")
+    subject = Vendor("chat")
     script = [Reply(text="cut he", finish="length"), Reply(text="whole")]
-    with ground.endpoint(script) as endpoint:
-        run = ground.start(endpoint, interactive=True)
+    with subject.endpoint(script) as endpoint:
+        run = subject.start(endpoint, interactive=True)
         events: list[Event] = []
         async for event in run:
             events.append(event)
@@ -214,8 +214,8 @@ async def test_a_conversation_goes_on_after_an_answer_that_was_cut() -> None:
 
 
 async def test_a_tool_call_that_was_not_whole_is_told_to_the_model() -> None:
-    ground = Ground("gemini")
+    subject = Vendor("gemini")
     bad = Reply(tools=(ToolUse(name="add", arguments={"a": 1}),))
-    events = await ground.play([bad, Reply(text="I see")])
+    events = await subject.play([bad, Reply(text="I see")])
     assert [result.is_error for result in only(events, ToolResult)] == [True]
     assert last(events).reason == "completed"

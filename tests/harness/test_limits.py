@@ -136,8 +136,8 @@ async def test_a_tool_that_runs_past_the_time_limit_is_stopped(calculator: MCPSe
 
 async def test_the_last_turn_is_bounded_too(calculator: MCPServer) -> None:
     class Slow(Scripted):
-        async def run(self, request: Any, seat: Any) -> None:
-            seat.begin_turn()
+        async def run(self, request: Any, context: Any) -> None:
+            context.begin_turn()
             await anyio.sleep_forever()
 
     limits = Limits(seconds=0.1, conclude_seconds=0.2)

@@ -17,12 +17,12 @@ from seer.errors import ConfigError, RecordError, ScriptError, ToolServerError
 from seer.events import Event, RunStarted, event_from_json
 from seer.harness import (
     Agent,
+    AgentContext,
     AgentRequest,
     Call,
     Expect,
     RunFinished,
     Scripted,
-    Seat,
     Step,
     Text,
     ToolCall,
@@ -199,9 +199,9 @@ async def test_cancelling_the_consumer_ends_the_run(calculator: MCPServer) -> No
 
         def check(self, request: AgentRequest) -> None: ...
 
-        async def run(self, request: AgentRequest, seat: Seat) -> None:
-            seat.begin_turn()
-            seat.emit(Text(text="thinking forever"))
+        async def run(self, request: AgentRequest, context: AgentContext) -> None:
+            context.begin_turn()
+            context.emit(Text(text="thinking forever"))
             await release.wait()
 
     run = run_agent("x", {"calc": calculator}, provider=Stuck())
@@ -431,11 +431,11 @@ class Hasty(Agent):
     def check(self, request: AgentRequest) -> None:
         """Nothing is needed."""
 
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Two calls at the same time."""
-        seat.begin_turn()
+        context.begin_turn()
         calls = [
-            seat.call_tool(str(number), "add", arguments={"a": number, "b": 0})
+            context.call_tool(str(number), "add", arguments={"a": number, "b": 0})
             for number in range(3)
         ]
         await asyncio.gather(*calls)

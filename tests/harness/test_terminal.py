@@ -190,7 +190,7 @@ def test_control_characters_of_an_agent_do_not_reach_the_terminal() -> None:
     assert shown.getvalue() == "a\\x1b[31mred\\x07\n\tb\\u202e\n"
 
 
-# --- a person in the agent's seat -----------------------------------------------------------
+# --- a person in the agent's context -----------------------------------------------------------
 
 
 async def sit(calculator: MCPServer, *lines: str, **more: object) -> tuple[list[Event], str]:

@@ -19,7 +19,7 @@ from seer._wiring import OpenServer, open_session_server
 from seer.errors import SandboxStateError
 from seer.execution._capture import OnOutput
 from seer.execution._execution import Execution
-from seer.execution._open import Ready
+from seer.execution._prepare import SessionParts
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._turns import Runner, Turns
 from seer.workspace import Workspace
@@ -39,19 +39,19 @@ class Session(ABC):
 
     kind: ClassVar[SessionKind]
 
-    def __init__(self, ready: Ready) -> None:
-        """Made by the `create_*_session` functions, from what they have made ready."""
-        self._name = ready.name
-        self._workspace = ready.workspace
-        self._site = ready.site
-        self._private = ready.private
+    def __init__(self, parts: SessionParts) -> None:
+        """Called by the `create_*_session` functions."""
+        self._name = parts.name
+        self._workspace = parts.workspace
+        self._machines = parts.machines
+        self._private = parts.private
         runner = Runner(run=self._run, send_interrupt=self._send_interrupt, kill=self._kill)
-        self._turns = Turns(runner, ready.private.outputs)
+        self._turns = Turns(runner, parts.private.outputs)
         self._closed = False
         self._end = Ending(self._run_ending_steps)
         self._made_in = calling_loop()
         self._process = os.getpid()
-        self._gates = {id(library.gate) for library in ready.workspace.libraries}
+        self._gates = {id(library.gate) for library in parts.workspace.libraries}
         """The interfaces that its libraries call; of one without, its own id stands for None."""
         self._server: OpenServer | None = None
 
@@ -75,16 +75,16 @@ class Session(ABC):
     @property
     def workspace_dir(self) -> PurePath:
         """The agent's folder: on this host, or as seen in the session's sandbox."""
-        return self._site.workspace_dir
+        return self._machines.workspace_dir
 
     @property
     def callers(self) -> dict[str, str]:
         """What the record of each served library's gate calls this session."""
-        return self._site.callers
+        return self._machines.callers
 
     def about(self) -> dict[str, Any]:
         """What the session is and what bounds it, as plain data for the records of runs."""
-        return {"kind": self.kind, "name": self.name, **self._site.about()}
+        return {"kind": self.kind, "name": self.name, **self._machines.about()}
 
     @property
     def model_info_text(self) -> str:
@@ -130,7 +130,7 @@ class Session(ABC):
     @property
     def is_replayed(self) -> bool:
         """Whether its machine only replays a record: its tools are answered from there."""
-        return self._site.runs_nothing
+        return self._machines.runs_nothing
 
     # --- what it does -------------------------------------------------------------------------
 
@@ -341,7 +341,7 @@ class Session(ABC):
     def _opened(self) -> None:
         """Called by the makers of sessions once everything works."""
         add_session(self)
-        for owner in self._site.owners:
+        for owner in self._machines.owners:
             owner.add_dependent(self)
 
     @property
@@ -352,7 +352,7 @@ class Session(ABC):
     async def owner_ends(self, owner: object) -> None:
         """Close together with the sandbox that it is in, or the last one that served a library."""
         self._gates.discard(id(owner))
-        if owner is self._site.sandbox or (self.workspace.libraries and not self._gates):
+        if owner is self._machines.sandbox or (self.workspace.libraries and not self._gates):
             await self._close()
 
     async def _exec(
@@ -368,7 +368,7 @@ class Session(ABC):
 
     def _check_runs(self) -> None:
         self._check_open()
-        if self._site.runs_nothing:
+        if self._machines.runs_nothing:
             raise SandboxStateError(
                 "a replay runs nothing: it has what agents did with the tools of this session, and"
                 " not what the program itself ran in it"
@@ -384,11 +384,11 @@ class Session(ABC):
 
     async def _read_file(self, path: str) -> bytes:
         self._check_open()
-        return await (await self._site.ground()).machine.read_file(path)
+        return await (await self._machines.prepared()).machine.read_file(path)
 
     async def _write_file(self, path: str, data: bytes) -> None:
         self._check_open()
-        await (await self._site.ground()).machine.write_file(path, data)
+        await (await self._machines.prepared()).machine.write_file(path, data)
 
     async def _restart(self) -> None:
         self._check_open()
@@ -429,7 +429,7 @@ class Session(ABC):
 
     async def _open_server(self) -> dict[str, dict[str, Any]]:
         self._check_open()
-        if self._site.runs_nothing:
+        if self._machines.runs_nothing:
             return _recorded_server(self.name)
         if self._server is None:
             self._server = await open_session_server(self)

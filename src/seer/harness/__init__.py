@@ -3,10 +3,10 @@
 from seer.events import RunFinished, Text, ToolCall, ToolResult, Waiting
 from seer.harness._agent import Agent, AgentRequest, agent_names, check_agent
 from seer.harness._approval import Answer
+from seer.harness._context import AgentContext
 from seer.harness._control import control_run
 from seer.harness._limits import Limits, Price
 from seer.harness._run import AgentRun, run_agent
-from seer.harness._seat import Seat
 from seer.harness._toolbox import ToolOutcome
 from seer.harness.agents._human import HumanAgent
 from seer.harness.agents._replay import Forked, ReplayAgent, fork_environment
@@ -16,6 +16,7 @@ from seer.harness.terminal._terminal import LineTerminal, PromptTerminal, Termin
 
 __all__ = [
     "Agent",
+    "AgentContext",
     "AgentRequest",
     "AgentRun",
     "Answer",
@@ -30,7 +31,6 @@ __all__ = [
     "ReplayAgent",
     "RunFinished",
     "Scripted",
-    "Seat",
     "Step",
     "Terminal",
     "Text",

@@ -1,7 +1,7 @@
 """What an agent provider is, and where providers come from.
 
-A provider drives one vendor's agent. It gets a request (plain data) and a seat (`_seat.Seat`), the
-only way to reach the tools and to report what happens. It knows nothing of MCP, records or limits.
+A provider drives one vendor's agent. It gets a request (plain data) and an `AgentContext`, its only
+access to tools and to the reporting of events. It knows nothing of MCP, records or limits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from seer.events import Event
-    from seer.harness._seat import Seat
+    from seer.harness._context import AgentContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +73,11 @@ class Agent(ABC):
         """
 
     @abstractmethod
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Drive the agent until it has nothing more to do.
 
-        Failures of the vendor are reported with `Seat.fail`. Everything that was started is ended
-        before this returns or raises, also when it is cancelled.
+        Failures of the vendor are reported with `context.fail`. Everything that was started is
+        ended before this returns or raises, also when it is cancelled.
         """
 
     def model_name(self, request: AgentRequest) -> str | None:

@@ -1,7 +1,7 @@
 """Approval of tool calls: who decides whether a call is made, and how people are asked.
 
-It sits in the seat, where every vendor's calls pass, so a policy holds for all agents alike. A call
-that is not approved reaches the model as a tool error.
+`AgentContext` asks for it before each call of every vendor, so a policy holds for all agents alike.
+A call that is not approved reaches the model as a tool error.
 """
 
 import asyncio

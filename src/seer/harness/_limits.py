@@ -1,7 +1,7 @@
 """How much an agent may use, and the meter that watches it.
 
 The meter is pure bookkeeping: it is told what happens and answers which limit is reached. Closing
-the tools and ending the run is the seat's part (`_seat`).
+the tools and ending the run is the part of `AgentContext`.
 """
 
 import dataclasses

@@ -29,6 +29,7 @@ from seer.events import (
 )
 from seer.harness._agent import Agent, AgentRequest
 from seer.harness._approval import Approve, Policy, find_policy, read_policies
+from seer.harness._context import AgentContext, RunOver
 from seer.harness._control import control_socket
 from seer.harness._event_queue import EventQueue
 from seer.harness._limits import Crossing, Limits, Meter, Price
@@ -42,7 +43,6 @@ from seer.harness._request import (
     merge_servers,
     note_use,
 )
-from seer.harness._seat import RunOver, Seat
 from seer.harness._servers import ServerSpec
 from seer.harness._toolbox import open_toolbox
 from seer.harness.agents._replay import RecordedRun, find_recorded
@@ -84,7 +84,7 @@ class AgentRun(AsyncIterator[Event]):
         self._policies = policies
         self._shown = shown
         self._queue: EventQueue | None = None
-        self._seat: Seat | None = None
+        self._context: AgentContext | None = None
         self._scope: anyio.CancelScope | None = None
         self._unwanted = False
         self._events = self._iterate()
@@ -108,15 +108,15 @@ class AgentRun(AsyncIterator[Event]):
 
     def send(self, text: str | None) -> None:
         """Say something to the agent once it has answered; None ends an interactive run."""
-        self._on_seat(lambda seat: seat.send(text))
+        self._with_context(lambda context: context.send(text))
 
     def interrupt(self) -> None:
         """End what the agent is doing now; an interactive conversation goes on."""
-        self._on_seat(lambda seat: seat.interrupt())
+        self._with_context(lambda context: context.interrupt())
 
     def conclude(self) -> None:
         """Close the tools and let the agent have one last turn."""
-        self._on_seat(lambda seat: seat.reach(Crossing("stop", 0, 0)))
+        self._with_context(lambda context: context.reach(Crossing("stop", 0, 0)))
 
     def approve(self, call_id: str, approved: bool = True, *, reason: str = "") -> None:
         """Answer an `ApprovalAsked`; an answer to what nobody asks changes nothing.
@@ -126,16 +126,18 @@ class AgentRun(AsyncIterator[Event]):
             approved: Whether it may be made.
             reason: Why not; the agent is told.
         """
-        self._on_seat(lambda seat: seat.approvals.answer(call_id, approved=approved, reason=reason))
+        self._with_context(
+            lambda context: context.approvals.answer(call_id, approved=approved, reason=reason)
+        )
 
     def set_limits(self, limits: Limits) -> None:
         """Change the limits."""
-        self._on_seat(lambda seat: seat.set_limits(limits))
+        self._with_context(lambda context: context.set_limits(limits))
 
-    def _on_seat(self, action: Callable[[Seat], object]) -> None:
+    def _with_context(self, action: Callable[[AgentContext], object]) -> None:
         def act() -> None:
-            if self._seat is not None:
-                action(self._seat)
+            if self._context is not None:
+                action(self._context)
 
         background_loop().call_soon_threadsafe(act)
 
@@ -193,7 +195,7 @@ class AgentRun(AsyncIterator[Event]):
                 control_socket(self._recording.folder, self._controlled),
                 open_toolbox(self._servers, self._recorded_tools()) as toolbox,
             ):
-                seat = self._seat = Seat(
+                context = self._context = AgentContext(
                     toolbox,
                     limits=self._request.limits,
                     price=self._request.price,
@@ -205,37 +207,37 @@ class AgentRun(AsyncIterator[Event]):
                     deltas=self._request.deltas,
                     redact=Redactor(self._agent.secrets(self._request)).redact,
                 )
-                self.meter = seat.meter
-                seat.emit(self._started(seat))
-                await self._sit(seat)
-                reason, message = _outcome(seat)
+                self.meter = context.meter
+                context.emit(self._started(context))
+                await self._run_agent(context)
+                reason, message = _outcome(context)
         except Exception as error:
             reason, message = "error", str(error) or type(error).__name__
-            if self._seat is not None:
+            if self._context is not None:
                 # The program gets the error itself, so the log does not repeat it.
-                self._seat.fail(_kind(error), message, log=False)
+                self._context.fail(_kind(error), message, log=False)
             raise
         finally:
             await self._settle(reason, message)
 
     async def _settle(self, reason: FinishReason, message: str) -> None:
         """Take the last calls, report the end and close the record, whichever of them fails."""
-        seat = self._seat
+        context = self._context
         try:
             missing = await self._recording.settle()
             if missing:
                 reason, message = "error", f"calls are missing from the record: {missing}"
-            if seat is not None:
+            if context is not None:
                 if missing:
-                    seat.fail("record", message)
-                seat.emit(seat.finished(reason, message))
+                    context.fail("record", message)
+                context.emit(context.finished(reason, message))
         except Exception as error:
             reason, message = "error", str(error) or type(error).__name__
-            if seat is not None and self.result is None:
-                seat.emit(seat.finished(reason, message))
+            if context is not None and self.result is None:
+                context.emit(context.finished(reason, message))
             raise
         finally:
-            self._seat = None
+            self._context = None
             self._recording.close(reason, message)
 
     def _recorded_tools(self) -> RecordedRun | None:
@@ -248,31 +250,31 @@ class AgentRun(AsyncIterator[Event]):
 
     def _controlled(self, request: Mapping[str, Any]) -> None:
         """Do what another process asks for; on the background loop."""
-        match request.get("action"), self._seat:
+        match request.get("action"), self._context:
             case "stop", _:
                 self._end()
-            case "conclude", Seat() as seat:
-                seat.reach(Crossing("stop", 0, 0))
-            case "message", Seat() as seat:
-                seat.send(str(request.get("text")))
-            case "limits", Seat() as seat:
-                limits = seat.meter.limits.changed(request.get("limits") or {})
-                seat.set_limits(limits)
+            case "conclude", AgentContext() as context:
+                context.reach(Crossing("stop", 0, 0))
+            case "message", AgentContext() as context:
+                context.send(str(request.get("text")))
+            case "limits", AgentContext() as context:
+                limits = context.meter.limits.changed(request.get("limits") or {})
+                context.set_limits(limits)
                 self._recording.limits(limits.as_dict())
-            case "approve", Seat() as seat:
+            case "approve", AgentContext() as context:
                 call = str(request.get("call"))
                 approved, reason = request.get("approved") is True, str(request.get("text") or "")
-                if not seat.approvals.answer(call, approved=approved, reason=reason):
+                if not context.approvals.answer(call, approved=approved, reason=reason):
                     raise ConfigError("call", call, "waits for no approval")
-            case action, seat:
-                reason = "unknown" if seat is not None else "not possible before the agent works"
+            case action, context:
+                reason = "unknown" if context is not None else "not possible before the agent works"
                 raise ConfigError("action", action, reason)
 
-    async def _sit(self, seat: Seat) -> None:
+    async def _run_agent(self, context: AgentContext) -> None:
         with anyio.CancelScope() as scope:
-            watch = asyncio.create_task(seat.watch(scope.cancel))
+            watch = asyncio.create_task(context.watch(scope.cancel))
             try:
-                await self._agent.run(self._request, seat)
+                await self._agent.run(self._request, context)
             except RunOver:
                 logger.debug("the agent has had its last turn")
             finally:
@@ -282,7 +284,7 @@ class AgentRun(AsyncIterator[Event]):
         if self._queue is not None:
             await self._queue.drained()
 
-    def _started(self, seat: Seat) -> RunStarted:
+    def _started(self, context: AgentContext) -> RunStarted:
         request = self._request
         return RunStarted(
             run_id=request.run_id,
@@ -290,7 +292,7 @@ class AgentRun(AsyncIterator[Event]):
             model=self._agent.model_name(request),
             system_prompt=request.system_prompt,
             task=request.task,
-            tools=seat.tools,
+            tools=context.tools,
             session=self._session.session_id if self._session is not None else None,
             limits=request.limits.as_dict(),
         )
@@ -310,11 +312,11 @@ def _kind(error: Exception) -> ErrorKind:
     return "script" if isinstance(error, ScriptError) else "internal"
 
 
-def _outcome(seat: Seat) -> tuple[FinishReason, str]:
-    if (failure := seat.failure or seat.unfinished) is not None:
+def _outcome(context: AgentContext) -> tuple[FinishReason, str]:
+    if (failure := context.failure or context.unfinished) is not None:
         return "error", failure.message
-    if seat.limit is not None:
-        return "limit", seat.limit.message
+    if context.limit is not None:
+        return "limit", context.limit.message
     return "completed", "the agent is done"
 
 

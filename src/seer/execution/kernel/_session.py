@@ -12,10 +12,10 @@ from seer._sync import on_loop, run_sync
 from seer.errors import RemoteFileError, SandboxLostError, StartError, visible
 from seer.execution._capture import Capture
 from seer.execution._execution import Execution
-from seer.execution._open import JailOptions, Ready, make_ready
+from seer.execution._machine import MEMORY, PACKAGES, Isolation, PreparedMachine
+from seer.execution._prepare import JailOptions, SessionParts, prepare_session
 from seer.execution._result import ExecutionError, RichOutput, Status
 from seer.execution._session import Session, SessionKind
-from seer.execution._site import MEMORY, PACKAGES, Ground, Isolation
 from seer.execution.kernel._images import MAX_SIDE, Image, read_image
 from seer.execution.kernel._kernel import Kernel, KernelDied
 from seer.execution.kernel._messages import Signer
@@ -29,8 +29,8 @@ FRESH = "this is a fresh kernel: variables and imports of earlier code are gone"
 class KernelSession(Session):
     """A session with one IPython kernel. A kernel that dies is replaced at the next execution."""
 
-    def __init__(self, ready: Ready) -> None:
-        super().__init__(ready)
+    def __init__(self, parts: SessionParts) -> None:
+        super().__init__(parts)
         self._signer = Signer()
         self._kernel: Kernel | None = None
         self._starts = 0
@@ -45,7 +45,7 @@ class KernelSession(Session):
         """
         try:
             # An agent's tools are answered from the record where no kernel can run.
-            if not self._site.runs_nothing:
+            if not self._machines.runs_nothing:
                 await self._living_kernel()
         except KernelDied as error:
             await self._shut_down()
@@ -61,21 +61,21 @@ class KernelSession(Session):
         Raises:
             StartError: It does not start.
         """
-        ground = await self._site.ground()
+        prepared = await self._machines.prepared()
         self._starts += 1
-        folder = f"{ground.machine.layout.run}/k{self._starts}-{self.session_id[-6:]}"
+        folder = f"{prepared.machine.layout.run}/k{self._starts}-{self.session_id[-6:]}"
         try:
-            await ground.machine.make_dir(folder, mode=0o700)
+            await prepared.machine.make_dir(folder, mode=0o700)
             kernel = await Kernel.start(
-                ground.machine,
+                prepared.machine,
                 folder=folder,
-                launcher=f"{ground.inside}/kernel_main.py",
-                path=[ground.libraries],
-                env=ground.env,
+                launcher=f"{prepared.inside}/kernel_main.py",
+                path=[prepared.libraries],
+                env=prepared.env,
                 signer=self._signer,
             )
         except SandboxLostError:
-            await self._site.lost()
+            await self._machines.lost()
             raise
         self._kernel = kernel
         return kernel
@@ -104,7 +104,7 @@ class KernelSession(Session):
             await kernel.close()
             self._kernel = None
             if await self._machine_is_gone():
-                await self._site.lost()
+                await self._machines.lost()
         kernel = await self._start_kernel()
         await self._warm_up(kernel)
         return kernel
@@ -142,12 +142,12 @@ class KernelSession(Session):
             if self._kernel is not None:
                 await self._kernel.close()
         finally:
-            await self._site.close()
+            await self._machines.close()
 
     async def _machine_is_gone(self) -> bool:
-        ground = await self._site.ground()
+        prepared = await self._machines.prepared()
         try:
-            await ground.machine.exec(["true"], timeout=10)
+            await prepared.machine.exec(["true"], timeout=10)
         except SandboxLostError:
             return True
         return False
@@ -156,14 +156,14 @@ class KernelSession(Session):
         """Scale large images down, in the machine: they are decoded nowhere else."""
         for index, output in enumerate(capture.outputs):
             if isinstance(output, RichOutput) and output.image and output.image.is_large:
-                small = await self._shrink(await self._site.ground(), output.image)
+                small = await self._shrink(await self._machines.prepared(), output.image)
                 if small is None:
                     capture.note("a large image could not be scaled down and is left out")
                 capture.outputs[index] = replace(output, image=small)
 
-    async def _shrink(self, ground: Ground, image: Image) -> Image | None:
-        machine = ground.machine
-        argv = [machine.layout.python, f"{ground.inside}/shrink_image.py", str(MAX_SIDE)]
+    async def _shrink(self, prepared: PreparedMachine, image: Image) -> Image | None:
+        machine = prepared.machine
+        argv = [machine.layout.python, f"{prepared.inside}/shrink_image.py", str(MAX_SIDE)]
         try:
             done = await machine.exec(argv, stdin=image.data, timeout=60)
         except (SandboxLostError, RemoteFileError) as error:
@@ -236,7 +236,7 @@ async def acreate_local_session(
 
 
 async def _create(workspace: Workspace | None, name: str | None, jail: JailOptions) -> LocalSession:
-    async with make_ready("local", None, workspace, name=name, jail=jail) as ready:
-        session = LocalSession(ready)
+    async with prepare_session("local", None, workspace, name=name, jail=jail) as parts:
+        session = LocalSession(parts)
         await session.begin()
     return session

@@ -17,10 +17,10 @@ from seer.environment import ModelHandle
 from seer.errors import ConfigError, SandboxLostError
 from seer.execution._capture import OnOutput
 from seer.execution._execution import Execution
-from seer.execution._open import JailOptions, Ready, make_ready, slug
+from seer.execution._machine import MEMORY, Isolation, SandboxLike
+from seer.execution._prepare import JailOptions, SessionParts, prepare_session, slug
 from seer.execution._result import ExecutionResult, Status
 from seer.execution._session import SessionKind
-from seer.execution._site import MEMORY, Isolation, SandboxLike
 from seer.execution._sockets import connect_in_machine
 from seer.execution._turns import check_text
 from seer.execution.kernel._kernel import Kernel
@@ -53,8 +53,8 @@ class NotebookSession(KernelSession):
 
     kind: ClassVar[SessionKind] = "notebook"
 
-    def __init__(self, ready: Ready, path: Path, sandbox: SandboxLike | None) -> None:
-        super().__init__(ready)
+    def __init__(self, parts: SessionParts, path: Path, sandbox: SandboxLike | None) -> None:
+        super().__init__(parts)
         self._path = path
         self._sandbox = sandbox
         self._store = NotebookStore(path)
@@ -191,14 +191,14 @@ class NotebookSession(KernelSession):
 
     async def _warm_up(self, kernel: Kernel) -> None:
         if self._models and self.workspace.preload_models:
-            ground = await self._site.ground()
+            prepared = await self._machines.prepared()
             wanted = json.dumps(
                 [
                     {"name": m.var_name, "path": m.path, "base": m.base_path, "known_as": m.name}
                     for m in self._models
                 ]
             )
-            script = f"{ground.inside}/preload_models.py"
+            script = f"{prepared.inside}/preload_models.py"
             code = (
                 f"import runpy\nglobals().update(runpy.run_path({script!r})"
                 f"['load_models']({wanted!r}))\ndel runpy"
@@ -300,8 +300,8 @@ class NotebookSession(KernelSession):
     async def _connect_kernel(self, number: int) -> Channel:
         if self._kernel is None or self._kernel.death is not None:
             raise SandboxLostError("the kernel is not running")
-        ground = await self._site.ground()
-        return await connect_in_machine(ground.machine, f"{self._kernel.folder}/z-{number}")
+        prepared = await self._machines.prepared()
+        return await connect_in_machine(prepared.machine, f"{self._kernel.folder}/z-{number}")
 
     async def _on_event(self, event: str) -> None:
         """The person pressed a button."""
@@ -386,19 +386,19 @@ async def _create(
     notebook_dir: str | os.PathLike[str] | None,
     jail: JailOptions,
 ) -> NotebookSession:
-    async with make_ready("notebook", sandbox, workspace, name=name, jail=jail) as ready:
+    async with prepare_session("notebook", sandbox, workspace, name=name, jail=jail) as parts:
         if notebook_dir is None:
-            folder = Path("outputs") / f"{slug(ready.name)}-{secrets.token_hex(3)}"
+            folder = Path("outputs") / f"{slug(parts.name)}-{secrets.token_hex(3)}"
         else:
             folder = Path(notebook_dir)
-        workspace_dir = ready.site.workspace_dir
+        workspace_dir = parts.machines.workspace_dir
         if isinstance(workspace_dir, Path) and _is_inside(folder, workspace_dir):
             # The agent could put a link in the notebook's place, and have this process follow it.
             raise ConfigError(
                 "notebook_dir", str(folder), f"is inside the agent's workspace {workspace_dir}"
             )
-        path = folder.absolute() / f"{slug(ready.name)}.ipynb"
-        session = NotebookSession(ready, path, sandbox)
+        path = folder.absolute() / f"{slug(parts.name)}.ipynb"
+        session = NotebookSession(parts, path, sandbox)
         await session.begin()
     return session
 

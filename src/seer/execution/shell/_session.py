@@ -14,10 +14,10 @@ from seer._sync import on_loop, run_sync
 from seer.errors import RemoteFileError, SandboxLostError, SandboxStateError
 from seer.execution._capture import Capture, OnOutput
 from seer.execution._execution import Execution
-from seer.execution._open import JailOptions, Ready, make_ready
+from seer.execution._machine import MEMORY, Isolation, PreparedMachine, SandboxLike
+from seer.execution._prepare import JailOptions, SessionParts, prepare_session
 from seer.execution._result import ExecutionError, ExecutionResult, Status
 from seer.execution._session import Session, SessionKind
-from seer.execution._site import MEMORY, Ground, Isolation, SandboxLike
 from seer.execution.kernel._kernel import describe_exit
 from seer.execution.shell._terminal import Terminal
 from seer.providers import Process
@@ -34,8 +34,8 @@ class CliSession(Session):
 
     kind: ClassVar[SessionKind] = "cli"
 
-    def __init__(self, ready: Ready) -> None:
-        super().__init__(ready)
+    def __init__(self, parts: SessionParts) -> None:
+        super().__init__(parts)
         self._processes: dict[str, Process] = {}
         self._terminals: dict[str, Terminal] = {}
         self._states = 0
@@ -102,9 +102,9 @@ class CliSession(Session):
     # --- what every session does ----------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Get the machine ready; the session is open from here on, or nothing of it is left."""
+        """Prepare the machine, or close the session when that fails."""
         try:
-            await self._site.ground()
+            await self._machines.prepared()
         except BaseException:
             await self._shut_down()
             raise
@@ -116,10 +116,10 @@ class CliSession(Session):
             capture.fail(ExecutionError(name="CommandFailed", message="a command has no NUL in it"))
             return "error"
         try:
-            ground = await self._site.ground()
-            process = await ground.machine.spawn(
-                await self._argv(ground, execution.code, keep=not execution.background),
-                env=_environment(ground),
+            prepared = await self._machines.prepared()
+            process = await prepared.machine.spawn(
+                await self._argv(prepared, execution.code, keep=not execution.background),
+                env=_environment(prepared),
             )
         except (SandboxLostError, RemoteFileError) as error:
             return await self._lost(capture, error)
@@ -145,7 +145,7 @@ class CliSession(Session):
         capture.fail(ExecutionError(name="ShellDied", message=str(error)))
         if isinstance(error, SandboxLostError):
             capture.note("the shell's machine is gone; the next command gets a fresh one")
-            await self._site.lost()
+            await self._machines.lost()
         return "died"
 
     async def _send_interrupt(self, execution: Execution) -> None:
@@ -169,7 +169,7 @@ class CliSession(Session):
         try:
             await self._begin_afresh()
         finally:
-            await self._site.close()
+            await self._machines.close()
 
     def _describe(self) -> str:
         return (
@@ -193,25 +193,25 @@ class CliSession(Session):
         self._check_open()
         if len(self._terminals) >= _TERMINALS:
             raise SandboxStateError(f"{_TERMINALS} terminals are open already; close some")
-        ground = await self._site.ground()
+        prepared = await self._machines.prepared()
         self._terminal_count += 1
         terminal_id = f"t{self._terminal_count}"
         terminal = await Terminal.start(
             terminal_id,
-            ground.machine,
-            await self._argv(ground, command, keep=False),
-            env={**_environment(ground), "TERM": "xterm"},
+            prepared.machine,
+            await self._argv(prepared, command, keep=False),
+            env={**_environment(prepared), "TERM": "xterm"},
             size=(rows, columns),
             on_close=lambda: self._terminals.pop(terminal_id, None),
         )
         self._terminals[terminal_id] = terminal
         return terminal
 
-    async def _argv(self, ground: Ground, command: str, *, keep: bool) -> Sequence[str]:
-        base = f"{ground.machine.layout.run}/{self.session_id}-state{self._states}"
+    async def _argv(self, prepared: PreparedMachine, command: str, *, keep: bool) -> Sequence[str]:
+        base = f"{prepared.machine.layout.run}/{self.session_id}-state{self._states}"
         if len(command.encode()) > _LONG_COMMAND:
             path = f"{base}.command"
-            await ground.machine.write_file(path, command.encode())
+            await prepared.machine.write_file(path, command.encode())
             command = f". {path}"
         # Given with -c, because bash names the script's file in every error message.
         argv = ["bash", "--noprofile", "--norc", "-c", _SCRIPT.read_text(), "bash"]
@@ -229,8 +229,8 @@ async def _drain(process: Process, capture: Capture) -> None:
         await asyncio.sleep(0)
 
 
-def _environment(ground: Ground) -> dict[str, str]:
-    return {**ground.env, "PYTHONPATH": ground.libraries, "PAGER": "cat", "GIT_PAGER": "cat"}
+def _environment(prepared: PreparedMachine) -> dict[str, str]:
+    return {**prepared.env, "PYTHONPATH": prepared.libraries, "PAGER": "cat", "GIT_PAGER": "cat"}
 
 
 def create_cli_session(
@@ -284,7 +284,7 @@ async def acreate_cli_session(
 async def _create(
     sandbox: SandboxLike | None, workspace: Workspace | None, name: str | None, jail: JailOptions
 ) -> CliSession:
-    async with make_ready("cli", sandbox, workspace, name=name, jail=jail) as ready:
-        session = CliSession(ready)
+    async with prepare_session("cli", sandbox, workspace, name=name, jail=jail) as parts:
+        session = CliSession(parts)
         await session.begin()
     return session

@@ -3,7 +3,7 @@
 The SDK runs the Claude CLI as a process. That process gets nothing but the conversation: its own
 tools are off, its settings come from nowhere, it lives in an empty folder with a private home and
 an environment of its own (`_confine`), and the tools of the run are served to it by this process
-over its standard streams. So it needs no way to a tool server, and every call passes the seat.
+over its standard streams. So it needs no way to a tool server, and every call passes the context.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from seer.events import (
 )
 from seer.harness._agent import Agent, AgentRequest, max_retries, require
 from seer.harness._answers import end_of
+from seer.harness._context import AgentContext, RunOver
 from seer.harness._prices import cost_of
-from seer.harness._seat import RunOver, Seat
 from seer.harness._toolbox import ToolOutcome
 from seer.harness.confinement._confine import Confinement, confined
 
@@ -82,13 +82,13 @@ class ClaudeAgent(Agent):
         values = (request.api_key, *map(setting, KEYS))
         return tuple(value for value in values if value)
 
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Talk to the CLI until there is nothing more to say."""
         import claude_agent_sdk as sdk
 
         url = request.base_url or os.environ.get("ANTHROPIC_BASE_URL") or ENDPOINT
         async with confined(_program(), env=_environment(request, url), endpoints=(url,)) as cell:
-            conversation = Conversation(request, seat)
+            conversation = Conversation(request, context)
             options = _options(sdk, request, conversation, cell)
             try:
                 async with sdk.ClaudeSDKClient(options) as client:
@@ -100,7 +100,7 @@ class ClaudeAgent(Agent):
             except sdk.ClaudeSDKError as error:
                 malformed = type(error).__name__ in {"CLIJSONDecodeError", "MessageParseError"}
                 kind: ErrorKind = "malformed" if malformed else "connection"
-                seat.fail(kind, f"the Claude process failed: {error}{cell.said()}", raw=error)
+                context.fail(kind, f"the Claude process failed: {error}{cell.said()}", raw=error)
 
 
 def _options(
@@ -176,7 +176,7 @@ class Conversation:
     """Turns the SDK's messages into events, and the CLI's tool requests into calls."""
 
     request: AgentRequest
-    seat: Seat
+    context: AgentContext
     model: str | None = None
     usage: dict[str, int] = field(default_factory=dict[str, int])
     counted: bool = True
@@ -195,7 +195,7 @@ class Conversation:
     def serve(self, claude: Any) -> tuple[dict[str, Any], list[str]]:
         """Servers in this process that offer the run's tools, and the CLI's names for them."""
         groups: dict[str, list[Any]] = {}
-        for tool in self.seat.tools:
+        for tool in self.context.tools:
             server = re.sub(r"[^A-Za-z0-9_-]", "_", tool.server)
             short = tool.name.removeprefix(f"{tool.server}__")
             self.names[f"mcp__{server}__{short}"] = tool.name
@@ -207,7 +207,7 @@ class Conversation:
                     handler=self._handler(tool),
                     # The CLI makes calls one by one, unless it is told that they change nothing.
                     annotations=claude.ToolAnnotations(read_only_hint=True)
-                    if self.seat.concurrent(tool.name)
+                    if self.context.concurrent(tool.name)
                     else None,
                 )
             )
@@ -222,7 +222,7 @@ class Conversation:
             if call is None:
                 return _tool_answer("the call was not made by the model", is_error=True)
             try:
-                outcome = await self.seat.run_tool(tool.name, arguments, call_id=call.id)
+                outcome = await self.context.run_tool(tool.name, arguments, call_id=call.id)
             except RunOver:
                 # An answer would make the CLI ask the model again before it is ended.
                 await anyio.sleep_forever()
@@ -260,15 +260,15 @@ class Conversation:
         """Send each message and follow the answer to its end."""
         text: str | None = with_history(self.request.task, self.request.history)
         if not text:
-            text = await self.seat.next_message()
+            text = await self.context.next_message()
         while text is not None:
             await client.query(text)
             ended = False
-            async with self.seat.exchange():
+            async with self.context.exchange():
                 ended = await self._follow(client.receive_response())
             if not ended:
                 await self._interrupt(client)
-            text = await self.seat.next_message()
+            text = await self.context.next_message()
 
     async def _interrupt(self, client: Any) -> None:
         with anyio.move_on_after(10):
@@ -283,7 +283,7 @@ class Conversation:
         """
         async for message in messages:
             await self.take(message)
-            if self.counted and self.seat.answer and self.seat.answer.reason == "refused":
+            if self.counted and self.context.answer and self.context.answer.reason == "refused":
                 return type(message).__name__ == "ResultMessage"
         return True
 
@@ -312,7 +312,7 @@ class Conversation:
             self._begin(message.get("id"), message.get("model"))
             self.usage = _counts(message.get("usage") or {})
         elif kind == "content_block_delta" and event["delta"].get("type") == "text_delta":
-            self.seat.emit(TextDelta(text=event["delta"]["text"]))
+            self.context.emit(TextDelta(text=event["delta"]["text"]))
         elif kind == "message_delta":
             self.usage |= _counts(event.get("usage") or {})
             delta: Mapping[str, Any] = event.get("delta") or {}
@@ -327,7 +327,7 @@ class Conversation:
             return False
         self.turn_id = turn_id
         self.model = model
-        self.seat.begin_turn()
+        self.context.begin_turn()
         return True
 
     async def _end(self, word: str | None) -> None:
@@ -335,7 +335,7 @@ class Conversation:
         if self.counted:
             return
         self._emit_usage()
-        self.seat.emit(AnswerFinished(reason=end_of(word), vendor_reason=word, model=self.model))
+        self.context.emit(AnswerFinished(reason=end_of(word), vendor_reason=word, model=self.model))
         async with self.announced:
             self.counted = True
             self.announced.notify_all()
@@ -351,7 +351,7 @@ class Conversation:
             cache_write_tokens=written,
             raw=dict(counts),
         )
-        self.seat.emit(replace(usage, cost_usd=cost_of(usage, self.model, "anthropic")))
+        self.context.emit(replace(usage, cost_usd=cost_of(usage, self.model, "anthropic")))
 
     async def _assistant(self, message: Any) -> None:
         if message.error is not None:
@@ -364,18 +364,18 @@ class Conversation:
         for block in message.content:
             kind = type(block).__name__
             if kind == "TextBlock" and block.text:
-                self.seat.emit(Text(text=block.text, raw=message))
+                self.context.emit(Text(text=block.text, raw=message))
             elif kind == "ThinkingBlock" and block.thinking:
-                self.seat.emit(Thinking(text=block.thinking, raw=message))
+                self.context.emit(Thinking(text=block.thinking, raw=message))
             elif kind in {"ToolUseBlock", "ServerToolUseBlock"}:
                 await self._tool_call(block, message)
 
     async def _tool_call(self, block: Any, message: object) -> None:
         name = self.names.get(block.name) or str(block.name)
-        servers = {tool.name: tool.server for tool in self.seat.tools}
+        servers = {tool.name: tool.server for tool in self.context.tools}
         known = block.name in self.names
         self.calls[block.id] = name
-        self.seat.emit(
+        self.context.emit(
             ToolCall(
                 id=block.id,
                 name=name,
@@ -396,7 +396,7 @@ class Conversation:
             if type(block).__name__ != "ToolResultBlock":
                 continue
             outcome = self.outcomes.pop(block.tool_use_id, None)
-            self.seat.emit(
+            self.context.emit(
                 ToolResult(
                     id=block.tool_use_id,
                     name=self.calls.pop(block.tool_use_id, "unknown"),
@@ -420,16 +420,16 @@ class Conversation:
         attempt = f"attempt {data.get('attempt')} of {data.get('max_retries')}"
         if kind == "authentication":
             # The CLI would try a wrong key again and again.
-            self.seat.fail(kind, f"{what}{_advice(kind)}", raw=message)
+            self.context.fail(kind, f"{what}{_advice(kind)}", raw=message)
             raise RunOver
-        self.seat.fail(kind, f"{what} ({attempt})", raw=message, retry_in=wait)
+        self.context.fail(kind, f"{what} ({attempt})", raw=message, retry_in=wait)
 
     def _troubled(self) -> None:
         """Report an error after which the CLI goes on."""
         message, self.trouble = self.trouble, None
         kind = _NAMES.get(message.error, "overloaded")
         text = " ".join(block.text for block in message.content if hasattr(block, "text"))
-        self.seat.fail(kind, text, raw=message, retry_in=0.0)
+        self.context.fail(kind, text, raw=message, retry_in=0.0)
 
     def _result(self, message: Any) -> None:
         if not message.is_error or message.terminal_reason in _ABORTED:
@@ -443,7 +443,7 @@ class Conversation:
         if kind is None and status is not None:
             kind = _STATUS.get(status, "overloaded" if status >= 500 else "request")
         kind = kind or _kind_of(text)
-        self.seat.fail(kind, f"{text}{_advice(kind)}", raw=message)
+        self.context.fail(kind, f"{text}{_advice(kind)}", raw=message)
 
 
 def _starts(message: Any) -> bool:

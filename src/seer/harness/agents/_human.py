@@ -1,4 +1,4 @@
-"""A person takes the agent's seat: the same tools, the same limits, the same record."""
+"""A person takes the agent's context: the same tools, the same limits, the same record."""
 
 import json
 import shlex
@@ -8,7 +8,7 @@ from typing import Any, cast
 from seer.errors import ConfigError
 from seer.events import ImageBlock, Text, ToolInfo
 from seer.harness._agent import Agent, AgentRequest
-from seer.harness._seat import RunOver, Seat
+from seer.harness._context import AgentContext, RunOver
 from seer.harness._toolbox import ToolOutcome
 from seer.harness.terminal._terminal import Terminal, open_terminal
 
@@ -39,30 +39,32 @@ class HumanAgent(Agent):
         """A person is not a model."""
         return None
 
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Ask the person until they are done."""
         terminal = self._terminal or open_terminal()
-        terminal.complete([*(tool.name for tool in seat.tools), "/tools", "/task", "/done"])
-        terminal.status(lambda: _status(seat))
+        terminal.complete([*(tool.name for tool in context.tools), "/tools", "/task", "/done"])
+        terminal.status(lambda: _status(context))
         _introduce(request, terminal)
         while (line := await terminal.ask("you> ")) is not None:
             try:
-                if not await self._take(line.strip(), request, seat, terminal):
+                if not await self._take(line.strip(), request, context, terminal):
                     return
             except RunOver:
                 terminal.say("That was the last turn.")
                 raise
 
-    async def _take(self, line: str, request: AgentRequest, seat: Seat, terminal: Terminal) -> bool:
+    async def _take(
+        self, line: str, request: AgentRequest, context: AgentContext, terminal: Terminal
+    ) -> bool:
         """Do what a line says; False when the person is done."""
         word, _, rest = line.partition(" ")
-        tools = {tool.name: tool for tool in seat.tools}
+        tools = {tool.name: tool for tool in context.tools}
         if not line:
             return True
         if word == "/done":
             if rest.strip():
-                seat.begin_turn()
-                seat.emit(Text(text=rest.strip()))
+                context.begin_turn()
+                context.emit(Text(text=rest.strip()))
             return False
         if word == "/tools":
             terminal.say("\n".join(_describe(tool) for tool in tools.values()) or "no tools")
@@ -71,23 +73,25 @@ class HumanAgent(Agent):
         elif word.startswith("/"):
             terminal.say(HELP)
         elif word in tools:
-            await self._call(tools[word], rest, seat, terminal)
+            await self._call(tools[word], rest, context, terminal)
         else:
-            seat.begin_turn()
-            seat.emit(Text(text=line))
+            context.begin_turn()
+            context.emit(Text(text=line))
         return True
 
-    async def _call(self, tool: ToolInfo, rest: str, seat: Seat, terminal: Terminal) -> None:
+    async def _call(
+        self, tool: ToolInfo, rest: str, context: AgentContext, terminal: Terminal
+    ) -> None:
         try:
             arguments = parse_arguments(rest)
         except ValueError as error:
             terminal.say(f"{error}; for example: {tool.name} key=value")
             return
-        seat.begin_turn()
-        call_id = f"human_{seat.meter.turns}"
-        with terminal.watch(seat.interrupt):
-            async with seat.exchange():
-                outcome = await seat.call_tool(call_id, tool.name, arguments=arguments)
+        context.begin_turn()
+        call_id = f"human_{context.meter.turns}"
+        with terminal.watch(context.interrupt):
+            async with context.exchange():
+                outcome = await context.call_tool(call_id, tool.name, arguments=arguments)
                 _show(outcome, terminal)
 
 
@@ -133,7 +137,7 @@ def _show(outcome: ToolOutcome, terminal: Terminal) -> None:
     terminal.say(f"{mark}{outcome.text}" + (f"\n({images} images)" if images else ""))
 
 
-def _status(seat: Seat) -> str:
-    meter = seat.meter
+def _status(context: AgentContext) -> str:
+    meter = context.meter
     limit = f"/{meter.limits.tool_calls}" if meter.limits.tool_calls is not None else ""
     return f"{meter.turns} turns, {meter.tool_calls}{limit} tool calls"

@@ -2,7 +2,7 @@
 
 One loop for all: ask the model, report its answer, call the tools it wants, ask again. What differs
 between vendors (client, key, default model) is in `_openai` and `_gemini`. The library's own agent
-loop is not used, because limits, interrupting and the last turn belong to the seat.
+loop is not used, because limits, interrupting and the last turn belong to the context.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from seer.events import (
 )
 from seer.harness._agent import Agent, AgentRequest, max_retries, require
 from seer.harness._answers import end_of
+from seer.harness._context import AgentContext, RunOver
 from seer.harness._prices import cost_of
-from seer.harness._seat import RunOver, Seat
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponse, ToolCallPart
@@ -96,7 +96,7 @@ class NeutralAgent(Agent):
         found = map(setting, self.keys)
         return request.api_key or next((value for value in found if value), None)
 
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Ask, call tools, ask again."""
         import httpx2
 
@@ -104,18 +104,23 @@ class NeutralAgent(Agent):
         async with httpx2.AsyncClient(timeout=timeout) as http:
             model = self.open_model(request, self._key(request), http)
             async with model:
-                await _Loop(self, request, seat=seat, model=model).hold()
+                await _Loop(self, request, context=context, model=model).hold()
 
 
 class _Loop:
     """One conversation."""
 
     def __init__(
-        self, agent: NeutralAgent, request: AgentRequest, *, seat: Seat, model: "Model[Any]"
+        self,
+        agent: NeutralAgent,
+        request: AgentRequest,
+        *,
+        context: AgentContext,
+        model: "Model[Any]",
     ) -> None:
         self._agent = agent
         self._request = request
-        self._seat = seat
+        self._context = context
         self._model = model
         self._messages: list[ModelMessage] = to_messages(request.history)
 
@@ -125,18 +130,18 @@ class _Loop:
 
         text: str | None = self._request.task or None
         if text is None and not self._request.history:
-            text = await self._seat.next_message()
+            text = await self._context.next_message()
         while text is not None or self._request.history:
             if text is not None:
                 self._messages.append(ModelRequest(parts=[UserPromptPart(text)]))
             kept = len(self._messages)
             done = False
-            async with self._seat.exchange():
+            async with self._context.exchange():
                 await self._answer()
                 done = True
             if not done:
                 del self._messages[kept:]  # an interrupted answer is not part of the conversation
-            text = await self._seat.next_message()
+            text = await self._context.next_message()
             if text is None:
                 return
 
@@ -145,7 +150,7 @@ class _Loop:
 
         told = False
         while True:
-            self._seat.begin_turn()
+            self._context.begin_turn()
             async with self._reported():
                 response = await self._ask()
                 if response.parts:
@@ -169,7 +174,7 @@ class _Loop:
             message = "your last answer was a tool call that cannot be read, and it was not run"
         else:
             message = "your last answer was empty"
-        self._seat.fail("malformed", f"the model was told: {message}", retry_in=0.0)
+        self._context.fail("malformed", f"the model was told: {message}", retry_in=0.0)
         return f"[{message.capitalize()}. Please answer again.]"
 
     async def _ask(self) -> "ModelResponse":
@@ -190,7 +195,7 @@ class _Loop:
             assert error is not None
             left = state.next_action.sleep if state.next_action else 0.0
             attempt = f"attempt {state.attempt_number} of {most}"
-            self._seat.fail(
+            self._context.fail(
                 kind_of(error), f"{_words(error)} ({attempt})", raw=error, retry_in=left
             )
 
@@ -217,7 +222,7 @@ class _Loop:
                     parameters_json_schema=dict(tool.input_schema),
                     strict=False,
                 )
-                for tool in self._seat.tools
+                for tool in self._context.tools
             ]
         )
         stream = model_request_stream(
@@ -229,9 +234,9 @@ class _Loop:
         async with stream as answer:
             async for event in answer:
                 if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                    self._seat.emit(TextDelta(text=event.part.content))
+                    self._context.emit(TextDelta(text=event.part.content))
                 elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                    self._seat.emit(TextDelta(text=event.delta.content_delta))
+                    self._context.emit(TextDelta(text=event.delta.content_delta))
         return answer.get()
 
     def _report(self, response: "ModelResponse") -> bool:
@@ -241,13 +246,13 @@ class _Loop:
         texts: list[str] = []
         for part in response.parts:
             if isinstance(part, ThinkingPart) and part.content:
-                self._seat.emit(Thinking(text=part.content, raw=response))
+                self._context.emit(Thinking(text=part.content, raw=response))
             elif isinstance(part, TextPart) and part.content:
                 texts.append(part.content)
         if refusal := (response.provider_details or {}).get("refusal"):
             texts.append(refusal)
         for text in texts:
-            self._seat.emit(Text(text=text, raw=response))
+            self._context.emit(Text(text=text, raw=response))
         used = response.usage
         usage = Usage(
             input_tokens=used.input_tokens,
@@ -258,7 +263,7 @@ class _Loop:
         )
         # An endpoint of one's own has prices of its own.
         cost = None if self._request.base_url else self._cost(usage)
-        self._seat.emit(replace(usage, cost_usd=cost))
+        self._context.emit(replace(usage, cost_usd=cost))
         return bool(texts)
 
     def _end(self, response: "ModelResponse") -> AnswerFinished:
@@ -271,7 +276,7 @@ class _Loop:
             vendor_reason=word,
             model=response.model_name,
         )
-        self._seat.emit(end)
+        self._context.emit(end)
         return end
 
     def _cost(self, usage: Usage) -> float | None:
@@ -295,12 +300,12 @@ class _Loop:
         try:
             arguments = call.args_as_dict(raise_if_invalid=True)
         except (ValueError, AssertionError):
-            self._seat.emit(
+            self._context.emit(
                 ToolCall(id=call.tool_call_id, name=call.tool_name, server=None, raw=call)
             )
             text = f"the arguments are not a JSON object: {call.args}"
             content = (TextBlock(text=text),)
-            self._seat.emit(
+            self._context.emit(
                 ToolResult(
                     id=call.tool_call_id, name=call.tool_name, content=content, is_error=True
                 )
@@ -310,7 +315,7 @@ class _Loop:
                     tool_name=call.tool_name, content=text, tool_call_id=call.tool_call_id
                 )
             ]
-        outcome = await self._seat.call_tool(
+        outcome = await self._context.call_tool(
             call.tool_call_id, call.tool_name, arguments=arguments, raw=call
         )
         parts: list[Any] = [outcome.text or "(no output)"]
@@ -336,7 +341,7 @@ class _Loop:
         except AgentRunError as error:
             kind = kind_of(error)
             advice = f"; check {self._agent.keys[0]}" if kind == "authentication" else ""
-            self._seat.fail(kind, f"{_words(error)}{advice}", raw=error)
+            self._context.fail(kind, f"{_words(error)}{advice}", raw=error)
             raise RunOver from error
 
 

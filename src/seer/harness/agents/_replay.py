@@ -36,7 +36,7 @@ from seer.events import (
 )
 from seer.events._events import raw_json
 from seer.harness._agent import Agent, AgentRequest, find_agent
-from seer.harness._seat import RunOver, Seat
+from seer.harness._context import AgentContext, RunOver
 from seer.harness._toolbox import ToolOutcome
 from seer.runs import Run, open_run
 from seer.runs._chain import canonical
@@ -108,22 +108,22 @@ class ReplayAgent(Agent):
         """Those of the agent that may go on."""
         return () if self._after is None else self._after.secrets(request)
 
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Do all of it again."""
         played = self.find(request, play=True)
         events = recorded_events(played)
         if self._after is None:
-            await play(events, seat, differs=_fail)
+            await play(events, context, differs=_fail)
             return
-        seat.history = []
+        context.history = []
         try:
-            await play(events, seat, differs=_leave)
+            await play(events, context, differs=_leave)
             complete = isinstance(events[-1], RunFinished) and events[-1].reason == "completed"
         except _Differs as difference:
             logger.warning("the live agent continues: %s", visible(str(difference)))
             complete = False
         if not complete:
-            await _go_on(self._after, played, request, seat)
+            await _go_on(self._after, played, request, context)
 
     def find(self, request: AgentRequest, *, play: bool) -> Run:
         """The run to play for this request: of a whole program, the one that fits it best."""
@@ -193,11 +193,11 @@ class Forked(Agent):
         """Those of the agent that goes on."""
         return self._next().secrets(request)
 
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Play the turns, then hand over; a new task is said after them."""
-        seat.history = []
-        await play(self._events, seat, differs=_ignore)
-        await _go_on(self._next(), self._run, request, seat)
+        context.history = []
+        await play(self._events, context, differs=_ignore)
+        await _go_on(self._next(), self._run, request, context)
 
     def _next(self) -> Agent:
         if self._agent is None:
@@ -357,14 +357,14 @@ def fork_environment(run: Run, turn: int, *, agent: str | None = None) -> dict[s
     return {"SEER_AGENT": f"forked:{run.folder}@{turn}" + (f"={agent}" if agent else "")}
 
 
-async def _go_on(agent: Agent, run: Run, request: AgentRequest, seat: Seat) -> None:
+async def _go_on(agent: Agent, run: Run, request: AgentRequest, context: AgentContext) -> None:
     """Let an agent go on after what was played, which it knows."""
     asked = run.info.task
     began = RunStarted(run_id="", provider="", model=None, system_prompt="", task=asked, tools=())
-    history = (began, *(seat.history or ()))
-    seat.history = None
+    history = (began, *(context.history or ()))
+    context.history = None
     task = request.task if request.task != asked else ""
-    await agent.run(replace(request, history=history, task=task), seat)
+    await agent.run(replace(request, history=history, task=task), context)
 
 
 def recorded_events(run: Run) -> list[Event]:
@@ -376,44 +376,44 @@ class _Differs(Exception):
     """The present is not as the record says; with both side by side."""
 
 
-Differs = Callable[[Seat, str], None]
+Differs = Callable[[AgentContext, str], None]
 """Called with a result that differs from the recorded one."""
 
 
-def _fail(seat: Seat, message: str) -> None:
-    seat.fail("divergence", message)
+def _fail(context: AgentContext, message: str) -> None:
+    context.fail("divergence", message)
     raise RunOver
 
 
-def _leave(seat: Seat, message: str) -> None:
+def _leave(context: AgentContext, message: str) -> None:
     raise _Differs(message)
 
 
-def _ignore(seat: Seat, message: str) -> None:
+def _ignore(context: AgentContext, message: str) -> None:
     logger.info("%s", visible(message))
 
 
-async def play(events: Sequence[Event], seat: Seat, *, differs: Differs) -> None:
+async def play(events: Sequence[Event], context: AgentContext, *, differs: Differs) -> None:
     """Do again what the events say.
 
     Args:
         events: Of the recorded run.
-        seat: Where it is done now.
+        context: Where it is done now.
         differs: Called where a result is not the recorded one.
     """
     results = {event.id: event for event in events if isinstance(event, ToolResult)}
     decided = {event.id: event for event in events if isinstance(event, ApprovalGiven)}
     redactor = Redactor()
-    seat.approvals.recorded = decided
+    context.approvals.recorded = decided
     try:
-        await _play(events, seat, results, redactor, differs)
+        await _play(events, context, results, redactor, differs)
     finally:
-        seat.approvals.recorded = None
+        context.approvals.recorded = None
 
 
 async def _play(
     events: Sequence[Event],
-    seat: Seat,
+    context: AgentContext,
     results: Mapping[str, ToolResult],
     redactor: Redactor,
     differs: Differs,
@@ -422,23 +422,23 @@ async def _play(
     for event in events:
         if event.turn > turn:
             turn = event.turn
-            seat.begin_turn()
+            context.begin_turn()
         if isinstance(event, (Text, Thinking, UserMessage, AnswerFinished)):
-            seat.emit(event)
+            context.emit(event)
         elif isinstance(event, Usage):
-            seat.emit(replace(event, total_tokens=0, total_cost_usd=None))
+            context.emit(replace(event, total_tokens=0, total_cost_usd=None))
         elif isinstance(event, ToolCall):
-            outcome = await seat.call_tool(event.id, event.name, arguments=event.arguments)
+            outcome = await context.call_tool(event.id, event.name, arguments=event.arguments)
             # A record that ends within the call, or limits that the recorded run did not have.
-            if event.id in results and seat.limit is None:
-                _compare(event, results[event.id], outcome, seat, redactor, differs)
+            if event.id in results and context.limit is None:
+                _compare(event, results[event.id], outcome, context, redactor, differs)
 
 
 def _compare(
     call: ToolCall,
     recorded: ToolResult,
     outcome: ToolOutcome,
-    seat: Seat,
+    context: AgentContext,
     redactor: Redactor,
     differs: Differs,
 ) -> None:
@@ -451,7 +451,7 @@ def _compare(
         f"  recorded: {_show(recorded.content)}\n"
         f"  now:      {_show(now)}"
     )
-    differs(seat, message)
+    differs(context, message)
 
 
 def _as_recorded(block: Block, redactor: Redactor) -> Block:

@@ -33,7 +33,7 @@ from typing import Any, Literal, Self, cast
 from seer.errors import ConfigError, ScriptError
 from seer.events import Text, Thinking, Usage
 from seer.harness._agent import Agent, AgentRequest
-from seer.harness._seat import Seat
+from seer.harness._context import AgentContext
 from seer.harness._toolbox import ToolOutcome
 
 _REFERENCE = re.compile(r"\{([A-Za-z_]\w*)((?:\.\w+)+)\}")
@@ -120,42 +120,42 @@ class Scripted(Agent):
         """A script is not a model."""
         return None
 
-    async def run(self, request: AgentRequest, seat: Seat) -> None:
+    async def run(self, request: AgentRequest, context: AgentContext) -> None:
         """Follow the script.
 
         Raises:
             ScriptError: A step failed.
         """
         saved: dict[str, ToolOutcome] = {}
-        if seat.interactive and not request.task and await seat.next_message() is None:
+        if context.interactive and not request.task and await context.next_message() is None:
             return
         for number, step in enumerate(self.steps):
-            seat.begin_turn()
-            async with seat.exchange():
-                await self._step(step, seat, number=number, saved=saved)
+            context.begin_turn()
+            async with context.exchange():
+                await self._step(step, context, number=number, saved=saved)
             if step.calls:
                 continue
-            if seat.limit is not None:
+            if context.limit is not None:
                 return
-            if seat.interactive and await seat.next_message() is None:
+            if context.interactive and await context.next_message() is None:
                 return
 
     async def _step(
-        self, step: Step, seat: Seat, *, number: int, saved: dict[str, ToolOutcome]
+        self, step: Step, context: AgentContext, *, number: int, saved: dict[str, ToolOutcome]
     ) -> None:
         if step.usage:
-            seat.emit(Usage(**step.usage))
+            context.emit(Usage(**step.usage))
         if step.thinking is not None:
-            seat.emit(Thinking(text=str(_fill(step.thinking, saved, number))))
+            context.emit(Thinking(text=str(_fill(step.thinking, saved, number))))
         if step.text is not None:
-            seat.emit(Text(text=str(_fill(step.text, saved, number))))
+            context.emit(Text(text=str(_fill(step.text, saved, number))))
         for index, call in enumerate(step.calls):
-            outcome = await seat.call_tool(
+            outcome = await context.call_tool(
                 f"call_{number}_{index}",
                 call.tool,
                 arguments=cast("dict[str, Any]", _fill(dict(call.arguments), saved, number)),
             )
-            if seat.limit is not None or seat.failure is not None:
+            if context.limit is not None or context.failure is not None:
                 continue  # the result is the notice, not what the script was written for
             if call.save:
                 saved[call.save] = outcome

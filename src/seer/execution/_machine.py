@@ -1,7 +1,7 @@
-"""Where a session's code runs: a machine of its own in the local jail, or a sandbox's machine.
+"""Where a session's code runs: its own machine on this host, or the machine of a sandbox.
 
-A site sees to what both need: libraries on the path, workspace files in the folder, a door to
-each served interface. What runs there (a kernel, shells) is not its business.
+A machine source prepares what both need: libraries on the path, workspace files in the folder, and
+a socket to each served interface. It does not know what runs there (a kernel, shells).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class SandboxLike(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
-    """A machine made ready for a session."""
+class PreparedMachine:
+    """A machine with everything that a session needs."""
 
     machine: Machine
     inside: str
@@ -60,24 +60,24 @@ class Ground:
     libraries: str
     """The folder that belongs on `sys.path`, as seen in the machine."""
     env: Mapping[str, str]
-    """Added to the environment of what the session runs."""
+    """Variables for the environment of everything that the session runs."""
 
 
-class Site(ABC):
-    """Gives a session its machine, and a new one when that is lost."""
+class MachineSource(ABC):
+    """Gives a session its machine, and another one when that machine is lost."""
 
     runs_nothing = False
-    """Whether the machine stands in for a recorded one, and no program can be run in it."""
+    """Whether the machine replays a recorded one, so that no program can run in it."""
 
     sandbox: SandboxLike | None = None
-    """Whose machine it is; None for one of the session's own."""
+    """The sandbox that the machine belongs to; None for the session's own machine."""
 
     def __init__(self, workspace: Workspace, *, session_id: str, name: str) -> None:
         self._workspace = workspace
         self._session_id = session_id
         self._name = name
         self._callers: dict[str, GateSocket] = {}
-        self._ground: Ground | None = None
+        self._prepared: PreparedMachine | None = None
         self._lock = asyncio.Lock()
 
     @property
@@ -92,7 +92,7 @@ class Site(ABC):
 
     def about(self) -> dict[str, Any]:
         """What bounds the session, as plain data for the records of runs."""
-        machine = {} if self._ground is None else self._ground.machine.about()
+        machine = {} if self._prepared is None else self._prepared.machine.about()
         return {"workspace_dir": str(self.workspace_dir), "machine": machine}
 
     @property
@@ -107,28 +107,28 @@ class Site(ABC):
         gates = [library.gate for library in self._workspace.libraries]
         return any(gate is not None and gate.hides_model for gate in gates)
 
-    async def ground(self) -> Ground:
-        """The machine, made ready when it was not.
+    async def prepared(self) -> PreparedMachine:
+        """The machine; the first call prepares it.
 
         Raises:
-            StartError, ProviderError, IsolationError, PackageError: It cannot be had.
+            StartError, ProviderError, IsolationError, PackageError: There is no machine.
             SandboxLostError: It belongs to a sandbox that is gone.
         """
         async with self._lock:
-            if self._ground is None:
+            if self._prepared is None:
                 for library in self._workspace.libraries:
                     if library.gate is not None and library.name not in self._callers:
                         caller = await library.gate.open_caller(self._name)
                         self._callers[library.name] = caller
-                self._ground = await self._prepare()
-            return self._ground
+                self._prepared = await self._prepare()
+            return self._prepared
 
     async def lost(self) -> None:
-        """Forget a machine that is gone; the next `ground` is another one."""
+        """Forget a machine that is gone; the next `prepared` call starts another one."""
         async with self._lock:
-            if self._ground is not None:
-                await self._release(self._ground)
-            self._ground = None
+            if self._prepared is not None:
+                await self._release(self._prepared)
+            self._prepared = None
 
     async def close(self) -> None:
         """Release the machine and close every caller's socket."""
@@ -141,16 +141,16 @@ class Site(ABC):
                 del self._callers[name]
 
     @abstractmethod
-    async def _prepare(self) -> Ground:
-        """Make a machine ready; `self._callers` are open."""
+    async def _prepare(self) -> PreparedMachine:
+        """Prepare a machine; the sockets in `self._callers` are open."""
 
     @abstractmethod
-    async def _release(self, ground: Ground) -> None:
-        """Give up what `_prepare` made."""
+    async def _release(self, prepared: PreparedMachine) -> None:
+        """Release what `_prepare` made."""
 
 
-class LocalSite(Site):
-    """A jail of its own on this host."""
+class LocalMachineSource(MachineSource):
+    """A machine of the session's own, in a jail on this host."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class LocalSite(Site):
         self._versions: dict[str, str] = {}
 
     def about(self) -> dict[str, Any]:
-        """See `Site.about`."""
+        """See `MachineSource.about`."""
         return {**super().about(), "packages": self._versions}
 
     @property
@@ -180,7 +180,7 @@ class LocalSite(Site):
         """A folder of this host."""
         return self._folder
 
-    async def _prepare(self) -> Ground:
+    async def _prepare(self) -> PreparedMachine:
         code = self._private.folder("code", 0o755)
         host = HostFolder(code)
         for name in _INSIDE_FILES:
@@ -215,13 +215,15 @@ class LocalSite(Site):
             await machine.terminate()
             raise
         seen = machine.path(_CODE)
-        return Ground(machine=machine, inside=f"{seen}/inside", libraries=f"{seen}/lib", env={})
+        return PreparedMachine(
+            machine=machine, inside=f"{seen}/inside", libraries=f"{seen}/lib", env={}
+        )
 
-    async def _release(self, ground: Ground) -> None:
-        await ground.machine.terminate()
+    async def _release(self, prepared: PreparedMachine) -> None:
+        await prepared.machine.terminate()
 
 
-class SandboxSite(Site):
+class SandboxMachineSource(MachineSource):
     """The machine of a `Sandbox`, which belongs to the program that started it."""
 
     def __init__(
@@ -237,7 +239,7 @@ class SandboxSite(Site):
         """A folder in the sandbox."""
         return PurePosixPath(self._sandbox.machine.layout.workdir)
 
-    async def _prepare(self) -> Ground:
+    async def _prepare(self) -> PreparedMachine:
         machine = self._sandbox.machine
         isolation = machine.about().get("isolation")
         if self._hides_model and isolation in ("landlock", "none"):
@@ -258,14 +260,16 @@ class SandboxSite(Site):
             path = f"{base}/{name}.sock"
             self._tunnels.append(await ReverseTunnel.open(machine, path, caller.path))
             env[f"SEER_GATE_{name.upper()}"] = f"frames:path:{path}"
-        return Ground(machine=machine, inside=f"{base}/inside", libraries=f"{base}/lib", env=env)
+        return PreparedMachine(
+            machine=machine, inside=f"{base}/inside", libraries=f"{base}/lib", env=env
+        )
 
-    async def _release(self, ground: Ground) -> None:
+    async def _release(self, prepared: PreparedMachine) -> None:
         tunnels, self._tunnels = self._tunnels, []
         for tunnel in tunnels:
             await tunnel.close()
         try:
-            await ground.machine.remove(self._base(ground.machine), recursive=True)
+            await prepared.machine.remove(self._base(prepared.machine), recursive=True)
         except (SandboxLostError, RemoteFileError) as error:
             logger.debug("the sandbox is gone, and with it the session's files: %s", error)
 

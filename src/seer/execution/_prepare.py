@@ -1,4 +1,4 @@
-"""What every session needs before it opens: a name, a folder, a place to run."""
+"""Prepares what every session needs before it opens: a name, a folder, a machine source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from pathlib import Path
 
 from seer.errors import ConfigError
 from seer.execution._folders import PrivateFolder
-from seer.execution._site import MEMORY, Isolation, LocalSite, SandboxLike, SandboxSite, Site
+from seer.execution._machine import (
+    MEMORY,
+    Isolation,
+    LocalMachineSource,
+    MachineSource,
+    SandboxLike,
+    SandboxMachineSource,
+)
 from seer.isolation import JAIL_UIDS
 from seer.workspace import Workspace
 
@@ -22,7 +29,7 @@ _MOST_LINKS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class JailOptions:
-    """How a jail on this machine should be; without meaning in a sandbox."""
+    """Options of a jail on this host; a session in a sandbox takes none of them."""
 
     workspace_dir: str | os.PathLike[str] | None = None
     packages: Sequence[str] = ()
@@ -31,25 +38,25 @@ class JailOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ready:
-    """All that a session starts from."""
+class SessionParts:
+    """What a session is made of."""
 
     name: str
     workspace: Workspace
-    site: Site
+    machines: MachineSource
     private: PrivateFolder
 
 
 @asynccontextmanager
-async def make_ready(
+async def prepare_session(
     kind: str,
     sandbox: SandboxLike | None,
     workspace: Workspace | None,
     *,
     name: str | None,
     jail: JailOptions,
-) -> AsyncGenerator[Ready]:
-    """Make ready what a session needs; nothing of it is left when the block fails.
+) -> AsyncGenerator[SessionParts]:
+    """Prepare what a session needs; removes it again when the block fails.
 
     Raises:
         ConfigError: The name or the folder cannot be used, or options of a local jail were given
@@ -69,7 +76,7 @@ async def make_ready(
     try:
         if sandbox is None:
             assert folder is not None
-            site: Site = LocalSite(
+            machines: MachineSource = LocalMachineSource(
                 workspace,
                 name=name,
                 folder=folder,
@@ -79,8 +86,8 @@ async def make_ready(
                 memory=jail.memory,
             )
         else:
-            site = SandboxSite(workspace, sandbox, session_id=private.name, name=name)
-        yield Ready(name=name, workspace=workspace, site=site, private=private)
+            machines = SandboxMachineSource(workspace, sandbox, session_id=private.name, name=name)
+        yield SessionParts(name=name, workspace=workspace, machines=machines, private=private)
     except BaseException:
         private.remove()
         raise

@@ -1,8 +1,8 @@
-"""The seat an agent works from: tools, turns, and the reporting of what it does.
+"""What a running agent gets: its tools, its turns, and the way to report what it does.
 
-Every provider goes through a seat, so limits hold for all of them in one place, and a tool call
-cannot go around the meter. When a limit is reached, tools answer with a notice instead of working,
-and the agent's next turn is its last.
+Every provider uses this context, so limits hold for all of them in one place, and no tool call
+escapes the meter. When a limit is reached, tools answer with a notice instead of working, and the
+agent's next turn is its last.
 """
 
 import asyncio
@@ -59,8 +59,8 @@ class RunOver(Exception):
     """The agent has had its last turn. A signal that unwinds the provider, not an error."""
 
 
-class Seat:
-    """What one agent in one run has to work with."""
+class AgentContext:
+    """The access of one agent in one run to tools, limits and events."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Seat:
         self.meter.turns += 1
 
     def emit(self, event: Event) -> None:
-        """Report what the agent did. The seat fills in `seq`, `time`, `turn` and totals."""
+        """Report what the agent did. The context fills in `seq`, `time`, `turn` and totals."""
         if isinstance(event, TextDelta) and not self._deltas:
             return
         if isinstance(event, Usage):
