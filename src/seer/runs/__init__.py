@@ -39,7 +39,7 @@ _REPLAY = {"ReplayProvider", "replay_environment"}
 
 
 def __getattr__(name: str) -> object:
-    # These need machines and the gate's wire, which few programs that write records do.
+    # These import machines and the gate's wire, which most programs that write records do not need.
     if name in _REPLAY:
         from seer.runs.replay import _provider as _replay_provider
 

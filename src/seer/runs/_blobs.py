@@ -1,8 +1,8 @@
 """Large values beside the lines: files named by the hash of their content.
 
-`pack` takes a JSON value apart, `unpack` puts it together again. In a line, a blob is written as
-`{"$blob": "<sha256>", "bytes": n}`. Keys that begin with `$` in the value itself, which an agent
-may well send, are escaped, so that no value can pose as a blob.
+`pack` moves the large parts of a JSON value into blobs, and `unpack` puts them back. In a line, a
+blob is written as `{"$blob": "<sha256>", "bytes": n}`. An agent can send keys that begin with `$`.
+They are escaped, so that no value can pose as a blob.
 """
 
 import base64
@@ -28,7 +28,7 @@ class BlobStore:
         self._folder = folder
 
     def path(self, digest: str) -> Path:
-        """Where a blob is or would be.
+        """The path of a blob, which may not exist.
 
         Raises:
             RecordError: `digest` is not a hash, so it must not become a path.
@@ -92,7 +92,7 @@ def pack(value: Any, blobs: BlobStore, redactor: Redactor) -> Any:
 
 
 def unpack(value: Any, blobs: BlobStore) -> Any:
-    """What `pack` was given, less the secrets."""
+    """The value that `pack` took, without the secrets."""
     if isinstance(value, list):
         return [unpack(item, blobs) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
@@ -110,7 +110,7 @@ def unpack(value: Any, blobs: BlobStore) -> Any:
 
 
 def _binary(mapping: dict[str, Any], blobs: BlobStore, redactor: Redactor) -> dict[str, Any] | None:
-    """The blob for base64 data; None where it is not what it says, and then is kept as text."""
+    """The blob for base64 data; None if the text is not base64, which is kept as text."""
     text = mapping.get("data")
     if not isinstance(text, str):
         return None

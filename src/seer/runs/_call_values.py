@@ -1,4 +1,4 @@
-"""What a recorded call took and gave, as values again: its texts, with the arrays they refer to."""
+"""The arguments and the result of a recorded call as Python values."""
 
 import json
 from collections.abc import Callable
@@ -12,11 +12,12 @@ from seer.runs._reader import Run
 _STREAM = '{"stream":'
 
 MakeHandle = Callable[[dict[str, Any]], object]
-"""What to make of a handle's id, type, dtype and shape; its value stayed on the server."""
+"""Makes a value from a handle's id, type, dtype and shape; the handle's own value stayed on the
+server."""
 
 
 def is_stream(call: GateCall) -> bool:
-    """Whether the call was one of a generator, whose items came one by one."""
+    """Whether the function is a generator, whose items came one by one."""
     return call.result.startswith(_STREAM)
 
 
@@ -34,13 +35,13 @@ def arguments_of(run: Run, call: GateCall) -> Any:
 def result_of(
     run: Run, call: GateCall, *, raw: bool = False, handle: MakeHandle = lambda found: None
 ) -> Any:
-    """The result, of a generator the list of its items; None where the call failed.
+    """The result, or the list of a generator's items; None if the call failed.
 
     Args:
-        run: The run that the call is of.
+        run: The run that made the call.
         call: The call.
         raw: As for `seer.rpc.values._codec.decode`.
-        handle: What to make of handles.
+        handle: Makes the value that stands for a handle.
 
     Raises:
         RecordError: It cannot be read.

@@ -1,4 +1,4 @@
-"""A call that passed the gate, as records keep it and replay matches it."""
+"""A call of a gate, as records keep it and replays match it."""
 
 import hashlib
 import json
@@ -46,30 +46,32 @@ class GateCall:
     bytes_in: int = 0
     bytes_out: int = 0
     traceback: str = ""
-    """The whole traceback of what was raised, where the answer does not have it."""
+    """The whole traceback, if the answer does not contain it."""
     tool_call: str = ""
-    """The id of the `ToolCall` event in which it was made; empty for calls of the user's own script
-    and of code that went on after its tool call had ended."""
+    """The id of the `ToolCall` event that made it; empty for calls of the user's own script, and
+    for calls of code that ran on after its tool call ended."""
 
     @property
     def started(self) -> float:
-        """When it came in."""
+        """When the gate received it."""
         return self.time - self.run - self.queue
 
     @property
     def key(self) -> str:
-        """What makes two calls the same: the function and its arguments, in one canonical form."""
+        """A hash of the function and its arguments in canonical form; equal calls have equal
+        keys."""
         return call_key(self.function, self.arguments, self.argument_buffers, handle=self.handle)
 
     @property
     def address(self) -> str:
-        """What makes two calls comparable: code, models, function and arguments in one hash."""
+        """A hash of code, models, function and arguments; calls with equal addresses are
+        comparable."""
         text = canonical([self.source, self.model, self.key])
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def seed(self) -> Any:
-        """The seed among the arguments by name, where there is one."""
+        """The keyword argument `seed`, if there is one."""
         try:
             return json.loads(self.arguments or "")[1].get("seed")
         except (ValueError, IndexError, AttributeError, TypeError, KeyError):
@@ -87,7 +89,7 @@ class GateCall:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "GateCall":
-        """The call that `to_json` rendered."""
+        """Read what `to_json` returns."""
         return cls(
             **{name: data[name] for name in _PLAIN if name in data},
             argument_buffers=tuple(data.get("argument_buffers") or ()),
@@ -96,7 +98,7 @@ class GateCall:
 
     @classmethod
     def from_gate(cls, interface: str, line: Mapping[str, Any], *, model: str = "") -> "GateCall":
-        """The call in a line of a gate's own record."""
+        """Read a line of a gate's own record."""
         refused = bool(line.get("refused"))
         request = str(line.get("request", ""))
         error = line.get("error")
@@ -127,7 +129,7 @@ class GateCall:
         )
 
     def to_gate(self) -> dict[str, Any]:
-        """The call as a gate would have written it down; `from_gate` reads it."""
+        """The call as a gate writes it; `from_gate` reads it."""
         line: dict[str, Any] = {name: getattr(self, name) for name in _MEASURED}
         line |= {"result": json.loads(self.result), "result_digest": self.result_digest}
         if self.arguments is None:
@@ -135,7 +137,7 @@ class GateCall:
         else:
             line["arguments"] = json.loads(self.arguments)
         for name in _BUFFERS:
-            # A replayed gate gives values by their hash.
+            # A replayed gate finds values by their hash.
             line[name] = [{"sha256": item, "file": item} for item in getattr(self, name)]
         return line
 

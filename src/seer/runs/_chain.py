@@ -1,8 +1,8 @@
 """Append-only JSON lines, each chained to the one before by hash.
 
-A line is written by one system call. So after a crash the file holds whole lines and at most one
-torn one at its end, which readers leave out and a writer that reopens the file cuts off. A line
-that was changed, removed or put in later breaks the chain, and the reader says where.
+One system call writes a line. So after a crash the file holds whole lines and at most one partial
+line at its end. Readers skip that line, and a writer that reopens the file removes it. A line that
+was changed, removed or inserted later breaks the chain, and the reader says where.
 """
 
 import errno
@@ -103,7 +103,7 @@ class Line:
 
 
 def read_chain(path: Path, *, verify: bool = True, start: int = 0) -> Iterator[Line]:
-    """The whole lines of a file; a torn last line is left out.
+    """The whole lines of a file, without a partial last line.
 
     Args:
         path: The file.
@@ -111,7 +111,7 @@ def read_chain(path: Path, *, verify: bool = True, start: int = 0) -> Iterator[L
         start: Where to begin, in bytes: the `end` of a line. Lines are counted from there.
 
     Raises:
-        RecordError: The chain is broken: a line was changed, removed or put in.
+        RecordError: The chain is broken: a line was changed, removed or inserted.
     """
     previous, end = GENESIS, start
     verify = verify and start == 0

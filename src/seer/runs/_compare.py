@@ -1,7 +1,7 @@
-"""Where two runs part: the first thing that was said or done differently.
+"""Where two runs diverge: the first step that differs.
 
-Times, ids, token counts, names of agents, sessions and servers differ between any two runs, and
-are left out.
+Times, ids, token counts and names of agents, sessions and servers differ between any two runs, so
+they are not compared.
 """
 
 import itertools
@@ -34,7 +34,7 @@ _COMPARED: Mapping[type[Event], tuple[str, ...]] = {
     ErrorEvent: ("kind", "message"),
     RunFinished: ("reason",),
 }
-"""The fields that are compared, by class of event; other events are left out."""
+"""The fields that are compared, by class of event; other events are not compared."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Comparison:
     same: int
     """How many steps are the same, from the start."""
     left: Step | None
-    """The first step of the one that the other does not have; None where it had ended."""
+    """The first step of this run that differs; None if the run has no further step."""
     right: Step | None
     calls: tuple[int, int]
     """How many calls of the gate each made."""
@@ -66,7 +66,7 @@ class Comparison:
 
 
 def compare_runs(left: Run, right: Run) -> Comparison:
-    """Find where two runs part.
+    """Find where two runs diverge.
 
     Raises:
         RecordError: A record was changed after it was written.

@@ -1,4 +1,4 @@
-"""Calls of served interfaces into the record of a run, while it runs."""
+"""Writes the calls of served interfaces into the record of a run, while it runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Follow(Protocol):
 
 
 class RecordedGate(Protocol):
-    """What a served interface must offer for its calls to be in the record of a run."""
+    """The methods of a served interface whose calls a run records."""
 
     @property
     def name(self) -> str:
@@ -59,27 +59,27 @@ class RecordedGate(Protocol):
         ...
 
     async def weights(self) -> Mapping[str, Any]:
-        """The hashes of its models' files, by model; may take its time."""
+        """The hashes of its models' files, by model; this can take minutes."""
         ...
 
     async def follow(self, callers: Sequence[str], *, prefix: str = "") -> Follow:
-        """Record the calls of some callers from now on: by name, or by how their names begin."""
+        """Record the calls of some callers from now on: by name, or by a prefix of their names."""
         ...
 
 
 @dataclass(frozen=True)
 class Followed:
-    """A gate, and whose calls of it belong into the record."""
+    """A gate, and the callers whose calls belong in the record."""
 
     gate: RecordedGate
     callers: Callable[[], Sequence[str]]
     """The names of the run's own callers; asked at the beginning and at the end."""
     prefix: str = ""
-    """Callers that begin like this are the user's own script."""
+    """The prefix of the callers that are the user's own script."""
 
 
 class CallCollector:
-    """Follows gates and writes their calls down."""
+    """Follows gates and records their calls."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class CallCollector:
         """Why the record takes no more calls; None while it does."""
 
     async def follow(self, gates: Sequence[Followed]) -> None:
-        """Start following. What the callers did before is taken too, as far as gates hold it and
-        no earlier run has taken it.
+        """Start following. Earlier calls of the same callers are recorded too, if a gate still
+        holds them and no earlier run has taken them.
         """
         about = {item.gate.name: dict(item.gate.about()) for item in gates}
         if about:
@@ -125,10 +125,11 @@ class CallCollector:
         await asyncio.gather(*(follower.begin() for follower in self._followers))
 
     async def stop(self) -> str:
-        """Take what is still to come, then stop. It ends, and is safe under cancellation.
+        """Record the calls that are still to come, then stop. This always ends, and is safe under
+        cancellation.
 
         Returns:
-            Why calls are missing from the record; empty where none are.
+            Why calls are missing from the record; empty if none are.
         """
         if not self._followers:
             return ""
@@ -183,7 +184,7 @@ class _Follower:
 
     @property
     def missing(self) -> str:
-        """What is missing from the record, and why; empty where nothing is."""
+        """What is missing from the record, and why; empty if nothing is."""
         found: list[str] = []
         if self._follow is not None and self._follow.lost:
             found.append(f"{self._follow.lost} calls could not be recorded ({self._follow.why})")
@@ -194,12 +195,12 @@ class _Follower:
         return f"of {self._gate.name!r}: {', '.join(found)}" if found else ""
 
     async def begin(self) -> None:
-        """Have the gate record the run's calls, and start to take them."""
+        """Ask the gate to record the run's calls, and start to read them."""
         callers = self._callers()
         try:
             follow = await self._gate.follow(callers, prefix=self._followed.prefix)
         except (SandboxLostError, SandboxStateError, InterfaceDiedError) as error:
-            # Nobody can call it either.
+            # Nothing can call this interface either.
             logger.info("no calls of %r are recorded: %s", self._gate.name, error)
             return
         except (SeerError, OSError) as error:
@@ -218,7 +219,7 @@ class _Follower:
         self._task = asyncio.create_task(self._run(follow))
 
     async def finish(self) -> None:
-        """Wait until every call that was answered so far is taken, then end the follow."""
+        """Wait until every call that was answered so far is recorded, then end the follow."""
         follow, task = self._follow, self._task
         if follow is None or task is None:
             return
@@ -278,7 +279,8 @@ class _Follower:
 
     async def _take(self, follow: Follow, line: dict[str, Any]) -> None:
         for key in ("arguments", "result"):
-            # Kept in the line, from where it goes into a blob of the record's own, without secrets.
+            # The line gets the value itself; the record then moves it to its own blob, without
+            # secrets.
             if is_blob(line.get(key)):
                 reference: dict[str, Any] = line[key]["blob"]
                 if "file" in reference:
@@ -296,7 +298,8 @@ class _Follower:
         self._on_call(call)
 
     async def _keep(self, follow: Follow, item: Mapping[str, Any]) -> str:
-        """Have an array in the record; its hash there, which differs where a secret was removed."""
+        """Put an array into the record. Returns its hash there, which differs if a secret was
+        removed."""
         digest: str = item["sha256"]
         if digest not in self._kept and "file" in item:
             data = await follow.read(item["file"])
@@ -305,7 +308,7 @@ class _Follower:
                 self._kept[digest] = await asyncio.to_thread(self._record.blob, data)
             else:
                 self._kept[digest] = self._record.blob(data)
-        # A gate that keeps digests only has no more than that.
+        # A gate that keeps only digests has no array to read.
         return self._kept.get(digest, digest)
 
 
@@ -341,11 +344,12 @@ class ToolCalls:
             self._calls[event.id].ended = event.time
 
     def around(self, call: GateCall) -> str:
-        """The id of the tool call within which a call of the gate began; empty where there is none.
+        """The id of the tool call during which a gate call began; empty if there is none.
 
-        Where several fit, it is the one of the function's own name, else the one that began last.
+        If several fit, a tool with the function's own name wins, then the one that began last.
         """
-        # The tolerance only where no tool call fits exactly: calls may follow each other at once.
+        # The tolerance is used only if no tool call fits exactly, because calls can follow each
+        # other without a pause.
         fits = self._at(call.started, 0.0) or self._at(call.started, _CLOCKS)
         named = [tool for tool in fits if tool.name.rpartition("__")[2] == call.function]
         chosen = named or fits

@@ -1,8 +1,8 @@
-"""Finding runs among many: an SQLite index over run folders.
+"""Finds runs among many: an SQLite index over run folders.
 
-The folders are the truth, the index is a cache of them: it is brought up to date before every look,
-and rebuilt when it is missing, damaged or of another version. Where it cannot be written to, or
-another process keeps it, the folders are read without it.
+The index is a cache of the folders. It is updated before every query, and rebuilt if it is missing,
+damaged or of another version. If it cannot be written, or another process holds it, the folders are
+read without it.
 """
 
 import contextlib
@@ -91,11 +91,11 @@ class RunSummary:
     cost_usd: float | None
     score: float | None
     lineage: str
-    """What the run repeats or goes on from: `replay of 4f2a9c1b`; empty for most."""
+    """The run that this one repeats or continues: `replay of 4f2a9c1b`; empty for most runs."""
 
     @property
     def short_id(self) -> str:
-        """The end of the id, by which `open_run` finds it too."""
+        """The end of the id, which `open_run` also accepts."""
         return self.run_id.rpartition("-")[2]
 
     @property
@@ -106,7 +106,7 @@ class RunSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFilter:
-    """Which runs to find; what is None does not matter."""
+    """Which runs to find; a field that is None matches every run."""
 
     status: Status | None = None
     provider: str | None = None
@@ -164,7 +164,7 @@ class RunIndex:
         limit: int = 50,
         offset: int = 0,
     ) -> "RunPage":
-        """One page, how many runs fit in all, and what there is to filter by; in one look.
+        """One page, the number of all matching runs, and the values to filter by, from one query.
 
         Raises:
             ConfigError: `order` is not a column to order by.
@@ -243,7 +243,7 @@ def _select(
         raise ConfigError("order", order, f"must be one of {sorted(_ORDERS)}")
     clause, values = _where(where or RunFilter())
     direction = "DESC" if descending else "ASC"
-    # What a run does not have comes last, whichever way the others are ordered.
+    # Runs without a value come last, in both directions.
     query = (
         f"SELECT {', '.join(_COLUMNS)} FROM runs {clause} ORDER BY {_ORDERS[order]} IS NULL, "
         f"{_ORDERS[order]} {direction}, run_id {direction} LIMIT ? OFFSET ?"
@@ -253,8 +253,8 @@ def _select(
 
 
 def _is_damaged(error: sqlite3.DatabaseError) -> bool:
-    """Whether the file is not an index or is damaged, instead of only busy or read-only."""
-    # The lower byte is the kind of error, the higher ones say more of it.
+    """Whether the file is damaged or not an index, and not just busy or read-only."""
+    # The lower byte is the kind of error; the others are details.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
@@ -270,8 +270,9 @@ def _up_to_date(path: Path, root: Path) -> sqlite3.Connection:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # It holds the words of records, which are for their owner alone; SQLite's own files follow it.
-    # One that is there is not opened here: closing it would drop the locks of other threads.
+    # The index holds text of records, so only their owner may read it; SQLite's own files get the
+    # same mode. An existing file is not opened here: closing it would drop the locks of other
+    # threads.
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -306,7 +307,7 @@ def _update(db: sqlite3.Connection, root: Path) -> None:
     present = dict(_stamps(root))
     changed = [run_id for run_id, stamp in present.items() if known.get(run_id) != stamp]
     gone = [run_id for run_id in known if run_id not in present]
-    # A run that says it is running may have lost its writer since.
+    # The process of a run that was running may have ended since.
     running = {row[0] for row in db.execute("SELECT run_id FROM runs WHERE status = 'running'")}
     changed += [run_id for run_id in running if known.get(run_id) == present.get(run_id)]
     if not changed and not gone:
@@ -327,7 +328,7 @@ def _update(db: sqlite3.Connection, root: Path) -> None:
 
 
 def _stamps(root: Path) -> Iterator[tuple[str, str]]:
-    """Each run with what changes when its `run.json` does."""
+    """Each run with a stamp that changes when its `run.json` changes."""
     with os.scandir(root) as entries:
         for entry in entries:
             try:
@@ -350,7 +351,7 @@ def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> N
         "result": info.result or "",
     }
     if values["turns"] is None:
-        # Totals are written at the end, and a run that goes on or crashed has none.
+        # Totals are written at the end, so a run that is running or crashed has none.
         values |= _counts(root / run_id)
     marks = ", ".join("?" * (len(_COLUMNS) + 1))
     db.execute(
@@ -363,7 +364,7 @@ def _insert(db: sqlite3.Connection, root: Path, run_id: str, *, stamp: str) -> N
 
 
 def _counts(folder: Path) -> dict[str, int]:
-    """What a record without totals holds so far."""
+    """The counts of a record without totals."""
     turns = tools = calls = 0
     run = Run(folder)
     try:
@@ -382,7 +383,7 @@ def _plain(value: Any) -> str | float | int | None:
 
 
 def _storable(text: str) -> str:
-    """The text without lone surrogates, which an agent may send and SQLite does not take."""
+    """The text without lone surrogates, which an agent can send and SQLite rejects."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -406,7 +407,7 @@ def _where(where: RunFilter) -> tuple[str, Sequence[Any]]:
         values.append(where.until)
     if where.search is not None and where.search.strip():
         parts.append("run_id IN (SELECT run_id FROM words WHERE text MATCH ?)")
-        # Quoted, so that nothing in a search is syntax; the last word may be unfinished.
+        # Quoted, so that no part of a search is syntax; the last word may be a prefix.
         terms = [f'"{word.replace(chr(34), chr(34) * 2)}"' for word in where.search.split()]
         values.append(" ".join(terms) + "*")
     plain = [_storable(value) if isinstance(value, str) else value for value in values]

@@ -1,4 +1,4 @@
-"""Reading a record: of a run that ended, that is running, or whose writer was killed."""
+"""Reads the record of a run that has ended, is running, or whose process was killed."""
 
 import importlib
 import json
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def status(self) -> Status:
-        """How the run ended, or that it is running, or that its writer is gone."""
+        """How the run ended, `running`, or `crashed` if its process is gone."""
         return self.info.status_now
 
     def events(self, *, verify: bool = True) -> Iterator[dict[str, Any]]:
@@ -68,7 +68,7 @@ class Run:
     def typed_events(self, *, verify: bool = True) -> Iterator[Event]:
         """The events, up to the last complete one.
 
-        An event that this version of Seer does not know comes as an `UnknownEvent`.
+        An event that this version of Seer does not know is an `UnknownEvent`.
 
         Raises:
             RecordError: The record was changed after it was written.
@@ -156,7 +156,7 @@ class Run:
         return sorted(found.values(), key=lambda run: (run.info.created, run.run_id))
 
     def set_score(self, score: float) -> None:
-        """Record what the run is worth, for listings, the viewer, sweeps and exports.
+        """Set the run's score, for listings, the viewer, sweeps and exports.
 
         Raises:
             ConfigError: It is not a finite number.
@@ -196,7 +196,7 @@ def open_run(name: str | Path, root: Path | str | None = None) -> Run:
     """Open a run by its folder, its id, or the beginning or end of its id.
 
     Raises:
-        RunNotFoundError: None fits, or several do.
+        RunNotFoundError: No run matches, or several do.
     """
     folder = Path(name)
     if (folder / "run.json").is_file():
@@ -230,10 +230,10 @@ def delete_run(run: Run) -> None:
     if run.status == "running":
         raise RecordError(f"{run.run_id} is running; stop it first")
     try:
-        # The record first: a removal that breaks off leaves a folder that is no longer a run.
+        # `run.json` first: if the removal fails half-way, the folder is no longer a run.
         (run.folder / "run.json").unlink()
         shutil.rmtree(run.folder.resolve())
-        if run.folder.is_symlink():  # as a sweep shows the runs of its cells
+        if run.folder.is_symlink():  # a sweep links the runs of its cells
             run.folder.unlink()
     except OSError as error:
         raise RecordError(f"{run.folder} cannot be removed: {error.strerror}") from error

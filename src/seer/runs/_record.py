@@ -1,14 +1,14 @@
-"""Writing the record of a run, as it goes.
+"""Writes the record of a run, while it runs.
 
 A run is a folder::
 
     run.json       what was run, with what; status and totals (replaced atomically)
     events.jsonl   what the agent did, line by line (see `_chain`)
-    calls.jsonl    what passed the gate, refused requests too
+    calls.jsonl    the calls of the gates, including refused requests
     blobs/         large values, by content hash
     artifacts/     files to keep: the notebook and the like
 
-The folder is for the controller's user alone; no jail ever sees it.
+Only the controller's user can read the folder, and no jail sees it.
 """
 
 import contextlib
@@ -79,11 +79,11 @@ class RunRecord:
         """Make the folder of a new run.
 
         Args:
-            root: The folder that holds run folders; made if need be.
+            root: The folder that holds run folders; created if it is missing.
             run_id: The name of the run's folder.
             meta: What was run, for `run.json`; a mapping is its JSON form.
-            secrets: Values that are removed from everything that is written, beside the secrets
-                that this process has registered.
+            secrets: Values to remove from everything that is written, besides the secrets that this
+                process has registered.
 
         Raises:
             RecordError: The folder exists already, or cannot be made.
@@ -130,12 +130,12 @@ class RunRecord:
             self._events.append(self._pack(data))
 
     def call(self, data: Mapping[str, Any]) -> None:
-        """Add one call of the gate, in the form of `Call.to_json`."""
+        """Add one call of a gate, in the form of `GateCall.to_json`."""
         with self._writing():
             self._calls.append(self._pack(data))
 
     def blob(self, data: bytes) -> str:
-        """Keep bytes by content; returns the hash of what is kept. Arrays are kept this way."""
+        """Keep bytes, such as an array, by content. Returns the hash of the kept bytes."""
         data = scrub_bytes(data, self._redactor)
         with self._writing():
             return self._blobs.put(data)
@@ -185,8 +185,8 @@ class RunRecord:
         if isinstance(content, bytes):
             return scrub_bytes(content, self._redactor)
         try:
-            # A notebook: each of its texts by itself, because pictures and pieces of output hide
-            # in the whole of it.
+            # A notebook. Its texts are searched one by one, because a search of the whole file
+            # misses pictures and outputs in pieces.
             parsed = json.loads(content)
             clean = scrub(parsed, self._redactor)
         except (ValueError, RecursionError):
@@ -253,14 +253,14 @@ def _replace_json(folder: Path, content: Mapping[str, Any]) -> None:
 
 
 def _reserve(path: Path) -> None:
-    """Set space aside, so that a run that fills the disk can still say how it ended."""
+    """Reserve space, so that a run that fills the disk can still record how it ended."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(fd, 0, _RESERVED)
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise
-        # Not every file system can do this; there, a full disk loses the last event.
+        # Not every file system supports this. Without it, a full disk loses the last event.
         logger.debug("no space is set aside for %s: %s", path, error)
     finally:
         os.close(fd)
@@ -286,7 +286,7 @@ _NAMED = (
 @functools.cache
 def package_versions() -> dict[str, str]:
     """The versions of Seer, and of the packages above that are installed beside it."""
-    # Imported late: it takes a good part of the time that importing this package does.
+    # Imported late, because this import is slow.
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"seer-interp": __version__}

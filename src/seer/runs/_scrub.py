@@ -1,7 +1,7 @@
-"""Values of a record without secrets: texts, and what lies packed in them.
+"""Removes secrets from the values of a record: from texts, and from text inside pictures.
 
-A picture carries text of its own (a title, the program that made it, the variables of a plot), in
-PNG even compressed, where no search for a value finds it. So its text is looked at unpacked.
+A picture contains text (a title, the program that made it, the variables of a plot). PNG compresses
+it, so a plain search misses a secret there. So the text is decompressed and searched.
 """
 
 import base64
@@ -20,7 +20,7 @@ _MOST_TEXT = 16 << 20
 
 
 def scrub(value: Any, redactor: Redactor) -> Any:
-    """A JSON value without secrets, in keys as in values."""
+    """A JSON value without secrets in its keys and values."""
     if isinstance(value, str):
         return scrub_text(value, redactor)
     if isinstance(value, Mapping):
@@ -32,10 +32,10 @@ def scrub(value: Any, redactor: Redactor) -> Any:
 
 
 def scrub_text(text: str, redactor: Redactor) -> str:
-    """A text without secrets; also one that is a picture in base64."""
+    """A text without secrets, including a text that is a picture in base64."""
     if text.startswith(_PNG_IN_BASE64):
         try:
-            # Notebooks break the lines of what they hold.
+            # Notebooks break base64 into lines.
             data = base64.b64decode(text)
         except (binascii.Error, ValueError):
             return redactor.redact(text)
@@ -46,7 +46,7 @@ def scrub_text(text: str, redactor: Redactor) -> str:
 
 
 def scrub_bytes(data: bytes, redactor: Redactor) -> bytes:
-    """Bytes without secrets; of a PNG the parts with text that hold one are left out."""
+    """Bytes without secrets. A PNG loses the text chunks that contain one."""
     if data.startswith(_PNG):
         kept = [_PNG]
         for kind, chunk in _chunks(data):
@@ -80,7 +80,7 @@ def _holds_secret(kind: bytes, content: bytes, redactor: Redactor) -> bool:
 
 
 def _unpacked(kind: bytes, content: bytes) -> Iterator[bytes]:
-    """The compressed text in a chunk, where there is some."""
+    """The decompressed text of a chunk; empty if it has none."""
     keyword, zero, rest = content.partition(b"\0")
     if kind in (b"zTXt", b"iCCP") and zero and rest:
         packed = rest[1:]

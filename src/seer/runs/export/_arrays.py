@@ -1,7 +1,7 @@
 """Arrays of a run's calls as `.npy` files, for numpy and other readers.
 
-In the record an array is raw memory in a file named by its hash, and its line says dtype and shape:
-so it is written as it came, and once however often it came.
+In the record, an array is raw memory in a file named by its hash, and its line has the dtype and
+shape. So each array is written unchanged, and once even if it occurs often.
 """
 
 import io
@@ -15,12 +15,12 @@ from seer.runs._reader import Run
 
 
 def export_arrays(run: Run, folder: Path | str) -> list[Path]:
-    """Write every array that the run's calls took or gave.
+    """Write every array among the arguments and results of the run's calls.
 
     Args:
         run: The run.
-        folder: Where to; made where it is missing. Files are named by the call's number, the
-            function, and a number within the call: `0003-activations-result-0.npy`.
+        folder: The target folder; created if it is missing. Files are named by the call's number,
+        the function, and a number within the call: `0003-activations-result-0.npy`.
 
     Raises:
         RecordError: A call of the record cannot be read.

@@ -1,8 +1,8 @@
-"""Export of runs as logs of Inspect, for `inspect view` and all that reads Inspect's logs.
+"""Exports runs as Inspect logs, for `inspect view` and all programs that read such logs.
 
-One run is one log with one sample. Inspect's own classes check what is written and its own writer
-writes it: an `.eval` file is more than a zip of JSON (compression, pools of messages, summaries)
-and follows Inspect's version, so that a copy of the format here would go stale. It costs the extra
+One run is one log with one sample. Inspect's own classes and its own writer make the file. An
+`.eval` file is more than a zip of JSON (compression, pools of messages, summaries), and its layout
+depends on Inspect's version, so an implementation here would go stale. This needs the extra
 `inspect`.
 """
 
@@ -112,8 +112,8 @@ def export_inspect(runs: Run | Sequence[Run], target: Path | str) -> list[Path]:
 
     Args:
         runs: The runs; they may still be running.
-        target: A folder, made where it is missing, in which each log gets the name that Inspect
-            would give it; or, for one run, a file that ends in `.eval` or `.json`.
+        target: A folder, created if it is missing, in which each log gets the name that Inspect
+        would give it. For one run, it can be a file that ends in `.eval` or `.json`.
 
     Returns:
         The files that were written, in the order of the runs.
@@ -134,7 +134,7 @@ def export_inspect(runs: Run | Sequence[Run], target: Path | str) -> list[Path]:
     for run in chosen:
         log = _log(run)
         file = place / _file_name(log) if folder else place
-        # Another file of this name would be added to.
+        # The writer would append to an existing file of this name.
         part = file.with_name(f".{file.name}.part{file.suffix}")
         run_sync(write_eval_log_async(log, str(part)))
         part.replace(file)
@@ -255,7 +255,7 @@ class _Transcript:
                 pass
 
     def add_calls(self, calls: Iterable[GateCall]) -> None:
-        """Put each call of the gate into the span of the tool call in which it was made."""
+        """Put each gate call into the span of the tool call that made it."""
         for number, call in enumerate(calls):
             # Records of older versions of Seer do not name the tool call.
             tool_call = call.tool_call or self._tool_calls.around(call)
@@ -321,7 +321,7 @@ class _Transcript:
         self._add(asked, event)
 
     def _tool_call(self, event: seer_events.ToolCall) -> None:
-        """The span of the call, and the tool event with what came back."""
+        """The span of the call, and the tool event with the result."""
         result = self._results.get(event.id)
         began = event.time
         ended = result.time if result else None
@@ -360,7 +360,7 @@ class _Transcript:
         self._add(event.time, limit)
 
     def _say(self, message: ChatMessage) -> None:
-        # The same record gives the same log, and data frames of many logs go by these ids.
+        # The same record gives the same log. Data frames over many logs use these ids.
         message.id = f"{self._run_id}-message-{len(self.messages)}"
         self.messages.append(message)
 
@@ -407,7 +407,7 @@ def _parameter(schema: Any) -> ToolParam:
     try:
         return ToolParam.model_validate(schema)
     except ValueError:
-        # More than Inspect's part of JSON Schema.
+        # Inspect supports only a part of JSON Schema.
         return ToolParam(description=json.dumps(schema))
 
 

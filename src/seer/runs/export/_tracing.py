@@ -1,9 +1,9 @@
 """OpenTelemetry spans and metrics of a run: the run, its turns, tool calls and calls of the gate.
 
-Off unless the program has configured OpenTelemetry: without its API installed nothing is imported,
-and without a provider of the program's own the API's spans cost almost nothing. Names and
-attributes follow OpenTelemetry's conventions for generative AI. Prompts, answers and arguments are
-in the record, and in spans only where the conventions' own variable asks for them.
+Nothing is traced unless the program has configured OpenTelemetry. Without its API, nothing is
+imported; without a provider, the API's spans cost almost nothing. Names and attributes follow
+OpenTelemetry's conventions for generative AI. Prompts, answers and arguments are in the record.
+They are in spans only if the variable of these conventions asks for them.
 """
 
 import json
@@ -37,7 +37,7 @@ AnswerPart: TypeAlias = Text | Thinking | ToolCall | Usage | AnswerFinished
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _PROVIDERS = {"claude": "anthropic", "gemini": "gcp.gemini"}
-"""As the conventions spell vendors; other agents have their own names."""
+"""The vendors' names in the conventions; other agents keep their own names."""
 _COUNTS = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
@@ -61,7 +61,7 @@ class _Turn:
 
 @dataclass
 class _Tool:
-    """A tool call; calls of the gate may be reported after it has ended."""
+    """A tool call. Its gate calls can be reported after it has ended."""
 
     span: "Span"
     ended: bool = False
@@ -110,7 +110,7 @@ class Tracing:
         self._quiet_since = now
 
     def call(self, call: GateCall) -> None:
-        """Take one call of the gate; it belongs to the tool call that it was made in."""
+        """Take one gate call; its span belongs to the tool call that made it."""
         if self._tracer is None or self._run is None:
             return
         from opentelemetry.trace import SpanKind, set_span_in_context
@@ -168,7 +168,7 @@ class Tracing:
     def _within_turn(self, event: AnswerPart, now: int) -> None:
         turn = self._turn
         if turn is None and event.turn == self._answered:
-            # Agents that make their calls one by one go on after the first result.
+            # An agent that makes its calls one by one continues after the first result.
             if isinstance(event, ToolCall):
                 self._start_tool(event, now)
             return
@@ -268,7 +268,7 @@ class Tracing:
         self._run.end(now)
 
     def _say(self, span: "Span", name: str, value: object) -> None:
-        """Put content into a span, without secrets, where it is wanted."""
+        """Put content into a span, without secrets, if the user asked for content."""
         if self._content:
             span.set_attribute(name, self._redact(json.dumps(value, ensure_ascii=False)))
 

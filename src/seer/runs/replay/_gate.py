@@ -1,8 +1,7 @@
 """A gate that answers from a record: the wire of `seer.rpc` without interface, model or GPU.
 
-It serves a control socket, as a controller expects one, and a socket per caller. A thread serves
-each connection; there is no work to share. What callers send is hostile, and read by the same
-strict parser that the live gate uses.
+It serves the control socket that a controller expects, and a socket per caller. A thread serves
+each connection. Requests are hostile, so the live gate's strict parser reads them.
 """
 
 import bisect
@@ -38,17 +37,17 @@ _STATUS = {kind.__name__: status for kind, status in STATUS.items()}
 
 @dataclass(frozen=True)
 class Answered:
-    """What a live gate answered."""
+    """The answer of a live gate."""
 
     raw: bytes
-    """All of it, to be passed on."""
+    """The whole message, to be forwarded."""
     status: int
     text: str
     buffers: tuple[bytes, ...]
 
 
 class Beyond(Protocol):
-    """Where to go on when the record does not answer."""
+    """The live gate that answers where the record does not."""
 
     def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
         """The whole answer of the live gate to a request.
@@ -64,7 +63,7 @@ class Beyond(Protocol):
         ...
 
     def take_over(self, divergence: ReplayDivergenceError) -> bool:
-        """Let the live gate take over; False where there is none."""
+        """Let the live gate take over; False if there is none."""
         ...
 
 
@@ -77,7 +76,7 @@ class ReplayGate:
         calls: Its recorded calls.
         read_blob: Gives the content of a recorded array.
         host_path: Gives the path on this host of a socket in the machine.
-        beyond: The live gate, for a replay that may go on past the record.
+        beyond: The live gate, for a replay that may continue past the record.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class ReplayGate:
         self._redactor = Redactor()
         self._follows: dict[str, Follow] = {}
         self._lines: dict[str, list[tuple[int, str]]] = {}
-        """The calls of each follow in the form that live gates have, and where each line ends."""
+        """The calls of each follow as a live gate writes them, and where each line ends."""
         self._unfollowed: list[tuple[str, str]] = []
         self._logged = threading.Condition()
         self._live_blobs: dict[str, bytes] = {}
@@ -225,7 +224,7 @@ class ReplayGate:
         if beyond is not None and beyond.live:
             return self._ask_beyond(beyond, caller, asked)
         try:
-            # As the record has it: without secrets.
+            # Without secrets, as in the record.
             arguments = self._redactor.redact(asked.arguments)
             hashes = asked.hashes(self._redactor)
             tape = self.tapes.tape(caller)
@@ -306,7 +305,7 @@ class ReplayGate:
         return self._plain({})
 
     def _records(self, identifier: str, after: int) -> bytes:
-        """A follow's lines from an offset on; waits until there are some."""
+        """A follow's lines from an offset on; waits for the first one."""
         lines = self._lines[identifier]
 
         def new() -> list[str]:
@@ -367,7 +366,7 @@ class ReplayGate:
         if kind == "budget":
             return self._plain({"interface": {}, "functions": {}, "callers": {}})
         if kind in {"scale", "stop"}:
-            # There is nothing that copies would make faster.
+            # Copies would not make this faster.
             return self._plain({})
         return self._error(400, "ProtocolError", f"a replay does not offer {asked.request.path!r}")
 

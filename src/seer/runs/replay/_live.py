@@ -1,9 +1,9 @@
-"""A replay that may go on past its record: recorded answers first, the live interface after.
+"""A replay that can continue past its record: recorded answers first, then the live interface.
 
-The sandbox is started for real, and every caller's socket is one of ours in front of the real one.
-As long as calls come as recorded, the record answers. At the first that differs, all calls that the
-record has answered are made again on the live interface, in their recorded order, so that its
-module state is what it was; from then on every call goes there.
+The real sandbox is started, and each caller connects to a replayed socket in front of the real one.
+The record answers as long as calls match it. At the first call that differs, all answered calls are
+repeated on the live interface in their recorded order, which restores its module state. From then
+on, every call goes there.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Takeover:
         self._gates: list[tuple[ReplayGate, Any]] = []
 
     def add_gate(self, gate: ReplayGate, read_blob: Any) -> None:
-        """Note a gate whose calls are made again when the live side takes over."""
+        """Note a gate whose calls are repeated when the live side takes over."""
         self._gates.append((gate, read_blob))
 
     def add_caller(self, interface: str, caller: str, real: Path) -> None:
@@ -63,7 +63,7 @@ class Takeover:
             return self._live
 
     def take_over(self, divergence: ReplayDivergenceError) -> bool:
-        """Make the calls of the record again, then go live."""
+        """Repeat the recorded calls, then go live."""
         with self._lock:
             if not self._live:
                 for call, caller, read_blob in self._played():
@@ -72,7 +72,7 @@ class Takeover:
             return True
 
     def answer(self, interface: str, caller: str, asked: Asked) -> Answered:
-        """What the live interface answers.
+        """The live interface's answer.
 
         Raises:
             GateError: It cannot be reached.
@@ -114,7 +114,7 @@ class Takeover:
 
 
 class LiveAfterMachine(Machine):
-    """A real machine whose callers talk to the record first."""
+    """A real machine whose callers get recorded answers first."""
 
     def __init__(self, real: Machine, make_gate: GateMaker, takeover: Takeover) -> None:
         self.id = real.id
@@ -161,7 +161,7 @@ class LiveAfterMachine(Machine):
         return await self._real.spawn(argv, env=env, cwd=cwd, stdin=stdin, pty=pty, user=user)
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """See `Machine.read_file`; arrays of calls are those that the gate in front knows."""
+        """See `Machine.read_file`; arrays of calls come from the replayed gate."""
         folder, _, value = path.partition("/record/")
         if value and folder in self._interfaces:
             return self._interfaces[folder].blob(value.rpartition("/")[2])
@@ -170,7 +170,7 @@ class LiveAfterMachine(Machine):
     async def write_file(
         self, path: str, data: bytes, *, mode: int = 0o644, append: bool = False
     ) -> None:
-        """See `Machine.write_file`; what is to be served is noted."""
+        """See `Machine.write_file`; notes the interface that will be served."""
         folder, _, name = path.rpartition("/")
         if name == "serve.json":
             interface = str(json.loads(data)["name"])
@@ -195,7 +195,7 @@ class LiveAfterMachine(Machine):
         await self._real.remove(path, recursive=recursive)
 
     async def connect(self, address: str | int) -> Channel:
-        """See `Machine.connect`; on control sockets the making of callers is noted."""
+        """See `Machine.connect`; on control sockets, notes which callers are made."""
         channel = await self._real.connect(address)
         folder = address.rpartition("/")[0] if isinstance(address, str) else ""
         if folder in self._interfaces:
@@ -223,10 +223,10 @@ class LiveAfterMachine(Machine):
 
 
 class _Listening(Channel):
-    """Passes a control connection on, and notes which caller gets which socket.
+    """Forwards a control connection, and notes which caller gets which socket.
 
-    What asks for the record of calls is led to the gate in front: it knows those that the record
-    answered, and those that it passed on.
+    Requests for recorded calls go to the replayed gate, which knows the calls that it answered and
+    those that it forwarded.
     """
 
     def __init__(self, real: Channel, callers: dict[str, str], front: Path) -> None:
@@ -268,7 +268,7 @@ def _message(path: str, head: Sequence[str], text: bytes, buffers: Sequence[byte
 
 
 def _whole_answer(connected: socket.socket) -> Answered:
-    """Everything up to the end of one answer, also of a streamed one."""
+    """Everything up to the end of one answer, streamed or not."""
     reader, raw = ResponseReader(), b""
     while True:
         data = connected.recv(1 << 20)
@@ -296,7 +296,7 @@ def _whole_answer(connected: socket.socket) -> Answered:
 
 
 def _streamed(raw: bytes, status: int, chunks: Sequence[bytes]) -> Answered:
-    """A stream in the form that gates record: its items, then how it ended."""
+    """A stream as gates record it: its items, then how it ended."""
     *items, end = [split_chunk(chunk) for chunk in chunks]
     lines = b",".join(line for line, _ in items)
     text = b'{"stream":[%s],%s' % (lines, end[0][1:])

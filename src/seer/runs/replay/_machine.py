@@ -1,7 +1,7 @@
 """A machine that runs nothing: it holds files, and serves recorded interfaces.
 
-It keeps to the machine protocol, so that `ScopedSandbox` and sessions work with it unchanged. When
-the controller starts the gate's server in it, a `ReplayGate` answers in its place.
+It implements the machine protocol, so `ScopedSandbox` and sessions use it unchanged. When the
+controller starts the gate's server in it, a `ReplayGate` answers instead.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ from seer.providers._spec import FileKind, Layout
 from seer.runs.replay._gate import ReplayGate
 
 GateMaker = Callable[[str, Callable[[str], Path]], ReplayGate]
-"""Makes the gate for an interface's name, given the host's paths for paths in the machine."""
+"""Makes the gate of an interface, given its name and a function that maps machine paths to host
+paths."""
 
 _LAYOUT = Layout(
     workdir="/work",
@@ -65,7 +66,7 @@ class ReplayMachine(Machine):
 
     @property
     def gates(self) -> list[ReplayGate]:
-        """The gates that were started in it."""
+        """The gates that were started in the machine."""
         return list(self._gates)
 
     async def spawn(
@@ -96,7 +97,7 @@ class ReplayMachine(Machine):
         return _GateProcess(gate)
 
     async def read_file(self, path: str, *, offset: int = 0, length: int | None = None) -> bytes:
-        """See `Machine.read_file`; arrays of recorded calls are where a gate would keep them."""
+        """See `Machine.read_file`; recorded arrays are where a gate would keep them."""
         _, _, value = path.partition("/record/")
         if value and self._gates:
             return self._gates[0].blob(value.rpartition("/")[2])
@@ -154,7 +155,7 @@ class ReplayMachine(Machine):
             return await SocketChannel.open(self._host(address))
 
     def listen(self, path: str) -> Listener:
-        """Nothing runs that could connect.
+        """Refuse, because no program runs that could connect.
 
         Raises:
             SandboxStateError: Always.
@@ -162,7 +163,7 @@ class ReplayMachine(Machine):
         raise SandboxStateError(f"a replay runs nothing that could connect to {path!r}")
 
     async def detach(self) -> None:
-        """A replay lives in its controller.
+        """Refuse, because a replay ends with its controller.
 
         Raises:
             ProviderError: Always.
@@ -193,14 +194,14 @@ class ReplayMachine(Machine):
 
 
 class _GateProcess(Process):
-    """The process in whose place a replayed gate answers."""
+    """Stands for the gate's server process; a replayed gate answers instead."""
 
     def __init__(self, gate: ReplayGate) -> None:
         self._gate = gate
         self._ended = asyncio.Event()
 
     async def output(self) -> AsyncIterator[tuple[Stream, bytes]]:
-        # What a supervisor says first: its control socket is there.
+        # A supervisor's first message: its control socket exists.
         yield "stdout", b'{"seer-gate": 1}\n'
         await self._ended.wait()
 
@@ -225,7 +226,7 @@ class _GateProcess(Process):
         return
 
     async def release(self) -> None:
-        """Nothing to do: a replayed gate lives as long as this process."""
+        """Do nothing: a replayed gate ends with this process."""
 
     async def close(self) -> None:
         await self.kill()

@@ -1,7 +1,7 @@
-"""Which recorded call answers a new one.
+"""Chooses the recorded call that answers a new one.
 
-Per caller, calls must come as they were recorded. Only calls that overlapped in the recording may
-come in another order, because then their order was chance.
+Each caller must make its calls in their recorded order. Only calls that overlapped in the recording
+may come in another order, because their order was chance.
 """
 
 import json
@@ -21,7 +21,7 @@ class CallerTape:
         self._lock = threading.Lock()
         self._left = sorted(calls, key=lambda call: call.started)
         self.played: list[GateCall] = []
-        """What was consumed, in the order of consumption."""
+        """The consumed calls, in the order of consumption."""
 
     @property
     def left(self) -> int:
@@ -65,8 +65,8 @@ class CallerTape:
 class Tapes:
     """The recorded calls of one interface, by caller.
 
-    Callers are named after sessions, whose names may differ in every run. So a caller without a
-    tape of its name gets the tape of the caller that was opened at the same place in the order.
+    Callers are named after sessions, whose names can differ between runs. So a caller without a
+    tape of its name gets the tape of the caller that was opened at the same position.
     """
 
     def __init__(self, calls: Sequence[GateCall]) -> None:
@@ -77,7 +77,7 @@ class Tapes:
         self._given: dict[str, CallerTape] = {}
 
     def tape(self, caller: str) -> CallerTape:
-        """The tape for a caller of the replayed program; empty where the record has none."""
+        """The tape for a caller of the replayed program; empty if the record has none."""
         if caller not in self._given:
             self._given[caller] = self._find(caller)
         return self._given[caller]
@@ -116,7 +116,8 @@ def show(function: str, arguments: str | None, buffers: Sequence[str]) -> str:
 
 
 def ordinal(caller: str) -> str | None:
-    """At which place among its gate's callers one was opened; None where its name does not say."""
-    # What follows the number tells the callers of one controller from those of an earlier one.
+    """The position at which a caller was opened among its gate's callers; None if its name has no
+    number."""
+    # The rest of the name distinguishes this controller's callers from an earlier one's.
     found = re.search(r"-(\d+)(?:-[0-9a-f]{4})?$", caller)
     return found[1] if found else None

@@ -19,10 +19,10 @@ LIVE_VARIABLE = "SEER_REPLAY_LIVE"
 
 
 class ReplayProvider(Provider):
-    """Replays the run that `SEER_REPLAY` names, and the others that its program made.
+    """Replays the run that `SEER_REPLAY` names, and the other runs of its program.
 
-    With `SEER_REPLAY_LIVE` set to the name of another provider, a sandbox is started there too, and
-    takes over at the first call that the record does not answer.
+    If `SEER_REPLAY_LIVE` names another provider, a sandbox is started there too. It takes over at
+    the first call that the record does not answer.
     """
 
     name = "replay"
@@ -30,7 +30,7 @@ class ReplayProvider(Provider):
 
     @property
     def runs_nothing(self) -> bool:
-        """Whether models, packages and repositories are of no use to its machines."""
+        """Whether its machines need no models, packages and repositories."""
         return not os.environ.get(LIVE_VARIABLE)
 
     def unavailable(self) -> str | None:
@@ -60,7 +60,7 @@ class ReplayProvider(Provider):
         return LiveAfterMachine(real, gate_maker(run, takeover), takeover)
 
     async def find(self, machine_id: str) -> Machine:
-        """A replay ends with its controller, so there is none to find.
+        """Refuse, because a replay ends with its controller.
 
         Raises:
             SandboxNotFoundError: Always.
@@ -68,12 +68,12 @@ class ReplayProvider(Provider):
         raise SandboxNotFoundError(f"{machine_id!r}: a replay lives only in its own process")
 
     async def list(self) -> list[MachineStatus]:
-        """None that another process could use."""
+        """An empty list: no other process can use a replay."""
         return []
 
 
 def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
-    """What makes the gates of a replay of the program of `run`."""
+    """Returns a function that makes the gates for a replay of the program of `run`."""
     runs = run.siblings()
     calls = _calls_of(runs)
     interfaces: dict[str, Mapping[str, Any]] = {}
@@ -106,11 +106,11 @@ def gate_maker(run: Run, takeover: Takeover | None = None) -> GateMaker:
 
 
 def replay_environment(run: Run, *, live: str | None = None) -> dict[str, str]:
-    """Variables under which the program of a run runs again from its record.
+    """The environment variables that make a program run again from the record of a run.
 
     Args:
         run: The recorded run.
-        live: A provider to go on with at the first call that differs.
+        live: A provider that takes over at the first call that differs.
     """
     folder = str(run.folder)
     variables = {"SEER_PROVIDER": "replay", RUN_VARIABLE: folder, "SEER_AGENT": f"replay:{folder}"}
@@ -118,7 +118,7 @@ def replay_environment(run: Run, *, live: str | None = None) -> dict[str, str]:
 
 
 def _calls_of(runs: Iterable[Run]) -> list[GateCall]:
-    """The calls of several runs, each once: all of them hold those of the user's own script."""
+    """The calls of several runs, each once. Every run has the calls of the user's own script."""
     found: dict[tuple[object, ...], GateCall] = {}
     for run in runs:
         for call in run.typed_calls():
@@ -130,7 +130,7 @@ def _blob_of_any(runs: Iterable[Run], digest: str) -> bytes:
     """A blob that one of the runs has.
 
     Raises:
-        RecordError: None has.
+        RecordError: No run has it.
     """
     error = RecordError(f"no run holds the blob {digest}")
     for run in runs:

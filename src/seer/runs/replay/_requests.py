@@ -1,6 +1,6 @@
-"""Requests to a gate that answers from a record, off a socket and taken apart.
+"""Reads and parses requests to a replayed gate.
 
-What callers send is hostile, and read by the same strict parser that the live gate uses.
+Requests are hostile, so the live gate's strict parser reads them.
 """
 
 import array
@@ -21,7 +21,7 @@ _MAX_BODY = 1 << 30
 
 
 class Asked:
-    """A request with its body taken apart."""
+    """A request with its parsed body."""
 
     def __init__(self, request: Request, body: bytes, descriptors: list[int]) -> None:
         self.request = request
@@ -42,13 +42,13 @@ class Asked:
         return json.dumps(found, separators=(",", ":"))
 
     def hashes(self, redactor: Redactor) -> list[str]:
-        """The hashes of the arrays, as a record would have them."""
+        """The hashes of the arrays, as a record has them."""
         clean = (scrub_bytes(buffer, redactor) for buffer in self.buffers)
         return [hashlib.sha256(buffer).hexdigest() for buffer in clean]
 
 
 class RequestReader:
-    """Whole requests off a socket, with the descriptors that come along."""
+    """Reads whole requests from a socket, with the descriptors that come with them."""
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
